@@ -148,11 +148,18 @@ class Handoff:
         Returns:
             Split → the number of samples that the run requests.
         """
+        mismatch: dict[SplitName, int] = {}
+        for split, requested in self._requested_samples().items():
+            built = self.config.samples(split)
+            # A split may be empty, or built for one epoch, whatever number of samples that is.
+            if self.samples[split] and built is not None and built != requested:
+                mismatch[split] = requested
+        return mismatch
+
+    def _requested_samples(self) -> dict[SplitName, int]:
+        """Return how many samples of each split the run requests, or its phase if this is one."""
         if self.run is None:
             return {}
-
-        # The samples that the run requests of each split; or the phase of the run, if this nanoset
-        # is a phase: `span` has its first iteration and its end.
         n_iterations = None  # all iterations of the run
         if self.spec.span is not None:
             start, stop = self.spec.span
@@ -161,14 +168,4 @@ class Handoff:
         if self.is_shortened:
             # The trainer then gets the number of training samples that were built as an argument.
             requested["train"] = self.config.train_split_samples or 0
-
-        mismatch: dict[SplitName, int] = {}
-        for split in SPLITS:
-            if split not in requested or not self.samples[split]:
-                continue  # the run does not read this split, or it is empty
-            built = self.config.samples(split)
-            if built is None:
-                continue  # it was built for one epoch, whatever number of samples that is
-            if requested[split] != built:
-                mismatch[split] = requested[split]
-        return mismatch
+        return {split: requested[split] for split in SPLITS if split in requested}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,6 +36,11 @@ class BuiltSplit:
     config: NanosetConfig
     """The settings that it was built with."""
 
+    @property
+    def n_samples(self) -> int:
+        """Number of its samples: 0 if it has no data."""
+        return 0 if self.plan is None else self.plan.samples
+
     @staticmethod
     def read(manifest: Manifest, root: Path) -> BuiltSplit:
         """Read the plan of a split's output below an output root."""
@@ -64,27 +69,12 @@ def gather(
     config = nanoset.project.config
     root = nanoset.project.outputs.folder
     folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
-
-    # The splits, as they were built.
     splits = {split: BuiltSplit.read(manifest, root) for split, manifest in built.items()}
-    samples: dict[SplitName, int] = {}
-    for split, built_split in splits.items():
-        samples[split] = 0 if built_split.plan is None else built_split.plan.samples
-
-    # The exports that the trainer reads instead of datasets, if it does. All have one tokenizer.
-    export_folder_by_prefix: dict[str, str] = {}
-    tokenizer_name: str | None = None
-    for corpus, export in exports.items():
-        export_folder = f"{nanoset.trainer_root}/{export.stage}/{export.name}/{export.digest}"
-        export_folder_by_prefix[nanoset.trainer_prefix(corpus)] = export_folder
-        if tokenizer_name is None:
-            tokenizer_name = export.recipe["options"]["tokenizer_name"]
-
     return Handoff(
         name=nanoset.name,
         spec=nanoset.spec,
         config=_config_of_all(splits),
-        samples=samples,
+        samples={split: built_split.n_samples for split, built_split in splits.items()},
         empty=_reasons_without_samples(splits),
         folder=f"{folder}/{HANDOFF}/{digest}",
         cache=f"{folder}/{CACHE}/{nanoset.index_folder}".rstrip("/"),
@@ -96,9 +86,26 @@ def gather(
         # A trainer that reads exports does not read the .idx of a view.
         views=[] if exports else views_of(nanoset),
         warnings=warnings,
-        exports=export_folder_by_prefix,
-        tokenizer_name=tokenizer_name,
+        exports=_folders_by_prefix(nanoset, exports),
+        tokenizer_name=_tokenizer_name(exports),
     )
+
+
+def _folders_by_prefix(nanoset: NanosetContext, exports: Mapping[str, Manifest]) -> dict[str, str]:
+    """Return the folder of each export, by the prefix of the dataset that it replaces."""
+    folder_by_prefix: dict[str, str] = {}
+    for corpus, export in exports.items():
+        folder = f"{nanoset.trainer_root}/{export.stage}/{export.name}/{export.digest}"
+        folder_by_prefix[nanoset.trainer_prefix(corpus)] = folder
+    return folder_by_prefix
+
+
+def _tokenizer_name(exports: Mapping[str, Manifest]) -> str | None:
+    """Return the name of the tokenizer of some exports, which all have the same one."""
+    for export in exports.values():
+        name: str = export.recipe["options"]["tokenizer_name"]
+        return name
+    return None
 
 
 def trainer_tokenizer(nanoset: NanosetContext) -> tuple[str, ...]:
@@ -143,24 +150,27 @@ def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, l
         folder: Folder of the index files below the cache. Names are relative to it.
 
     Returns:
-        File with the description of each index → the other files of the index. Empty if the trainer
+        File with the description of an index → the other files of this index. Empty if the trainer
         writes no descriptions.
     """
-    # Each dataset of a split has an index, and so has the blend of several datasets.
-    plans: list[MemberPlan | BlendPlan] = []
-    for split in splits.values():
-        if split.plan is not None:
-            plans += split.plan.members
-            if split.plan.blend is not None:
-                plans.append(split.plan.blend)
-
     indexes: dict[str, list[str]] = {}
-    for plan in plans:
+    for plan in _plans_with_index(splits):
         files = {kind: name.removeprefix(folder) for kind, name in plan.files.items()}
         description = files.pop("description", None)
         if description is not None:
             indexes[description] = list(files.values())
     return indexes
+
+
+def _plans_with_index(
+    splits: Mapping[SplitName, BuiltSplit],
+) -> Iterator[MemberPlan | BlendPlan]:
+    """Yield the plan of each dataset of each split, and of the blend of several datasets."""
+    for split in splits.values():
+        if split.plan is not None:
+            yield from split.plan.members
+            if split.plan.blend is not None:
+                yield split.plan.blend
 
 
 def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[SplitName, str]:
@@ -176,9 +186,8 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
 def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     """Merge the settings that the splits of a nanoset were built with.
 
-    The settings are the same in every split, with three exceptions. A split only has its own number
-    of samples, and its own paths where the trainer runs. If each split has a blend of its own, it
-    only has that one.
+    They are the same in every split, except that each split only has its own number of samples, its
+    own paths where the trainer runs, and its own blend, if splits have different ones.
 
     Args:
         splits: The built splits: train, valid and test, in this order.
@@ -192,14 +201,17 @@ def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     config = replace(config, trainer_paths=trainer_paths)
     if config.blend_per_split is None:
         return config
-
-    # `blend_per_split` is a list with an entry for train, valid and test. In the settings of a
-    # split, only its own entry counts. The entry of a split without data, which has no plan, is
-    # None.
-    blends: list[Blend | None] = []
-    for index, built in enumerate(splits.values()):
-        blend: Blend | None = None
-        if built.plan is not None and built.config.blend_per_split:
-            blend = built.config.blend_per_split[index]
-        blends.append(blend)
+    blends = [_own_blend(built, index) for index, built in enumerate(splits.values())]
     return replace(config, blend_per_split=blends)
+
+
+def _own_blend(built: BuiltSplit, index: int) -> Blend | None:
+    """Return the blend of a split from its own settings; None if it has no data.
+
+    Args:
+        built: The split.
+        index: Its index in `blend_per_split`, a list for train, valid and test.
+    """
+    if built.plan is None or not built.config.blend_per_split:
+        return None
+    return built.config.blend_per_split[index]

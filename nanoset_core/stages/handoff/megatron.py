@@ -17,6 +17,7 @@ from nanoset_core.sampling.config import DOCUMENTS
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.handoff import preflight
 from nanoset_core.stages.handoff.description import FilesAndNotes, Handoff
+from nanoset_core.stages.mappings.settings import ScheduleSpec
 
 ARGUMENTS = "arguments.txt"
 """Name of the file with the arguments of the command line."""
@@ -123,24 +124,15 @@ def _preflight(handoff: Handoff) -> str:
     Args:
         handoff: The built nanoset, as its trainer sees it.
     """
-    indexes = {name: list(files) for name, files in handoff.indexes.items()}
-
-    # The number of samples of each split with data; None for one epoch. With phases, the script
-    # does not compare these numbers, since they follow from the whole run.
-    samples: dict[str, int | None] = {}
-    has_phases = bool(handoff.spec.transitions)
-    if not has_phases:
-        for split in SPLITS:
-            if handoff.samples[split]:
-                samples[split] = handoff.config.samples(split)
-
     # The module `preflight` of this package is the script with empty constants, so that it can be
     # linted and tested like any other. Replace the lines that define the constants: from
     # `NANOSET = ""` to `NANOSET = 'pretrain'`, for example.
     value_by_line = {
         'NANOSET = ""': handoff.section,
-        "INDEXES: dict[str, list[str]] = {}": indexes,
-        "SAMPLES: dict[str, int | None] = {}": samples,
+        "INDEXES: dict[str, list[str]] = {}": {
+            name: list(files) for name, files in handoff.indexes.items()
+        },
+        "SAMPLES: dict[str, int | None] = {}": _samples_to_compare(handoff),
     }
     text = inspect.getsource(preflight)
     for line, value in value_by_line.items():
@@ -149,14 +141,44 @@ def _preflight(handoff: Handoff) -> str:
     return text
 
 
+def _samples_to_compare(handoff: Handoff) -> dict[str, int | None]:
+    """Return the number of samples that each split with data was built for; None for one epoch.
+
+    With phases, it is empty: their numbers do not follow from the options of one job.
+    """
+    samples: dict[str, int | None] = {}
+    has_phases = bool(handoff.spec.transitions)
+    if not has_phases:
+        for split in SPLITS:
+            if handoff.samples[split]:
+                samples[split] = handoff.config.samples(split)
+    return samples
+
+
 def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
     """Yield the lines of arguments.txt, the command line options of Megatron-LM.
 
     Args:
-        handoff: Everything that the options mention.
-        has_sequences: Whether the file with the counts of each dataset is written.
+        handoff: The built nanoset, as its trainer sees it.
+        has_sequences: Whether the handoff has a file with the numbers of sequences and documents of
+            each dataset, which Megatron-LM can read instead of scanning the datasets.
     """
-    # The data, the order of its samples, and the tokenizer.
+    yield from _data_arguments(handoff)
+    for mask in handoff.spec.masks:
+        # Megatron-LM has no option to create the attention mask, which is its default.
+        if mask != "create_attention_mask":
+            yield _mask_option(mask)
+
+    # Options that make the start faster, and the length of the run.
+    if has_sequences and handoff.config.rules.starts_without_scanning:
+        yield f"--per-dataset-sequences-path {handoff.folder}/{_SEQUENCES}"
+    if loads_fast(handoff):
+        yield "--dataloader-fast-cache-load"
+    yield from _length_arguments(handoff)
+
+
+def _data_arguments(handoff: Handoff) -> Iterator[str]:
+    """Yield the arguments that name the data, the order of its samples, and the tokenizer."""
     config = handoff.config
     if handoff.is_per_split:
         yield f"--per-split-data-args-path {handoff.folder}/{_PER_SPLIT}"
@@ -168,23 +190,14 @@ def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
     yield from handoff.tokenizer
     yield f"--data-cache-path {handoff.cache}"
 
-    # The masks of samples.
-    for mask in handoff.spec.masks:
-        # Megatron-LM has no option to create the attention mask, which is its default.
-        if mask == "create_attention_mask":
-            continue
-        name = mask.replace("_", "-")
-        if mask == DOCUMENTS:
-            yield f"--dataloader-{name}"
-        else:
-            yield f"--{name}"
 
-    # Options that make the start faster, and the length of the run.
-    if has_sequences and config.rules.starts_without_scanning:
-        yield f"--per-dataset-sequences-path {handoff.folder}/{_SEQUENCES}"
-    if loads_fast(handoff):
-        yield "--dataloader-fast-cache-load"
-    yield from _length_arguments(handoff)
+def _mask_option(mask: str) -> str:
+    """Return the option of Megatron-LM for a mask, such as --reset-position-ids.
+
+    The option of one mask, which separates documents, is spelled with the prefix `dataloader`.
+    """
+    name = mask.replace("_", "-")
+    return f"--dataloader-{name}" if mask == DOCUMENTS else f"--{name}"
 
 
 def _length_arguments(handoff: Handoff) -> Iterator[str]:
@@ -205,22 +218,25 @@ def _length_arguments(handoff: Handoff) -> Iterator[str]:
             yield f"--train-samples {handoff.config.train_split_samples}"
         return
 
-    # The length of the run.
-    has_phases = bool(handoff.spec.transitions)
-    if has_phases:
+    yield from _length_of_schedule(handoff, schedule)
+    yield f"--global-batch-size {schedule.global_batch_size}"
+    yield f"--eval-interval {schedule.eval_interval}"
+    if handoff.evaluates:
+        yield f"--eval-iters {schedule.eval_iters}"
+
+
+def _length_of_schedule(handoff: Handoff, schedule: ScheduleSpec) -> Iterator[str]:
+    """Yield the arguments that say how long a run with a schedule is."""
+    transitions = handoff.spec.transitions
+    if transitions:
         # With phases, Megatron-LM needs --train-samples and does not accept --train-iters.
         yield f"--train-samples {schedule.iterations * schedule.global_batch_size}"
-        yield f"--phase-transition-iterations {','.join(map(str, handoff.spec.transitions))}"
+        yield f"--phase-transition-iterations {','.join(map(str, transitions))}"
     elif handoff.is_shortened:
         # Fewer samples were built than the schedule requests, because of a limit on epochs.
         yield f"--train-samples {handoff.config.train_split_samples}"
     else:
         yield f"--train-iters {schedule.iterations}"
-
-    yield f"--global-batch-size {schedule.global_batch_size}"
-    yield f"--eval-interval {schedule.eval_interval}"
-    if handoff.evaluates:
-        yield f"--eval-iters {schedule.eval_iters}"
 
 
 def _notes(handoff: Handoff) -> Iterator[str]:
@@ -244,9 +260,7 @@ def _notes(handoff: Handoff) -> Iterator[str]:
 
 
 def _sample_notes(handoff: Handoff) -> Iterator[str]:
-    """Yield notes on splits that were built for another number of samples than is requested.
-
-    Megatron-LM then does not find the index files, and builds its own.
+    """Yield notes on splits that have another number of samples than the run requests.
 
     Args:
         handoff: The built nanoset, as its trainer sees it.
@@ -274,11 +288,10 @@ def _sample_notes(handoff: Handoff) -> Iterator[str]:
 
 
 def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
-    """Yield notes on how often the run has to evaluate, if nanoset.yaml has no schedule.
+    """Yield notes on the options for evaluations, which the user chooses without a schedule.
 
-    Megatron-LM computes from its options how many samples of valid and test it requests. It finds
-    the index files only if they were built for the same number. The notes say how to choose the
-    options.
+    Megatron-LM computes from these options how many samples of valid and test it requests. It finds
+    the index files only if they were built for the same number.
 
     Args:
         handoff: The built nanoset, as its trainer sees it.
@@ -289,17 +302,23 @@ def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
         "test": "eval_iters",
     }
     for split, batches in batches_by_split.items():
-        if not handoff.samples[split]:
-            continue
-        built = handoff.config.samples(split)
-        if built is None:
-            rule = (
-                "all samples of one epoch: Megatron-LM requests it with --full-validation "
-                "(valid only)"
+        if handoff.samples[split]:
+            rule = _evaluation_rule(handoff.config.samples(split), batches)
+            yield (
+                f"The cache of {split} is for {rule}. If `schedule` is set in nanoset.yaml, the "
+                "numbers agree."
             )
-        else:
-            rule = f"{built:,} samples: {batches} * global_batch_size must have that value"
-        yield (
-            f"The cache of {split} is for {rule}. If `schedule` is set in nanoset.yaml, the "
-            "numbers agree."
+
+
+def _evaluation_rule(n_samples: int | None, batches: str) -> str:
+    """Return how many samples a split was built for, and which options request as many.
+
+    Args:
+        n_samples: The number of samples; None for one epoch.
+        batches: How often Megatron-LM reads a batch of the split, by the names of its options.
+    """
+    if n_samples is None:
+        return (
+            "all samples of one epoch: Megatron-LM requests it with --full-validation (valid only)"
         )
+    return f"{n_samples:,} samples: {batches} * global_batch_size must have that value"

@@ -64,41 +64,22 @@ class HandoffStage(BoundToMachine, Advising):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe of a handoff: everything that decides the bytes of its files.
 
-        A handoff is a folder with the files that a trainer is started with. If the recipe has
-        another digest than the one that the handoff was built with, it has to be rebuilt.
-
         Args:
             project: The project.
             key: The nanoset.
             parents: Name of each input → its digest.
         """
         nanoset = NanosetContext(project, key.subject)
-        spec = nanoset.spec
         options: dict[str, Any] = {
             "trainer_path": nanoset.trainer_root,
             "vocab_size": project.tokenizer.max_id + 1,
-            "transitions": spec.transitions,
+            "transitions": nanoset.spec.transitions,
+            **_later_options(nanoset),
         }
 
-        # The following options are left out if they are not set. So the digests of handoffs that
-        # were built before the options existed do not change.
-        tokenizer = trainer_tokenizer(nanoset)
-        if tokenizer:
-            options["tokenizer"] = list(tokenizer)
-        views = views_of(nanoset)
-        if views:
-            options["views"] = views
-        if spec.masks:
-            options[MASKS_OPTION] = list(spec.masks)
-
-        if spec.schedule is not None:
-            options["schedule"] = _numbers_of(spec.schedule)
-            # If the nanoset is one phase of a training run: its first iteration, and its end.
-            options["span"] = None if spec.span is None else list(spec.span)
-
-        # Handoffs with preflight.py, a script that looks for index files, have another version.
-        # These are the handoffs for trainers that name index files after their tokenizer.
-        has_preflight = get_preset(spec.preset).hashes_tokenizer
+        # Trainers that name index files after their tokenizer get preflight.py, a script that looks
+        # for these files. Handoffs with this script have another version.
+        has_preflight = get_preset(nanoset.spec.preset).hashes_tokenizer
         version = VERSION_WITH_PREFLIGHT if has_preflight else VERSION
         return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
 
@@ -148,7 +129,6 @@ def write_handoff(project: Project, name: str) -> Manifest:
     from nanoset_core.stages.handoff.make import handoff_files
     from nanoset_core.stages.handoff.megatron import loads_fast
 
-    # Find the outputs that the handoff is made from: the index files of each split, and exports.
     nanoset = NanosetContext(project, name)
     last_stage = BLENDED if nanoset.spec.is_blended else INDEX_MAPPINGS
     splits = {split: require(project, last_stage, Key(name, split)) for split in SPLITS}
@@ -156,12 +136,8 @@ def write_handoff(project: Project, name: str) -> Manifest:
     _check_cache(nanoset)
 
     # The recipe decides the folder of the files, which they mention.
-    parents: dict[str, str] = {split: manifest.digest for split, manifest in splits.items()}
-    for corpus, export in exports.items():
-        parents[f"export of {corpus}"] = export.digest
-    key = Key(name)
-    recipe = TRAINER_FILES.recipe(project, key, parents)
-    warnings = list(TRAINER_FILES.settings_warnings(project.config, key))
+    recipe = TRAINER_FILES.recipe(project, Key(name), _parents(splits, exports))
+    warnings = list(TRAINER_FILES.settings_warnings(project.config, Key(name)))
     handoff = gather(nanoset, recipe.digest, splits, exports, warnings)
 
     # Checked last, since an output may have been replaced in the meantime.
@@ -181,6 +157,38 @@ def write_handoff(project: Project, name: str) -> Manifest:
 
     manifest = project.outputs.commit(recipe, write)
     return project.outputs.make_current(manifest)
+
+
+def _parents(
+    splits: Mapping[SplitName, Manifest], exports: Mapping[str, Manifest]
+) -> dict[str, str]:
+    """Return name of each output that a handoff is made from → its digest."""
+    parents: dict[str, str] = {split: manifest.digest for split, manifest in splits.items()}
+    for corpus, export in exports.items():
+        parents[f"export of {corpus}"] = export.digest
+    return parents
+
+
+def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
+    """Return the options of a recipe that are left out if they are not set.
+
+    So the digests of handoffs that were built before the options existed do not change.
+    """
+    spec = nanoset.spec
+    options: dict[str, Any] = {}
+    tokenizer = trainer_tokenizer(nanoset)
+    if tokenizer:
+        options["tokenizer"] = list(tokenizer)
+    views = views_of(nanoset)
+    if views:
+        options["views"] = views
+    if spec.masks:
+        options[MASKS_OPTION] = list(spec.masks)
+    if spec.schedule is not None:
+        options["schedule"] = _numbers_of(spec.schedule)
+        # If the nanoset is one phase of a training run: its first iteration, and its end.
+        options["span"] = None if spec.span is None else list(spec.span)
+    return options
 
 
 def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest]) -> None:

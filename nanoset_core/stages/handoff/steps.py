@@ -182,11 +182,10 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
     # `last_step` is the last step before the trainer is resumed; None if it is not resumed again.
     for settings, last_step in _settings_by_start(run):
         consumed_at_start = consumed
-        requested_sizes = _sizes_since_start(settings, n_steps, consumed)
+        sizes = _sizes_since_start(settings, n_steps, consumed)
         while last_step is None or n_steps < last_step:
             # The size that the settings request may have to be rounded down to whole micro-batches.
-            requested_size = requested_sizes.size(consumed)
-            batch_size = _whole_batch_size(settings, requested_size, n_steps + 1)
+            batch_size = _whole_batch_size(settings, sizes.size(consumed), n_steps + 1)
             yield Stretch(
                 first_step=n_steps + 1,
                 first_sample=consumed,
@@ -195,19 +194,30 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
                 n_ranks=settings.data_parallel_size,
                 consumed_at_start=consumed_at_start,
             )
-
-            # The stretch ends when the batch size changes, or when the trainer is resumed.
-            possible_lengths = []
-            steps_until_change = _steps_until_change(requested_sizes, consumed, batch_size)
-            if steps_until_change is not None:
-                possible_lengths.append(steps_until_change)
-            if last_step is not None:
-                possible_lengths.append(last_step - n_steps)
-            if not possible_lengths:
+            steps_until_change = _steps_until_change(sizes, consumed, batch_size)
+            length = _length_of_stretch(n_steps, last_step, steps_until_change)
+            if length is None:
                 return  # the last stretch has no end
-            length = min(possible_lengths)
             n_steps += length
             consumed += length * batch_size
+
+
+def _length_of_stretch(
+    n_steps: int, last_step: int | None, steps_until_change: int | None
+) -> int | None:
+    """Return how many steps a stretch has; None if it has no end.
+
+    Args:
+        n_steps: Steps before the stretch.
+        last_step: The last step before the trainer is resumed; None if it is not.
+        steps_until_change: Steps after which the batch size changes; None if it does not.
+    """
+    lengths = []
+    if steps_until_change is not None:
+        lengths.append(steps_until_change)
+    if last_step is not None:
+        lengths.append(last_step - n_steps)
+    return min(lengths, default=None)
 
 
 def _settings_by_start(run: RunSpec) -> Iterator[tuple[RunSpec, int | None]]:
@@ -288,8 +298,6 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
     first, increment, ramp_samples = ramp
     if consumed > ramp_samples:
         return constant_size
-
-    # The trainer was started within the ramp-up.
     if not ramps_up(ramp, batch_size):
         raise ConfigError(
             "the ramp-up does not lead to the batch size with which the run was resumed",
@@ -297,6 +305,18 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
             found=f"{list(ramp)}, global_batch_size {batch_size}",
             remedy="correct the entry of `resumes`",
         )
+    return _ramped_sizes(first, increment, ramp_samples, batch_size)
+
+
+def _ramped_sizes(first: int, increment: int, ramp_samples: int, batch_size: int) -> _BatchSizes:
+    """Return batch sizes that grow from the first one to `batch_size`.
+
+    Args:
+        first: The first batch size.
+        increment: By how much it grows each time.
+        ramp_samples: Consumed samples until it has grown to `batch_size`.
+        batch_size: The last batch size, which is a whole number of increments above the first.
+    """
     n_increments = (batch_size - first) // increment
     samples_per_increment = ramp_samples / n_increments  # a float, rounded as Megatron-LM rounds it
 
@@ -497,23 +517,16 @@ class Dealer:
         numbers = np.arange(step.batch_size)  # within the step
         positions = step.first_sample - base + numbers  # in the order of the dataset's samples
         round_size = step.micro_batch_size * step.n_ranks
-        micro_batches = numbers // round_size
-
+        ranks = numbers % round_size // step.micro_batch_size
         if self.kind == "interleaved":
             ranks = numbers % step.n_ranks
-            # When the trainer is resumed, this loader only skips whole turns, in which each rank
-            # gets one sample. With 4 ranks and 10 samples consumed, it skips 8, and reads two
-            # samples again. The loaders of other kinds skip all samples that were consumed.
-            consumed_of_dataset = max(step.consumed_at_start - base, 0)
-            positions -= consumed_of_dataset % step.n_ranks
-        else:
-            ranks = numbers % round_size // step.micro_batch_size
+            positions -= _n_read_again(step, base)
 
         if self.kind == "cyclic":
             samples = self._cyclic_samples(step, positions, ranks)
         else:
             samples = self._samples_at(step, positions)
-        return DealtSamples(samples, ranks, micro_batches)
+        return DealtSamples(samples, ranks, micro_batches=numbers // round_size)
 
     def _samples_at(self, step: TrainingStep, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the samples at some positions in the order in which the trainer reads them.
@@ -533,14 +546,7 @@ class Dealer:
             # Every rank gets the same number of samples, so that a few may be left at the end.
             n_usable = self.total // step.n_ranks * step.n_ranks
         if positions[-1] >= n_usable:
-            raise SampleIndexError(
-                "the data ends before this step",
-                where=f"step {step.number:,}",
-                found=f"samples up to {positions[-1]:,}",
-                expected=f"at most sample {n_usable - 1:,} of its dataset",
-                remedy="correct the step; or, if the run was continued with another handoff, add "
-                "it to `handoff` in run.yaml",
-            )
+            raise _data_ends_error(step, int(positions[-1]), n_usable)
 
         # Without a shuffle, the trainer reads samples in the order of their numbers.
         if self.seed is None:
@@ -579,24 +585,15 @@ class Dealer:
                 expected=f"a multiple of {round_size}",
             )
 
-        # The epoch of each sample, and its round within the epoch: (batch_size,) each.
+        # In each round, a rank reads the next micro-batch of its bucket: (batch_size,) each.
         epochs, positions_in_epoch = np.divmod(positions, epoch_size)
         rounds = positions_in_epoch // round_size
-
-        # In each round, a rank reads the next micro-batch of its bucket.
         position_in_micro_batch = positions_in_epoch % step.micro_batch_size
         positions_in_bucket = rounds * step.micro_batch_size + position_in_micro_batch
-        bucket_size = n_rounds * step.micro_batch_size
-        bucket_starts = ranks * bucket_size  # first sample of each bucket
 
-        # The position says where the sample is in the shuffled bucket. All ranks shuffle alike.
-        samples = np.empty_like(positions)
-        for epoch in np.unique(epochs).tolist():
-            is_in_epoch = epochs == epoch
-            order = _shuffled(bucket_size, epoch)  # (bucket_size,)
-            shuffled_positions = order[positions_in_bucket[is_in_epoch]]
-            samples[is_in_epoch] = bucket_starts[is_in_epoch] + shuffled_positions
-        return samples
+        bucket_size = n_rounds * step.micro_batch_size
+        first_samples = ranks * bucket_size  # of each bucket
+        return first_samples + _shuffled_by_epoch(bucket_size, epochs, positions_in_bucket)
 
     def positions(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return when the trainer reads some samples: their positions in the order of reading.
@@ -630,6 +627,52 @@ class Dealer:
         order = _shuffled(self.total, self.seed)
         position_of_sample = np.argsort(order)
         return position_of_sample[samples]
+
+
+def _n_read_again(step: TrainingStep, base: int) -> int:
+    """Return how many samples an interleaved loader reads again, since the trainer was resumed.
+
+    This loader only skips whole turns, in which each rank gets one sample. With 4 ranks and 10
+    samples consumed, it skips 8, and reads two again. Other loaders skip all 10.
+
+    Args:
+        step: The step.
+        base: Number, in the run, of the first sample of the dataset.
+    """
+    consumed_of_dataset = max(step.consumed_at_start - base, 0)
+    return consumed_of_dataset % step.n_ranks
+
+
+def _data_ends_error(step: TrainingStep, last_sample: int, n_usable: int) -> SampleIndexError:
+    """Return the error for a step that would read a sample after the last one of its dataset."""
+    return SampleIndexError(
+        "the data ends before this step",
+        where=f"step {step.number:,}",
+        found=f"samples up to {last_sample:,}",
+        expected=f"at most sample {n_usable - 1:,} of its dataset",
+        remedy="correct the step; or, if the run was continued with another handoff, add "
+        "it to `handoff` in run.yaml",
+    )
+
+
+def _shuffled_by_epoch(
+    count: int, epochs: NDArray[np.int64], positions: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the numbers at some positions of 0, 1, …, count - 1, shuffled again in each epoch.
+
+    Args:
+        count: How many numbers are shuffled.
+        epochs: The epoch of each position; shape (n_positions,).
+        positions: Below `count`; shape (n_positions,).
+
+    Returns:
+        int64, shape (n_positions,).
+    """
+    numbers = np.empty_like(positions)
+    for epoch in np.unique(epochs).tolist():
+        is_in_epoch = epochs == epoch
+        numbers[is_in_epoch] = _shuffled(count, epoch)[positions[is_in_epoch]]
+    return numbers
 
 
 @lru_cache(maxsize=2)

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.records.yaml_text import read_yaml
@@ -101,26 +102,16 @@ class TrainLog:
             lines: The lines. At each start, Megatron-LM prints a block with its arguments, perhaps
                 a line on the checkpoint that it loads, and then a line for each step.
         """
-        is_in_block = False
         # The arguments of the last block, until the start that they belong to is recorded.
         arguments: dict[str, Any] = {}
+        lines = iter(lines)
         for line in lines:
-            # The block of arguments.
             if _BLOCK.search(line):
-                is_in_block = True
-                arguments = {}
-                continue
-            if _BLOCK_END.search(line):
-                is_in_block = False
-                continue
-            if is_in_block:
-                argument = _ARGUMENT.search(line)
-                if argument:
-                    arguments[argument[1]] = _value(argument[2])
+                arguments = _read_block(lines)
                 continue
 
-            # The start after that is recorded once it is known from which step it continues: when
-            # it loads a checkpoint, or with the line of its first step.
+            # A start is recorded once it is known from which step it continues: when it loads a
+            # checkpoint, or with the line of its first step.
             loaded = _LOADED.search(line)
             step = _STEP.search(line)
             if arguments and (loaded or step):
@@ -159,18 +150,8 @@ class TrainLog:
         """
         # The settings of the first start. What changed later is in `resumes`.
         arguments = self.starts[0].arguments
-        is_cyclic = arguments.get("dataloader_type") == "cyclic"
-        if is_cyclic and arguments.get("data_sharding") is False:
-            raise ConfigError(
-                "the order of a cyclic loader with --no-data-sharding is not known",
-                where="data_sharding",
-                found=False,
-                expected=True,
-                remedy="the steps of this run cannot be explained",
-            )
-        settings: dict[str, Any] = {}
-        for name in (*_RESUMED, *_CONSTANT):
-            settings[name] = arguments.get(name)
+        _check_order_is_known(arguments)
+        settings = {name: arguments.get(name) for name in (*_RESUMED, *_CONSTANT)}
 
         # A schedule says which batch size each step has, so that there is no other batch size. It
         # may count tokens: then the length of a sample is needed, too.
@@ -180,44 +161,32 @@ class TrainLog:
 
         settings["skipped_iterations"] = self._skipped()
         settings["resumes"] = _resumes(settings, self.starts[1:])
-
-        # run.yaml is read by people. Leave out what has the value of a missing key: no value, an
-        # empty list, and options that are off, which are False or 0.
-        unset_values: tuple[Any, ...] = (None, [], False)
-        return {name: value for name, value in settings.items() if value not in unset_values}
+        return {name: value for name, value in settings.items() if not _is_unset(value)}
 
     def _skipped(self) -> list[list[int]]:
         """Return the steps that the trainer skipped, as its option iterations_to_skip says.
 
         Returns:
             Ranges of consecutive steps, each as [first, last], with both included: the steps 3, 4
-            and 8 are the ranges [3, 4] and [8, 8].
+            and 8 are the ranges [3, 4] and [8, 8]. Steps count from 1, as in the log.
         """
         numbers: set[int] = set()
         for start in self.starts:
-            for number in start.arguments.get("iterations_to_skip") or ():
-                numbers.add(int(number))
+            numbers.update(map(int, start.arguments.get("iterations_to_skip") or ()))
         if not numbers:
             return []
 
-        # The numbers of run.yaml count from 1, as those in the log do.
         steps = np.array(sorted(numbers), np.int64)  # (n_skipped,)
         if not self._skipped_count_from_one(numbers):
-            steps = steps + 1
-
-        # Consecutive steps become one range, which ends where the next step is further away.
-        range_starts = np.flatnonzero(np.diff(steps) > 1) + 1  # indices in `steps`
-        ranges = []
-        for consecutive in np.split(steps, range_starts):
-            ranges.append([int(consecutive[0]), int(consecutive[-1])])
-        return ranges
+            steps += 1
+        return _ranges(steps)
 
     def _skipped_count_from_one(self, numbers: Iterable[int]) -> bool:
         """Return whether the option iterations_to_skip counted from 1 in this run.
 
         The main branch counts from 1, as the log does. Core 0.16.1 counts from 0: there, the number
-        5 skips the step that is number 6 in the log. The log shows which version it was, if it has
-        a line for every step that was not skipped. Otherwise it is taken for core 0.16.1.
+        5 skips the step that has the number 6 in the log. The log shows which version it was, if it
+        has a line for every step that was not skipped. Otherwise it is taken for core 0.16.1.
 
         Args:
             numbers: The numbers that the option names.
@@ -284,6 +253,61 @@ def _resumes(
             resumes.append({"iteration": restart.iteration, **changes})
         current |= changes
     return resumes
+
+
+def _check_order_is_known(arguments: Mapping[str, Any]) -> None:
+    """Check that the order in which a trainer reads samples can be computed.
+
+    Raises:
+        ConfigError: It cannot, because of these arguments.
+    """
+    is_cyclic = arguments.get("dataloader_type") == "cyclic"
+    if is_cyclic and arguments.get("data_sharding") is False:
+        raise ConfigError(
+            "the order of a cyclic loader with --no-data-sharding is not known",
+            where="data_sharding",
+            found=False,
+            expected=True,
+            remedy="the steps of this run cannot be explained",
+        )
+
+
+def _is_unset(value: Any) -> bool:
+    """Return whether a setting has the value of a missing key, which run.yaml leaves out.
+
+    That is no value, an empty list, or False. An option that is off may also be 0.
+    """
+    unset_values: tuple[Any, ...] = (None, [], False)
+    return value in unset_values  # 0 equals False
+
+
+def _ranges(steps: NDArray[np.int64]) -> list[list[int]]:
+    """Return [first, last] of each run of consecutive steps: [3, 4], [8, 8] for 3, 4 and 8.
+
+    Args:
+        steps: Ascending, without duplicates; shape (n_steps,).
+    """
+    first_indices = np.flatnonzero(np.diff(steps) > 1) + 1  # of all ranges but the first
+    return [[int(run[0]), int(run[-1])] for run in np.split(steps, first_indices)]
+
+
+def _read_block(lines: Iterator[str]) -> dict[str, Any]:
+    """Return the arguments in a block of a log, and leave the iterator after the block.
+
+    Args:
+        lines: The lines after the one with which the block begins.
+    """
+    arguments: dict[str, Any] = {}
+    for line in lines:
+        if _BLOCK.search(line):  # the trainer was started again before it had printed all
+            arguments = {}
+            continue
+        if _BLOCK_END.search(line):
+            break
+        argument = _ARGUMENT.search(line)
+        if argument:
+            arguments[argument[1]] = _value(argument[2])
+    return arguments
 
 
 def _value(text: str) -> Any:
