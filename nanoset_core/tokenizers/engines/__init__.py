@@ -99,13 +99,30 @@ def make_engine(
     if kind == "tokenizers":
         return reference
 
-    # Try the fast engines in turn, and return the first one that gives the right tokens.
     folder = cache_folder() if cache is None else Path(cache)
     factory = _EngineFactory(define(tokenizer_json), reference, folder, without)
+    engine = _first_right_engine(factory, kind, tokenizer_json)
+    logger.info("%s: %s engine: %s", tokenizer_json, engine.name, engine.reason)
+    return engine
+
+
+def _first_right_engine(
+    factory: _EngineFactory, kind: str, tokenizer_json: str | os.PathLike[str]
+) -> Engine:
+    """Return the fastest engine that gives the right tokens, or else the reference.
+
+    Args:
+        factory: Makes the engines.
+        kind: The name of an engine, or `auto`.
+        tokenizer_json: The tokenizer's file, for messages.
+
+    Raises:
+        ConfigError: The engine that was named does not understand the tokenizer.
+    """
     reasons = []  # why engines that were tried are not used
     for name in _candidates(kind):
         try:
-            engine = factory.make(name)
+            return factory.make(name)
         except WrongTokensError as error:
             reasons.append(str(error))
             logger.warning("%s: %s; another one is used instead", tokenizer_json, error)
@@ -113,14 +130,9 @@ def make_engine(
             if kind != "auto":
                 raise _unsupported_engine(kind, tokenizer_json, error) from error
             reasons.append(f"not for the {name} engine: {error}")
-        else:
-            logger.info("%s: %s engine: %s", tokenizer_json, engine.name, engine.reason)
-            return engine
 
-    # None does.
-    reference.reason = "; ".join(reasons)
-    logger.info("%s: %s engine: %s", tokenizer_json, reference.name, reference.reason)
-    return reference
+    factory.reference.reason = "; ".join(reasons)
+    return factory.reference
 
 
 def _unsupported_engine(

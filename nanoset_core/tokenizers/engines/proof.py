@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby, product
-from typing import Any, NamedTuple
+from typing import Any
 from unicodedata import category, combining
 
 import numpy as np
@@ -124,70 +124,74 @@ def _triples_of_kinds() -> Iterator[str]:
         yield "".join(first + second + third for third in _KINDS)
 
 
-class _Ends(NamedTuple):
-    """The first and the last code point of a group."""
-
-    first: int
-    last: int
-
-
 def _pairs_of_categories(categories: Mapping[int, str]) -> Iterator[str]:
     """Yield texts in which characters of any two Unicode categories follow each other.
 
-    A category is represented by a few of its characters: the first and the last one of each size in
-    UTF-8. So small letters (Ll) are represented by "a" and "z" for one byte, and so on.
+    For each character, one text lists its pairs with all characters.
 
     Args:
         categories: Code point → Unicode category, in ascending order.
     """
-    # Find the first and the last code point of each group: a category and a size.
-    ends_by_group: dict[tuple[str, int], _Ends] = {}
-    for point, name in categories.items():
-        size = len(chr(point).encode())
-        group = (name, size)
-        first = ends_by_group[group].first if group in ends_by_group else point
-        ends_by_group[group] = _Ends(first, last=point)
+    characters = _ends_of_categories(categories)
+    for first in characters:
+        yield "".join(first + second for second in characters)
 
-    # Put any two of these characters next to each other.
-    points: set[int] = set()
-    for ends in ends_by_group.values():
-        points.add(ends.first)
-        points.add(ends.last)
-    characters = [chr(point) for point in sorted(points)]
-    for first_character in characters:
-        yield "".join(first_character + second for second in characters)
+
+def _ends_of_categories(categories: Mapping[int, str]) -> list[str]:
+    """Return the first and the last character of each category and number of bytes in UTF-8.
+
+    So small letters (Ll) are represented by "a" and "z" for one byte, and so on.
+
+    Args:
+        categories: Code point → Unicode category, in ascending order.
+
+    Returns:
+        The characters, sorted.
+    """
+    first_by_group: dict[tuple[str, int], str] = {}
+    last_by_group: dict[tuple[str, int], str] = {}
+    for point, name in categories.items():
+        character = chr(point)
+        group = (name, len(character.encode()))
+        first_by_group.setdefault(group, character)
+        last_by_group[group] = character
+    return sorted({*first_by_group.values(), *last_by_group.values()})
 
 
 def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
-    """Yield texts in which nearly every character follows a letter and a space.
-
-    Characters that all tokenizers treat alike are represented by a few: a long run of code points
-    of one category, such as ideographs, by its first and last two; and the planes of Unicode
-    without assigned characters by one code point in 4,096.
+    """Yield texts in which nearly every character follows a letter, and others after a space.
 
     Args:
-        categories: Code point → Unicode category, in ascending order, without these planes.
+        categories: Code point → Unicode category, in ascending order: all planes of Unicode with
+            assigned characters.
     """
-    points_of_other_planes = [
+    # One code point in 4,096 represents each plane without assigned characters.
+    points = [
         *range(0x40000, 0xE0000, _PRIVATE_STEP),
         *range(0xF0000, 0x110000, _PRIVATE_STEP),
         0x10FFFF,
     ]
-    many_points = list(points_of_other_planes)
-    few_points = list(points_of_other_planes)
-    for _, run in groupby(categories, key=categories.__getitem__):
-        run_points = list(run)
-        ends = run_points[:2] + run_points[-2:]
-        few_points += ends
-        is_long = len(run_points) >= _LONG_RUN_OF_ONE_CATEGORY
-        many_points += ends if is_long else run_points
-
+    many_points = [*points, *_points_of_runs(categories, _LONG_RUN_OF_ONE_CATEGORY)]
     yield from _after_prefix("a", many_points)
     yield from _after_prefix(" ", many_points)
 
     # After a punctuation mark and an ideograph, the ends of all runs are enough.
+    few_points = [*points, *_points_of_runs(categories, min_length=0)]
     yield from _after_prefix("!", few_points)
     yield from _after_prefix("中", few_points)
+
+
+def _points_of_runs(categories: Mapping[int, str], min_length: int) -> Iterator[int]:
+    """Yield the points of each run of one category, but only the first and last two of long runs.
+
+    Args:
+        categories: Code point → Unicode category, in ascending order.
+        min_length: Runs of at least this length are represented by these four.
+    """
+    for _, run in groupby(categories, key=categories.__getitem__):
+        points = list(run)
+        is_long = len(points) >= min_length
+        yield from points[:2] + points[-2:] if is_long else points
 
 
 def _after_prefix(prefix: str, points: Sequence[int]) -> Iterator[str]:
@@ -201,9 +205,15 @@ def _texts_of_marks() -> Iterator[str]:
     """Yield texts in which a letter has two combining marks, such as "e" with a hook and an accent.
 
     Normal forms sort the marks of a letter by their combining class, a number. So marks of any two
-    classes occur in both orders. The first and the last mark of each class represent it. For each
-    mark, one text lists its pairs with all marks.
+    classes occur in both orders. For each mark, one text lists its pairs with all marks.
     """
+    marks = _ends_of_combining_classes()
+    for first in marks:
+        yield " ".join(f"e{first}{second}" for second in marks)
+
+
+def _ends_of_combining_classes() -> list[str]:
+    """Return the first and the last combining mark of each class."""
     # All combining marks, sorted by class. They are between these code points.
     characters = map(chr, range(0x300, 0x1F000))
     all_marks = sorted(filter(combining, characters), key=combining)  # class 0: not a mark
@@ -214,8 +224,7 @@ def _texts_of_marks() -> Iterator[str]:
         marks.append(marks_of_class[0])
         if len(marks_of_class) > 1:
             marks.append(marks_of_class[-1])
-    for first in marks:
-        yield " ".join(f"e{first}{second}" for second in marks)
+    return marks
 
 
 def _texts_of_runs() -> Iterator[str]:

@@ -7,6 +7,7 @@ since reading them takes seconds for a large vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, get_args
 from unicodedata import is_normalized
@@ -69,8 +70,15 @@ class Rules:
 
         `from_arrays` makes the rules from them again.
         """
-        # The small settings are stored in one array, as JSON. JSON has no numbers as keys, so the
-        # ids of repeated characters by length become pairs.
+        # The arrays of the vocabulary are stored under the names of its fields.
+        arrays = {name: getattr(self.vocabulary, name) for name in _VOCABULARY_ARRAYS}
+        arrays["settings"] = to_array(self._settings())
+        arrays["classes"] = self.classes
+        return arrays
+
+    def _settings(self) -> dict[str, Any]:
+        """Return all rules that are no arrays, in a form that JSON can represent."""
+        # JSON has no numbers as keys, so the ids of repeated characters by length become pairs.
         runs = {
             character: list(id_by_length.items()) for character, id_by_length in self.runs.items()
         }
@@ -81,19 +89,11 @@ class Rules:
             "leaves_documents": self.leaves_documents,
             "whole_words": self.whole_words,
         }
-
-        # A known split pattern is found again by its regular expressions. Without one, the settings
-        # say how the tokenizer treats spaces.
         if isinstance(self.split, SplitPattern):
-            settings["regex"] = self.split.regex
+            settings["regex"] = self.split.regex  # by which a known pattern is found again
         else:
             settings["space_signs"] = asdict(self.split)
-
-        # The arrays of the vocabulary are stored under the names of its fields.
-        arrays = {name: getattr(self.vocabulary, name) for name in _VOCABULARY_ARRAYS}
-        arrays["settings"] = to_array(settings)
-        arrays["classes"] = self.classes
-        return arrays
+        return settings
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> Rules:
@@ -103,16 +103,9 @@ class Rules:
             arrays: The arrays by name.
         """
         settings = from_array(arrays["settings"])
-
-        # Of a split pattern only its regular expressions are stored, by which it is known.
-        split: SplitPattern | SpaceSigns
-        if "regex" in settings:
-            split = SPLIT_PATTERNS[tuple(settings["regex"])]
-        else:
-            split = SpaceSigns(**settings["space_signs"])
         vocabulary = Vocabulary(**{name: arrays[name] for name in _VOCABULARY_ARRAYS})
         return Rules(
-            split=split,
+            split=_split_of(settings),
             form=settings["form"],
             runs={character: dict(items) for character, items in settings["runs"].items()},
             added_tokens=tuple(settings["added_tokens"]),
@@ -192,6 +185,13 @@ def read_rules(tokenizer: Any) -> Rules:
         raise NotRecognisedError(f"not built like a tokenizer.json: {error!r}") from error
 
 
+def _split_of(settings: Mapping[str, Any]) -> SplitPattern | SpaceSigns:
+    """Return how text is split, from the settings that `Rules.to_arrays` stored."""
+    if "regex" in settings:
+        return SPLIT_PATTERNS[tuple(settings["regex"])]
+    return SpaceSigns(**settings["space_signs"])
+
+
 def _read_tokenizer(tokenizer: Any) -> Rules:
     """Read the rules by which a tokenizer encodes text; `read_rules` explains errors.
 
@@ -203,30 +203,12 @@ def _read_tokenizer(tokenizer: Any) -> Rules:
         AttributeError, KeyError, TypeError, ValueError: A part of it has an unexpected type.
     """
     _check_members(tokenizer, "the file", **_FILE_MEMBERS)
-
-    # How text is normalised and cut into pre-tokens, which are encoded on their own. Either there
-    # is a split pattern for this, or spaces are written as ▁ and nothing is cut.
-    normalizer = tokenizer.get("normalizer")
-    pre_tokenizer = tokenizer.get("pre_tokenizer")
-    split: SplitPattern | SpaceSigns
-    space_signs = _read_space_signs(normalizer, pre_tokenizer)
-    if space_signs is not None:
-        form = None
-        split = space_signs
-    else:
-        form = _read_normalizer(normalizer)
-        split = _read_pre_tokenizer(pre_tokenizer)
-
-    # The vocabulary and the merges.
+    split, form = _read_splitting(tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer"))
     model = tokenizer.get("model")
-    _check_model(model, over_characters=space_signs is not None)
-    if space_signs is None:
-        vocabulary = read_vocabulary(model["vocab"], model["merges"])
-    else:
-        vocabulary = read_character_vocabulary(model["vocab"], model["merges"])
-
-    # The added tokens, and the class of every character, by which a split pattern cuts.
+    vocabulary = _read_model(model, over_characters=isinstance(split, SpaceSigns))
     added_tokens = _read_added_tokens(tokenizer.get("added_tokens"), split, form)
+
+    # The class of every character, by which a split pattern cuts.
     classes = np.zeros(0, np.uint8)
     if isinstance(split, SplitPattern):
         classes = probe_classes(split.classes, split.rest)
@@ -240,6 +222,37 @@ def _read_tokenizer(tokenizer: Any) -> Rules:
         vocabulary=vocabulary,
         classes=classes,
     )
+
+
+def _read_splitting(
+    normalizer: Any, pre_tokenizer: Any
+) -> tuple[SplitPattern | SpaceSigns, Form | None]:
+    """Return how text is cut into pre-tokens, and the normal form that it gets before.
+
+    Either there is a split pattern for this, or spaces are written as ▁ and nothing is cut.
+
+    Args:
+        normalizer: The entry of the `tokenizer.json`, or None.
+        pre_tokenizer: The entry of the `tokenizer.json`, or None.
+    """
+    space_signs = _read_space_signs(normalizer, pre_tokenizer)
+    if space_signs is not None:
+        return space_signs, None
+    form = _read_normalizer(normalizer)
+    return _read_pre_tokenizer(pre_tokenizer), form
+
+
+def _read_model(model: Any, *, over_characters: bool) -> Vocabulary:
+    """Check a model, and return its words and merges.
+
+    Args:
+        model: The entry of the `tokenizer.json`.
+        over_characters: Whether merges join characters, as in SentencePiece, or bytes.
+    """
+    _check_model(model, over_characters=over_characters)
+    if over_characters:
+        return read_character_vocabulary(model["vocab"], model["merges"])
+    return read_vocabulary(model["vocab"], model["merges"])
 
 
 def _check_members(value: Any, name: str, **allowed: Any) -> None:
@@ -317,14 +330,7 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
     Raises:
         NotRecognisedError: The pre-tokenizer has other members or settings, or no known pattern.
     """
-    members = [value]
-    if value["type"] == "Sequence":
-        _check_members(value, "the pre-tokenizer", type=_ANYTHING, pretokenizers=_ANYTHING)
-        # An empty sequence lacks a ByteLevel: the check of an empty member below reports that.
-        members = value["pretokenizers"] or [{}]
-
-    # Collect the regular expressions of all members.
-    *split_members, byte_level = members
+    *split_members, byte_level = _members_of_pre_tokenizer(value)
     splits = [_read_split(member) for member in split_members]
     regexes = [split.regex for split in splits]
     _check_members(
@@ -338,17 +344,35 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
     if byte_level.get("use_regex") is not False:  # the default is True
         regexes += GPT2.regex
 
-    pattern = SPLIT_PATTERNS.get(tuple(regexes))
-    if pattern is None:
-        regex_or_all = regexes[0] if len(regexes) == 1 else regexes
-        raise NotRecognisedError(f"split pattern {_excerpt(regex_or_all)}")
-
     # Some patterns do not match all characters. Then the text between the matches must be kept.
+    pattern = _known_pattern(regexes)
     has_text_between_matches = pattern.rest != OTHER
     if has_text_between_matches and not all(split.keeps_all for split in splits):
         raise NotRecognisedError(
             f"a split that drops what is between the matches of {pattern.name}"
         )
+    return pattern
+
+
+def _members_of_pre_tokenizer(value: Any) -> list[Any]:
+    """Return the members of a pre-tokenizer of the type Sequence; of others, the only one."""
+    if value["type"] != "Sequence":
+        return [value]
+    _check_members(value, "the pre-tokenizer", type=_ANYTHING, pretokenizers=_ANYTHING)
+    # An empty sequence lacks a ByteLevel: the check of an empty member reports that.
+    return value["pretokenizers"] or [{}]
+
+
+def _known_pattern(regexes: list[str]) -> SplitPattern:
+    """Return the split pattern that consists of some regular expressions.
+
+    Raises:
+        NotRecognisedError: There is none.
+    """
+    pattern = SPLIT_PATTERNS.get(tuple(regexes))
+    if pattern is None:
+        regex_or_all = regexes[0] if len(regexes) == 1 else regexes
+        raise NotRecognisedError(f"split pattern {_excerpt(regex_or_all)}")
     return pattern
 
 
@@ -482,23 +506,11 @@ def _read_added_tokens(
         NotRecognisedError: The engine could not find one of the tokens as the library does.
     """
     has_signs = isinstance(split, SpaceSigns)
-
-    # Some tokenizers put a ▁ before a document, and then also before the text after each added
-    # token. For these, all added tokens are left to the reference.
-    prepends = isinstance(split, SpaceSigns) and split.prepend != "never"
-
-    # The characters whose repetitions the engine finds.
-    if not has_signs:
-        repeatable = " "
-    elif prepends:
-        repeatable = ""
-    else:
-        repeatable = "\n\t"
-
+    repeatable = _repeatable_characters(split)
     runs: dict[str, dict[int, int]] = {}
     normalized_values_of_runs = set()
     texts = []
-    leaves_documents = prepends
+    leaves_documents = _prepends(split)
     for token in value or []:
         _check_members(token, "an added token", **_ADDED_TOKEN_MEMBERS)
         content = token["content"]
@@ -519,6 +531,21 @@ def _read_added_tokens(
 
     _check_runs(runs, split, form, n_normalized_values=len(normalized_values_of_runs))
     return _AddedTokens(runs, tuple(texts), leaves_documents)
+
+
+def _prepends(split: SplitPattern | SpaceSigns) -> bool:
+    """Return whether a ▁ is put before a document, and before the text after each added token.
+
+    Then all added tokens are left to the reference.
+    """
+    return isinstance(split, SpaceSigns) and split.prepend != "never"
+
+
+def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
+    """Return the characters whose repetitions the engine finds as added tokens."""
+    if not isinstance(split, SpaceSigns):
+        return " "
+    return "" if _prepends(split) else "\n\t"
 
 
 def _check_runs(
@@ -547,17 +574,21 @@ def _check_runs(
 
         # The engine can find tokens of spaces with GPT-2's split pattern only, and not with NFKC,
         # which turns other characters into spaces, so that there are longer runs.
-        is_space = character == " "
-        is_unknown_use = is_space and (split is not GPT2 or form == "NFKC")
-
-        # The engine cuts a run into tokens of the greatest length and a rest. The rest may have any
-        # smaller length, so there must be a token for each. A single space is an ordinary token.
-        min_length = 2 if is_space else 1
-        has_gaps = lengths != list(range(min_length, min_length + len(lengths)))
-        if is_unknown_use or has_gaps or n_normalized_values > 1:
+        is_unknown_use = character == " " and (split is not GPT2 or form == "NFKC")
+        if is_unknown_use or _have_gaps(lengths, character) or n_normalized_values > 1:
             raise NotRecognisedError(
                 f"added tokens of {lengths} spaces or line ends, and the form {form}"
             )
+
+
+def _have_gaps(lengths: list[int], character: str) -> bool:
+    """Return whether there is no token for some number of repetitions up to the greatest.
+
+    The engine cuts a run into tokens of the greatest length and a rest, which may have any smaller
+    length. A single space is an ordinary token.
+    """
+    min_length = 2 if character == " " else 1
+    return lengths != list(range(min_length, min_length + len(lengths)))
 
 
 def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
@@ -593,15 +624,21 @@ def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_sig
     # must be in NFC all the same, to be on the safe side.
     if not is_normalized(form or "NFC", content):
         raise NotRecognisedError(f"added token {content!r}, which a normal form changes")
-
-    # The library looks for a token that is `normalized` in the text with ▁ for spaces. This engine
-    # looks for it in the text as it was.
-    is_found_among_signs = has_signs and token.get("normalized") is not False
-    has_space = " " in content or SPACE_SIGN in content
-    if is_found_among_signs and has_space:
+    if has_signs and _is_found_among_signs(token):
         raise NotRecognisedError(
             f"added token {content!r}: it has a space, and is looked for among ▁"
         )
+
+
+def _is_found_among_signs(token: Any) -> bool:
+    """Return whether a token has a space and the library looks for it in text with ▁ for spaces.
+
+    The library does that for tokens that are `normalized`, while this engine looks for them in the
+    text as it was.
+    """
+    content = token["content"]
+    has_space = " " in content or SPACE_SIGN in content
+    return has_space and token.get("normalized") is not False
 
 
 _TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN}
@@ -644,16 +681,25 @@ def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
     if normalizer == prepends_and_replaces and pre_tokenizer is None:
         return SpaceSigns(prepend="always")
 
-    # Metaspace. Its setting `split` says whether each ▁ starts a piece of text.
     if normalizer is None and pre_tokenizer and pre_tokenizer["type"] == "Metaspace":
-        _check_members(
-            pre_tokenizer,
-            "the pre-tokenizer",
-            type=_ANYTHING,
-            replacement=(SPACE_SIGN,),
-            prepend_scheme=tuple(_SCHEMES),
-            split=(True, False),
-        )
-        prepend = _SCHEMES[pre_tokenizer["prepend_scheme"]]
-        return SpaceSigns(prepend, each_apart=pre_tokenizer["split"])
+        return _read_metaspace(pre_tokenizer)
     return None
+
+
+def _read_metaspace(pre_tokenizer: Any) -> SpaceSigns:
+    """Return how the pre-tokenizer Metaspace treats spaces.
+
+    Raises:
+        NotRecognisedError: It has a setting that the engine does not know.
+    """
+    _check_members(
+        pre_tokenizer,
+        "the pre-tokenizer",
+        type=_ANYTHING,
+        replacement=(SPACE_SIGN,),
+        prepend_scheme=tuple(_SCHEMES),
+        split=(True, False),
+    )
+    prepend = _SCHEMES[pre_tokenizer["prepend_scheme"]]
+    # `split` says whether each ▁ starts a piece of text.
+    return SpaceSigns(prepend, each_apart=pre_tokenizer["split"])

@@ -107,6 +107,9 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
     _check_ids(vocabulary, len(split_merges.left))
     byte_names = [f"<0x{byte:02X}>" for byte in range(256)]
     _check_merging_tokens(vocabulary, split_merges, byte_names)
+    boundary_pairs = _boundary_pairs(split_merges)
+    if not no_merge_crosses_cuts(boundary_pairs):
+        raise NotRecognisedError("tokens across places where text is cut")
 
     # Tokens with a space are left out: every space of a text becomes ▁ first, so they never occur.
     entries = []
@@ -117,14 +120,6 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
         entries.append(_VocabularyEntry(token.replace(SPACE_SIGN, " ").encode(), token_id))
         if len(token) == 1:
             characters.append((_code_point(token), token_id))
-
-    # The characters on both sides of each place where a merge joins two tokens.
-    boundary_pairs = set()
-    for left, right in zip(split_merges.left, split_merges.right, strict=True):
-        boundary_pairs.add((_code_point(left[-1]), _code_point(right[0])))
-    if not no_merge_crosses_cuts(boundary_pairs):
-        raise NotRecognisedError("tokens across places where text is cut")
-
     return _build(
         vocabulary,
         split_merges,
@@ -133,6 +128,14 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
         characters=sorted(characters),
         boundary_pairs=sorted(boundary_pairs),
     )
+
+
+def _boundary_pairs(merges: _Merges) -> set[tuple[int, int]]:
+    """Return the code points on both sides of each place where a merge joins two tokens."""
+    pairs = set()
+    for left, right in zip(merges.left, merges.right, strict=True):
+        pairs.add((_code_point(left[-1]), _code_point(right[0])))
+    return pairs
 
 
 def _split_merges(merges: list[Any]) -> _Merges:
