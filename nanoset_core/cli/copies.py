@@ -10,6 +10,7 @@ from nanoset_core.cli.terminal import Row, print_rows
 from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
+    from nanoset_core.lineage.copies import Copy
     from nanoset_core.project.project import Project
 
 MAX_SHOWN = 50
@@ -35,31 +36,38 @@ def print_copies(
     """
     from nanoset_core.lineage.copies import find_copies
 
-    # Say how many copies there are, and that the command leaves them alone.
     copies, not_searched = find_copies(project, ids, corpora, ignored_ids=ignored_ids)
     if copies:
-        n_copies = format_count(len(copies), "other document")
-        n_tokens = format_count(sum(copy.tokens for copy in copies), "token")
-        rest = f"are {fate} unless you name their ids, too:"
-        if len(copies) == 1:
-            rest = f"is {fate} unless you name its id, too:"
-        echo(f"{n_copies}, {n_tokens}, with the same tokens {rest}", fg="yellow")
-
-    # List them.
-    rows: list[Row] = []
-    for copy in copies[:MAX_SHOWN]:
-        folder = project.config.corpus_folder(copy.corpus)
-        rows.append(
-            {
-                "copy": "(no id)" if copy.id is None else copy.id,
-                "raw text": str(folder / f"{copy.file}:{copy.line}"),
-                "tokens": f"{copy.tokens:,}",
-                "of": copy.of,
-            }
-        )
-    print_rows(rows)
+        echo(_copies_left_alone(copies, fate), fg="yellow")
+    print_rows([_row_of_copy(project, copy) for copy in copies[:MAX_SHOWN]])
     if len(copies) > MAX_SHOWN:
         echo(f"… and {len(copies) - MAX_SHOWN:,} more copies")
     # A corpus that cannot be read may have more copies: the user has to know.
     for corpus, reason in not_searched.items():
         echo(f"the corpus {corpus} was not searched for copies: {reason}", fg="yellow")
+
+
+def _copies_left_alone(copies: Sequence[Copy], fate: str) -> str:
+    """Return the sentence that the command leaves copies alone.
+
+    Args:
+        copies: The copies, at least one.
+        fate: What is not done to them, such as `not erased`.
+    """
+    n_copies = format_count(len(copies), "other document")
+    n_tokens = format_count(sum(copy.tokens for copy in copies), "token")
+    rest = f"are {fate} unless you name their ids, too:"
+    if len(copies) == 1:
+        rest = f"is {fate} unless you name its id, too:"
+    return f"{n_copies}, {n_tokens}, with the same tokens {rest}"
+
+
+def _row_of_copy(project: Project, copy: Copy) -> Row:
+    """Return the row of a table for a copy: its id, where it is, and what it is a copy of."""
+    folder = project.config.corpus_folder(copy.corpus)
+    return {
+        "copy": "(no id)" if copy.id is None else copy.id,
+        "raw text": str(folder / f"{copy.file}:{copy.line}"),
+        "tokens": f"{copy.tokens:,}",
+        "of": copy.of,
+    }

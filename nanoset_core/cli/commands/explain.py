@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -130,8 +130,6 @@ def command(
         "number": number,
         "corpus": corpus,
     }
-
-    # Without --run, explain a sample or a document of a nanoset or webdataset.
     if run is None:
         if step is not None or rank is not None or from_log is not None:
             raise click.UsageError(
@@ -140,19 +138,42 @@ def command(
         if nanoset is None:
             raise click.UsageError("Missing argument 'NAME'")
         _explain_dataset(config, nanoset, split, sample, document, show=show, as_json=as_json)
-        return
-
-    # With --run, complete the run.yaml, or explain its steps or a document.
-    if from_log is not None:
+    elif from_log is not None:
         _complete_run(run, from_log)
-        return
-    if nanoset is not None:
+    elif nanoset is not None:
         raise click.UsageError(
             "give NAME or --run, not both: run.yaml names the handoffs, and so the nanosets"
         )
+    else:
+        _explain_run(config, run, step, rank, document, show=show, as_json=as_json)
+
+
+def _explain_run(
+    config: Path,
+    run: Path,
+    step: range | None,
+    rank: int | None,
+    document: Mapping[str, Any],
+    *,
+    show: int,
+    as_json: bool,
+) -> None:
+    """Print what steps of a training run read, or which steps read a document.
+
+    Args:
+        config: The nanoset.yaml.
+        run: The run.yaml of the run.
+        step: The steps, or None.
+        rank: Only this data-parallel rank of the steps; None for all.
+        document: The options that name a document.
+        show: How many samples to list.
+        as_json: Whether to print JSON.
+
+    Raises:
+        UsageError: Both steps and a document are given, or neither of them.
+    """
     has_step = step is not None
-    has_document = _names_document(document)
-    if has_step == has_document:  # both, or neither
+    if has_step == _names_document(document):
         ways = "--step N, --step A..B, --document ID, --file F --line N, --number N"
         raise click.UsageError(f"with --run give one of: {ways}")
     if step is not None:
@@ -196,20 +217,34 @@ def _explain_dataset(
     Raises:
         UsageError: Both a sample and a document are given, or neither of them, or no split.
     """
-    from nanoset_core.lineage.explain import explain_sample
-    from nanoset_core.lineage.find import find_document
-    from nanoset_core.lineage.webdataset import explain_context
     from nanoset_core.project.project import Project
 
-    # Find out what the arguments mean.
     project = Project.open(config)
     is_webdataset = _names_webdataset(project, name, split)
     if split is None and not is_webdataset:
         raise click.UsageError("Missing argument 'SPLIT': train, valid or test")
-
     # A sample of a webdataset can be given by its key alone, in place of the split.
-    sample_argument = split if is_webdataset else sample
-    has_sample = sample_argument is not None
+    has_sample = (split if is_webdataset else sample) is not None
+    _check_one_way(document, has_sample=has_sample)
+
+    with project.outputs.access.named():
+        if not has_sample:
+            searched_split = None if is_webdataset else split
+            explanation = _explain_document(project, name, searched_split, document, show)
+        elif is_webdataset:
+            explanation = _explain_context(project, name, str(split), sample)
+        else:
+            explanation = _explain_sample(project, name, str(split), int(sample or 0))
+    _print(explanation.values, explanation.lines, as_json=as_json)
+
+
+def _check_one_way(document: Mapping[str, Any], *, has_sample: bool) -> None:
+    """Raise a UsageError unless the user gave either a sample or a document.
+
+    Args:
+        document: The options that name a document.
+        has_sample: Whether a sample was given.
+    """
     has_document_option = any(value is not None for value in document.values())
     if has_sample and has_document_option:
         raise click.UsageError("give a SAMPLE, or a document to look for, not both")
@@ -219,22 +254,55 @@ def _explain_dataset(
             "--document ID, --file F --line N, or --number N"
         )
 
-    # Look it up: as plain values for JSON, and as lines of text.
-    with project.outputs.access.named():
-        if not has_sample:
-            searched_split = None if is_webdataset else split
-            documents = find_document(project, name, searched_split, **document)
-            values: Any = _to_json(documents)
-            lines = places_lines(documents, searched_split, show)
-        elif is_webdataset:
-            context = explain_context(project, name, str(split), sample)
-            values = asdict(context)
-            lines = context_lines(context)
-        else:
-            sample_origin = explain_sample(project, name, str(split), int(sample or 0))
-            values = asdict(sample_origin)
-            lines = sample_lines(sample_origin)
-    _print(values, lines, as_json=as_json)
+
+class _Explanation(NamedTuple):
+    """What the command prints."""
+
+    values: Any
+    """Plain values, for JSON."""
+    lines: Iterable[str]
+    """Lines of text."""
+
+
+def _explain_document(
+    project: Project, name: str, split: str | None, document: Mapping[str, Any], show: int
+) -> _Explanation:
+    """Find the samples that contain a document.
+
+    Args:
+        project: The project.
+        name: A nanoset or webdataset.
+        split: A split of the nanoset; None for a webdataset.
+        document: The options that name the document.
+        show: How many samples to list.
+    """
+    from nanoset_core.lineage.find import find_document
+
+    documents = find_document(project, name, split, **document)
+    return _Explanation(_to_json(documents), places_lines(documents, split, show))
+
+
+def _explain_context(project: Project, name: str, place: str, number: int | None) -> _Explanation:
+    """Find the documents of a sample of a webdataset.
+
+    Args:
+        project: The project.
+        name: The webdataset.
+        place: A tar; or the key or number of the sample.
+        number: Number of the sample in the tar, if `place` is one.
+    """
+    from nanoset_core.lineage.webdataset import explain_context
+
+    context = explain_context(project, name, place, number)
+    return _Explanation(asdict(context), context_lines(context))
+
+
+def _explain_sample(project: Project, name: str, split: str, sample: int) -> _Explanation:
+    """Find the documents of a sample of a nanoset, by its number in the split."""
+    from nanoset_core.lineage.explain import explain_sample
+
+    sample_origin = explain_sample(project, name, split, sample)
+    return _Explanation(asdict(sample_origin), sample_lines(sample_origin))
 
 
 def _names_webdataset(project: Project, name: str, second_argument: str | None) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -77,13 +78,23 @@ def command(
     with shown_progress() as progress:
         exported = export_pair(prefix, folder, options, progress, overwrite=overwrite)
 
-    facts = exported.facts
-    counts = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens"
+    # The last file is the index.json of samples, and the first one has the tokens.
+    main_file = exported.files[-1] if is_sampled else exported.files[0]
+    summary = f"{main_file}: {_counts_text(exported.facts)}; tokens: {exported.facts['made_by']}"
+    print_made(summary, is_new=exported.is_new)
+
+
+def _counts_text(facts: Mapping[str, Any]) -> str:
+    """Return what an export contains, in words, and what it lacks.
+
+    Args:
+        facts: The facts of the export. Only a format with samples has their number.
+    """
+    text = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens"
     if facts["left_out"]:
-        counts += f", {facts['left_out']:,} without tokens left out"
-    if is_sampled:
-        counts += f", {facts['samples']:,} samples"
+        text += f", {facts['left_out']:,} without tokens left out"
+    if "samples" in facts:
+        text += f", {facts['samples']:,} samples"
     if facts.get("dropped"):
-        counts += f"; its reader skips the last {facts['dropped']:,} tokens"
-    main_file = exported.files[-1] if is_sampled else exported.files[0]  # index.json, or the tokens
-    print_made(f"{main_file}: {counts}; tokens: {facts['made_by']}", is_new=exported.is_new)
+        text += f"; its reader skips the last {facts['dropped']:,} tokens"
+    return text

@@ -133,25 +133,27 @@ def _print_collection(collection: GarbageCollection, *, is_removed: bool) -> Non
         collection: The versions and files to remove, and those that are kept.
         is_removed: Whether they were removed; if not, they are only listed.
     """
-    # What is removed, and what is kept.
     _print_outputs(collection)
     for item in collection.left_alone:
         echo(f"kept: {item.path}: {item.why}", fg="yellow")
-    # A note on builds that a collection cannot notice, such as those of a machine that is cut off
-    # from the bucket. Only outputs in a bucket have one.
+    # Which builds cannot be noticed, such as those on a machine that is cut off from the bucket.
     if collection.unseen is not None:
         echo(collection.unseen)
 
-    # The total. `collection.size` does not contain unfinished outputs. Their size is found by
-    # looking at their files, so only as long as they are not removed.
     total = f"{len(collection.garbage):,} versions and files, {format_bytes(collection.size)}"
     if collection.unfinished:
-        total += f"; {format_count(len(collection.unfinished), 'unfinished output')}"
-        if not is_removed:
-            size = format_bytes(_size_of_folders(collection.unfinished))
-            total += f" ({size}), of processes that have ended"
+        total += f"; {_unfinished_total(collection.unfinished, is_removed=is_removed)}"
     is_empty = not collection.garbage and not collection.unfinished
     _print_total(total, is_removed=is_removed, is_empty=is_empty)
+
+
+def _unfinished_total(unfinished: Sequence[Path], *, is_removed: bool) -> str:
+    """Return the number of unfinished outputs, and their size as long as they exist."""
+    count = format_count(len(unfinished), "unfinished output")
+    if is_removed:
+        return count
+    size = format_bytes(_size_of_folders(unfinished))
+    return f"{count} ({size}), of processes that have ended"
 
 
 def _size_of_folders(folders: Sequence[Path]) -> int:

@@ -6,7 +6,7 @@ length, as in that tool.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ from nanoset_core.stages.webdataset.settings import DEFAULT_LENGTH, WebdatasetSp
 
 if TYPE_CHECKING:
     from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
+    from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions
     from nanoset_core.stages.webdataset.standalone.preview import Preview
     from nanoset_core.stages.webdataset.standalone.shuffle import Shuffled
     from nanoset_core.storage.location import Location
@@ -123,8 +124,6 @@ def command(
     from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions
     from nanoset_core.stages.webdataset.standalone.preview import preview
     from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
-    from nanoset_core.stages.webdataset.standalone.shuffle import shuffle
-    from nanoset_core.tokenizers.end_token import end_token
     from nanoset_core.tokenizers.files import tokenizer_files
 
     shuffle_inputs = find_inputs(
@@ -135,21 +134,14 @@ def command(
         output=output,
     )
     _check_names(shuffle_inputs, output)
-    # Only text that is tokenized here gets end-of-document tokens. Other presets than `default`
-    # decide them by themselves.
-    if tokenizer is not None and shuffle_inputs.kind == "text" and options["preset"] == "default":
-        eod = end_token(tokenizer, eod)
     settings = ShuffleOptions(
         tokenizer=tokenizer,
-        eod=eod,
+        eod=_end_of_document(tokenizer, eod, shuffle_inputs.kind, options["preset"]),
         memory_bytes=memory_mib << 20 if memory_mib else None,
         workers=workers or None,
         **options,  # type: ignore[arg-type]
     )
-    print_notices(shuffle_inputs.notices)
-    deprecation = engine_warning(settings.engine, "--engine")
-    if deprecation is not None:
-        print_notices([deprecation])
+    print_notices([*shuffle_inputs.notices, *_deprecations(settings)])
     if plan_only:
         _print_preview(preview(shuffle_inputs, settings), shuffle_inputs)
         return
@@ -157,21 +149,62 @@ def command(
     exp_data: _ExpData | None = None
     if output_json is not None:
         exp_data = _ExpData(output, input_json, output_json, overwrite)
-        files_read = [*shuffle_inputs.files, *tokenizer_files(tokenizer)]
-        files_read += [path for path in (sampling, input_json) if path is not None]
-        exp_data.check(files_read)  # before the work, which may take hours
+        settings_files = [path for path in (sampling, input_json) if path is not None]
+        # This is checked before the work, which may take hours.
+        exp_data.check([*shuffle_inputs.files, *tokenizer_files(tokenizer), *settings_files])
+    result = _write_tars(shuffle_inputs, output, settings, scratch=scratch, overwrite=overwrite)
+    if exp_data is not None:
+        exp_data.write()
+    _print_result(result)
+
+
+def _end_of_document(
+    tokenizer: TokenizerPath | None, eod: str | None, input_kind: str, preset: object
+) -> str | None:
+    """Return the token that ends documents.
+
+    Only text that is tokenized here gets such tokens. Other presets than `default` decide them by
+    themselves.
+
+    Args:
+        tokenizer: The tokenizer, if one was given.
+        eod: The token that the user named, if any.
+        input_kind: What the inputs are, such as "text".
+        preset: The preset of the tars.
+    """
+    from nanoset_core.tokenizers.end_token import end_token
+
+    if tokenizer is not None and input_kind == "text" and preset == "default":
+        return end_token(tokenizer, eod)
+    return eod
+
+
+def _deprecations(settings: ShuffleOptions) -> list[str]:
+    """Return a notice if the engine that the user chose will be removed."""
+    deprecation = engine_warning(settings.engine, "--engine")
+    return [] if deprecation is None else [deprecation]
+
+
+def _write_tars(
+    inputs: ShuffleInputs,
+    output: Location,
+    settings: ShuffleOptions,
+    *,
+    scratch: Path | None,
+    overwrite: bool,
+) -> Shuffled:
+    """Shuffle inputs into tars while a progress bar is shown."""
+    from nanoset_core.stages.webdataset.standalone.shuffle import shuffle
+
     with shown_progress() as progress:
-        result = shuffle(
-            shuffle_inputs,
+        return shuffle(
+            inputs,
             output,
             settings,
             scratch=scratch,
             progress=progress,
             overwrite=overwrite,
         )
-    if exp_data is not None:
-        exp_data.write()
-    _print_result(result)
 
 
 def _check_names(inputs: ShuffleInputs, output: Location) -> None:
@@ -236,21 +269,29 @@ def _print_preview(preview: Preview, inputs: ShuffleInputs) -> None:
         preview: The plan of the shuffle.
         inputs: The inputs.
     """
+    _print_plan(_plan_lines(preview, inputs))
+    if preview.passed_over:
+        print_notices([preview.passed_over])  # on members of tars that have no tokens
+    _print_evenness(preview)
+    _print_sources(preview)
+
+
+def _print_plan(lines: Mapping[str, str]) -> None:
+    """Print named lines as a table. The second column has no heading, and its texts are wrapped."""
+    print_rows([{"plan": name, "": text} for name, text in lines.items()], text=[""])
+
+
+def _print_evenness(preview: Preview) -> None:
+    """Print how evenly the sources are spread over the tars."""
     from nanoset_core.stages.webdataset.quality import shuffle_quality
 
-    # What would be written. The second column has no heading, and long texts in it are wrapped.
-    rows = [{"plan": name, "": text} for name, text in _plan_lines(preview, inputs).items()]
-    print_rows(rows, text=[""])
-    message_on_members_without_tokens = preview.passed_over
-    if message_on_members_without_tokens:
-        print_notices([message_on_members_without_tokens])
-
-    # How evenly the sources are spread over the tars.
     quality = shuffle_quality(preview.plan)
     is_even = "yes" if quality["even"] else "no"
     print_rows(quality_rows(quality), title=f"Shuffled evenly: {is_even}")
 
-    # The sources, up to a number of them.
+
+def _print_sources(preview: Preview) -> None:
+    """Print the sources, up to a number of them."""
     print_rows(source_rows(preview.plan, _MAX_SOURCES), title="Sources")
     n_unlisted = len(preview.plan.table.sources) - _MAX_SOURCES
     if n_unlisted > 0:
@@ -267,36 +308,7 @@ def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
     Returns:
         Name of each line → its text.
     """
-    plan = preview.plan
-    about = "about " if preview.estimated else ""  # precedes counts that are estimates
-    source_tokens = sum(source.tokens for source in plan.table.sources)
-    context_tokens = plan.contexts * plan.sequence_length
-    dropped_share = plan.tokens_dropped / max(source_tokens, 1)
-    padding_share = plan.pad_tokens / max(context_tokens, 1)
-
-    tars = f"{about}{plan.shards:,} of {plan.shard_size:,} contexts"
-    if plan.settings.even:
-        tars += ", all equal"
-    lines = {
-        "contexts": f"{about}{plan.contexts:,} of {plan.sequence_length:,} tokens",
-        "tars": tars,
-        "tokens": f"{about}{plan.tokens:,}",
-        "dropped tokens": f"{about}{plan.tokens_dropped:,} ({dropped_share:.4%})",
-        "pad tokens": f"{about}{plan.pad_tokens:,} ({padding_share:.4%})",
-    }
-    if plan.settings.even:
-        lines["contexts left out"] = f"{about}{plan.contexts_left_out:,}, the last of the order"
-
-    # What the shuffle needs.
-    output_size = format_bytes(preview.output_bytes)
-    if not preview.output_exact:
-        output_size = f"about {output_size}"
-    token_bytes = format_bytes(preview.token_bytes)
-    bucket_bytes = format_bytes(preview.engine.scratch_bytes)
-    lines["size of the tars"] = output_size
-    lines["temporary files"] = f"{about}{token_bytes} of tokens, {bucket_bytes} of buckets"
-    lines["engine"] = f"{preview.engine.engine}: {preview.engine.reason}"
-    lines["memory"] = format_bytes(preview.engine.memory_bytes)
+    lines = {**_count_lines(preview), **_need_lines(preview)}
     if inputs.left_out:
         lines["inputs left out"] = (
             f"{inputs.left_out:,} (in no source of the sampling file, or in one of frequency 0)"
@@ -304,23 +316,69 @@ def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
     return lines
 
 
+def _count_lines(preview: Preview) -> dict[str, str]:
+    """Return how many contexts, tars and tokens a shuffle would write: name → text."""
+    plan = preview.plan
+    about = _about(preview)
+    source_tokens = sum(source.tokens for source in plan.table.sources)
+    context_tokens = plan.contexts * plan.sequence_length
+    dropped_share = plan.tokens_dropped / max(source_tokens, 1)
+    padding_share = plan.pad_tokens / max(context_tokens, 1)
+    lines = {
+        "contexts": f"{about}{plan.contexts:,} of {plan.sequence_length:,} tokens",
+        "tars": f"{about}{plan.shards:,} of {plan.shard_size:,} contexts",
+        "tokens": f"{about}{plan.tokens:,}",
+        "dropped tokens": f"{about}{plan.tokens_dropped:,} ({dropped_share:.4%})",
+        "pad tokens": f"{about}{plan.pad_tokens:,} ({padding_share:.4%})",
+    }
+    if plan.settings.even:
+        lines["tars"] += ", all equal"
+        lines["contexts left out"] = f"{about}{plan.contexts_left_out:,}, the last of the order"
+    return lines
+
+
+def _need_lines(preview: Preview) -> dict[str, str]:
+    """Return the disk space and memory that a shuffle needs: name → text."""
+    output_size = format_bytes(preview.output_bytes)
+    if not preview.output_exact:
+        output_size = f"about {output_size}"
+    token_bytes = format_bytes(preview.token_bytes)
+    bucket_bytes = format_bytes(preview.engine.scratch_bytes)
+    return {
+        "size of the tars": output_size,
+        "temporary files": f"{_about(preview)}{token_bytes} of tokens, {bucket_bytes} of buckets",
+        "engine": f"{preview.engine.engine}: {preview.engine.reason}",
+        "memory": format_bytes(preview.engine.memory_bytes),
+    }
+
+
+def _about(preview: Preview) -> str:
+    """Return what precedes the counts of a preview: "about " if they are estimates."""
+    return "about " if preview.estimated else ""
+
+
 def _print_result(result: Shuffled) -> None:
     """Print what was written, and which text could not be taken over."""
     if result.passed_over:
         print_notices([result.passed_over])
+    print_made(
+        f"{result.folder}: {_counts_text(result)}",
+        lost="; ".join(result.lost),
+        is_new=result.made,
+    )
+
+
+def _counts_text(result: Shuffled) -> str:
+    """Return how many tars and tokens were written, and how many lines were rejected."""
     plan = result.manifest.facts["plan"]
-    counts = (
+    text = (
         f"{format_count(plan['shards'], 'tar')}, {plan['contexts']:,} contexts, "
         f"{plan['tokens']:,} tokens "
         f"({plan['tokens_dropped']:,} dropped, {plan['pad_tokens']:,} of padding)"
     )
     if plan["even"]:
-        counts += f", {plan['contexts_left_out']:,} contexts left out"
+        text += f", {plan['contexts_left_out']:,} contexts left out"
     rejected = result.manifest.facts["rejected"]
     if rejected:
-        counts += f", {rejected_text(rejected, result.faults)} (rejects.jsonl)"
-    print_made(
-        f"{result.folder}: {counts}",
-        lost="; ".join(result.lost),
-        is_new=result.made,
-    )
+        text += f", {rejected_text(rejected, result.faults)} (rejects.jsonl)"
+    return text

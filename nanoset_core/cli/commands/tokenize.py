@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from nanoset_core.stages.shards.settings import TokenizationSpec
 if TYPE_CHECKING:
     from nanoset_core.execution.progress import TaskReport
     from nanoset_core.stages.shards.framing import SpecialTokens
+    from nanoset_core.stages.shards.inputs import InputFiles
     from nanoset_core.stages.shards.preprocess_options import Preprocessed, PreprocessOptions
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenizers.encoders import Encoder
@@ -84,35 +85,25 @@ def command(
     The pairs are byte for byte those of the tool that --preset names: the preprocess_data of
     Megatron-LM, nanotron or NeMo.
     """
-    from nanoset_core.execution.processes import forked_workers
     from nanoset_core.execution.progress import progress_reported_to
-    from nanoset_core.execution.resources import available_processors
     from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
     from nanoset_core.stages.shards.make import engine_choice
-    from nanoset_core.stages.shards.preprocess import is_rejects_of_call, preprocess
+    from nanoset_core.stages.shards.preprocess import is_rejects_of_call
     from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
-    from nanoset_core.stages.shards.preprocess_ranges import MIN_RANGE_BYTES
-    from nanoset_core.tokenizers.end_token import end_token, named_end
 
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
-
-    # Find out by which tokens documents begin and end.
     options["special_tokens"] = _special_tokens(options["special_tokens"], hf_special)
-    end: EndToken | None = None
-    if append_eod:
-        end = named_end(tokenizer, end_token(tokenizer, options["eod"]))
+    end = _end_of_document(tokenizer, options["eod"]) if append_eod else None
     options["eod"] = None if end is None else end.text
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
 
-    # Each job makes the pairs of one prefix. Leave out lists of rejected lines that an earlier call
-    # wrote into a folder of the input.
+    # Leave out lists of rejected lines that an earlier call wrote into a folder of the input.
     input_files = resolve_inputs(
         inputs, leave_out=lambda path: is_rejects_of_call(path, output_prefix)
     )
-    jobs = [(input_files, output_prefix)]
-    if per_file:
-        jobs = by_file(input_files, output_prefix)
+    # Each job makes the pairs of one prefix.
+    jobs = by_file(input_files, output_prefix) if per_file else [(input_files, output_prefix)]
 
     # Choose the engine now, and print which one and why, before there are progress bars.
     with progress_reported_to(_print_note):
@@ -120,12 +111,56 @@ def command(
     if end is not None:
         echo(f"documents end with {end}", err=True)
 
-    # The input is divided into ranges of at least MIN_RANGE_BYTES: start no more workers than that.
+    workers = _worker_count(input_files, settings)
+    results = _tokenize_all(jobs, settings, workers, scratch=scratch, overwrite=overwrite)
+    print_notices([*input_files.notices, *_tokenizer_notices(settings, end)])
+    _print_results(results)
+
+
+def _end_of_document(tokenizer: TokenizerPath, eod: str | None) -> EndToken:
+    """Return the token that ends documents, and where it is named.
+
+    Args:
+        tokenizer: The tokenizer.
+        eod: The token that the user named; None for that of the tokenizer.
+    """
+    from nanoset_core.tokenizers.end_token import end_token, named_end
+
+    return named_end(tokenizer, end_token(tokenizer, eod))
+
+
+def _worker_count(input_files: InputFiles, settings: PreprocessOptions) -> int:
+    """Return how many processes tokenize: no more than there are ranges of the input."""
+    from nanoset_core.execution.resources import available_processors
+    from nanoset_core.stages.shards.preprocess_ranges import MIN_RANGE_BYTES
+
     input_bytes = sum(file.size for file in input_files.files)
     max_ranges = 1 + input_bytes // MIN_RANGE_BYTES
-    workers = min(settings.workers or available_processors(), max_ranges)
+    return min(settings.workers or available_processors(), max_ranges)
+
+
+def _tokenize_all(
+    jobs: Iterable[tuple[InputFiles, Location]],
+    settings: PreprocessOptions,
+    n_workers: int,
+    *,
+    scratch: Path | None,
+    overwrite: bool,
+) -> list[Preprocessed]:
+    """Tokenize files into pairs while progress bars are shown.
+
+    Args:
+        jobs: Files, each with the prefix of the pairs that are made from them.
+        settings: How the text is tokenized.
+        n_workers: Number of processes.
+        scratch: Folder for temporary files.
+        overwrite: Whether existing pairs may be replaced.
+    """
+    from nanoset_core.execution.processes import forked_workers
+    from nanoset_core.stages.shards.preprocess import preprocess
+
     results: list[Preprocessed] = []
-    with forked_workers(workers) as executor, shown_progress() as progress:
+    with forked_workers(n_workers) as executor, shown_progress() as progress:
         for files, prefix in jobs:
             results += preprocess(
                 files,
@@ -136,9 +171,7 @@ def command(
                 overwrite=overwrite,
                 executor=executor,
             )
-
-    print_notices([*input_files.notices, *_tokenizer_notices(settings, end)])
-    _print_results(results)
+    return results
 
 
 def _print_note(report: TaskReport) -> None:
