@@ -149,30 +149,16 @@ def _define(source: TokenizerFile, _signature: object) -> Definition:
 def _define_tokenizer_json(source: TokenizerFile) -> Definition:
     """Return the definition of a tokenizer.json.
 
-    Its fingerprint is the sha256 of the file if it is used unchanged. Sometimes it is used with
-    changes, such as tokens that only a file next to it names. The fingerprint then depends on these
-    changes, too.
-
     Args:
         source: The file.
     """
-    # Look for faults. The result has settings of the model that must be changed, such as a random
-    # dropout, and special tokens that must be added.
     digest = sha256_file(source.path)
+    # The examination says how the file has to be changed, for example if it has random dropout.
     examination = _examined(source, identity=digest, converted=None)
-
-    # The fingerprint depends on these changes, if there are any.
-    fingerprint = digest
-    changes: dict[str, Any] = {**examination.model_changes}
-    if examination.added_tokens:
-        changes["added_tokens"] = examination.added_tokens
-    if changes:
-        fingerprint = _fingerprint(["tokenizer.json", digest], changes)
-
     return Definition(
         source=source,
         kind="tokenizer.json",
-        fingerprint=fingerprint,
+        fingerprint=_fingerprint_with_changes(digest, examination),
         converted=None,
         model_changes=examination.model_changes,
         added_tokens=tuple(examination.added_tokens),
@@ -182,6 +168,24 @@ def _define_tokenizer_json(source: TokenizerFile) -> Definition:
     )
 
 
+def _fingerprint_with_changes(digest: str, examination: Examination) -> str:
+    """Return the fingerprint of a tokenizer.json, which identifies its tokens.
+
+    It is the sha256 of the file if the file is used unchanged. Otherwise it depends on the changes,
+    too: on those of the model, and on tokens that only a file next to it names.
+
+    Args:
+        digest: The sha256 of the file.
+        examination: What was found in it.
+    """
+    changes: dict[str, Any] = {**examination.model_changes}
+    if examination.added_tokens:
+        changes["added_tokens"] = examination.added_tokens
+    if not changes:
+        return digest
+    return _fingerprint(["tokenizer.json", digest], changes)
+
+
 def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
     """Return the definition of another kind of file, after converting it to a tokenizer.json.
 
@@ -189,25 +193,18 @@ def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
         source: The file.
         kind: The kind of the file.
     """
-    digests: list[str] = [kind, sha256_file(source.path)]
-    if kind == "vocab.json" and source.merges_file.is_file():
-        digests.append(sha256_file(source.merges_file))
-    converted = _convert(source, kind, digests)
+    kind_and_digests = _kind_and_digests(source, kind)
+    converted = _convert(source, kind, kind_and_digests)
     # Settings decide the tokens as well as the bytes of the files: `meaning` has them.
-    fingerprint = _fingerprint(digests, converted.meaning)
+    fingerprint = _fingerprint(kind_and_digests, converted.meaning)
 
     # A merges.txt that was cut off at the end of a line looks complete. But then the vocab.json has
     # a token that no merge makes, so even one such token is reported.
-    min_unmerged_share = MIN_UNMERGED_SHARE
-    if kind == "vocab.json":
-        min_unmerged_share = 0.0
-
-    # Look for faults of the converted tokenizer. It is not changed any more.
+    min_unmerged_share = 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
     examination = _examined(source, fingerprint, converted, min_unmerged_share)
     notices = list(examination.notices)
     if converted.notice:
         notices.insert(0, converted.notice)
-
     return Definition(
         source=source,
         kind=kind,
@@ -218,6 +215,14 @@ def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
         notices=_sentences(source, notices),
         drops_characters=examination.drops_characters,
     )
+
+
+def _kind_and_digests(source: TokenizerFile, kind: Kind) -> list[str]:
+    """Return the kind of a file, and the sha256 of each file that is read to convert it."""
+    digests: list[str] = [kind, sha256_file(source.path)]
+    if kind == "vocab.json" and source.merges_file.is_file():
+        digests.append(sha256_file(source.merges_file))
+    return digests
 
 
 def _fingerprint(digests: Sequence[str], meaning: Mapping[str, Any]) -> str:
@@ -240,21 +245,20 @@ _READERS: Mapping[Kind, Callable[[TokenizerFile], ConvertedTokenizer]] = {
 }
 
 
-def _convert(source: TokenizerFile, kind: Kind, digests: Sequence[str]) -> ConvertedTokenizer:
-    """Convert a file to a tokenizer.json.
+def _convert(
+    source: TokenizerFile, kind: Kind, kind_and_digests: Sequence[str]
+) -> ConvertedTokenizer:
+    """Convert a file to a tokenizer.json, or return the result of an earlier call from the cache.
 
-    Converting a large file takes seconds, so the result is cached, and returned from the cache the
-    next time.
+    Converting a large file takes seconds. Small results are not cached.
 
     Args:
         source: The file.
         kind: The kind of the file.
-        digests: The kind, and the sha256 of each file that is read. They identify the result in the
-            cache.
+        kind_and_digests: The kind, and the sha256 of each file that is read.
     """
-    # The result of an earlier call.
     settings = sorted(source.settings.items())
-    identity = orjson.dumps([*digests, settings], default=str).decode()
+    identity = orjson.dumps([*kind_and_digests, settings], default=str).decode()
     cached = CacheEntry("definition", identity, cache_folder())
     arrays = cached.load()
     if arrays is not None:
@@ -262,9 +266,9 @@ def _convert(source: TokenizerFile, kind: Kind, digests: Sequence[str]) -> Conve
 
     converted = _READERS[kind](source)
     if len(converted.json) >= _MIN_CACHED_BYTES:
-        facts = {name: getattr(converted, name) for name in _CACHED_FIELDS}
+        other_fields = {name: getattr(converted, name) for name in _CACHED_FIELDS}
         json_bytes = np.frombuffer(converted.json, np.uint8)
-        cached.save({"json": json_bytes, "facts": to_array(facts)})
+        cached.save({"json": json_bytes, "facts": to_array(other_fields)})
     return converted
 
 
@@ -274,10 +278,9 @@ def _examined(
     converted: ConvertedTokenizer | None,
     min_unmerged_share: float = MIN_UNMERGED_SHARE,
 ) -> Examination:
-    """Examine a tokenizer for faults, together with the files next to it.
+    """Examine a tokenizer for faults, or return the result of an earlier call from the cache.
 
-    Examining a large tokenizer takes a second, so the result is cached, and returned from the cache
-    the next time.
+    Examining a large tokenizer takes a second. The result depends on the files next to it, too.
 
     Args:
         source: The tokenizer's file.
@@ -286,7 +289,6 @@ def _examined(
         min_unmerged_share: Missing merges are reported if a larger share of the vocabulary is made
             by no merge.
     """
-    # The result of an earlier call, for the same files.
     companions = files_beside(source.path)
     companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
     cached = CacheEntry("examination", " ".join([identity, *companion_digests]), cache_folder())
@@ -294,32 +296,49 @@ def _examined(
     if arrays is not None:
         return Examination(**from_array(arrays["examination"]))
 
-    if converted is None:
-        content = read_regular(source.path)
-    else:
-        content = converted.json
-    try:
-        tokenizer = orjson.loads(content)
-    except orjson.JSONDecodeError:
+    content = read_regular(source.path) if converted is None else converted.json
+    tokenizer = _parsed_object(content)
+    if tokenizer is None:
         return Examination()  # the tokenizers library says what is wrong when it loads the file
-    if not isinstance(tokenizer, dict):
-        return Examination()
-
-    # Special tokens may be named only in the files next to the tokenizer. Examine the tokenizer as
-    # it is used: with these tokens.
     addition = _companion_tokens(tokenizer, content, companions, converted)
+    examination = _examine_with(tokenizer, addition, source, min_unmerged_share)
+    if len(content) >= _MIN_CACHED_BYTES:
+        cached.save({"examination": to_array(asdict(examination))})
+    return examination
+
+
+def _parsed_object(content: bytes) -> dict[str, Any] | None:
+    """Return the object that a JSON file contains; None if it contains something else."""
+    try:
+        parsed = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _examine_with(
+    tokenizer: Mapping[str, Any],
+    addition: Addition,
+    source: TokenizerFile,
+    min_unmerged_share: float,
+) -> Examination:
+    """Examine a tokenizer as it is used: with the tokens that only files next to it name.
+
+    Args:
+        tokenizer: The parsed tokenizer.json.
+        addition: All added tokens of the tokenizer, with these; nothing if there are none to add.
+        source: The tokenizer's file, for errors.
+        min_unmerged_share: As `examine` takes it.
+    """
     if addition.added_tokens:
-        tokenizer["added_tokens"] = list(addition.added_tokens)
+        tokenizer = {**tokenizer, "added_tokens": list(addition.added_tokens)}
     examination = examine(tokenizer, source, min_unmerged_share=min_unmerged_share)
-    examination = replace(
+    return replace(
         examination,
         added_tokens=addition.added_tokens,
         new_names=addition.new_names,
         notices=[*addition.notices, *examination.notices],
     )
-    if len(content) >= _MIN_CACHED_BYTES:
-        cached.save({"examination": to_array(asdict(examination))})
-    return examination
 
 
 def _companion_tokens(

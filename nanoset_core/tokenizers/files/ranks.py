@@ -77,41 +77,49 @@ def convert_ranks(ranked: RankedVocabulary, source: TokenizerFile) -> ConvertedT
     Raises:
         FormatError: A special token has the text of an ordinary one.
     """
-    # A tokenizer.json has texts instead of bytes: each byte is written as one character. Decode
-    # each byte to the character with the same number, and replace this by the one that stands for
-    # the byte in a tokenizer.json.
-    vocabulary = {}  # text of each token → id
-    for word, token_id in ranked.ids.items():
-        text = word.decode("latin-1").translate(_CHARACTER_BY_BYTE)
-        vocabulary[text] = token_id
-
+    vocabulary = _ids_by_text(ranked.ids)
     # A merge must neither make nor use a special token: list the merges before these are added.
     merges = _list_merges(vocabulary)
     _add_special_tokens(vocabulary, ranked, source)
+    return ConvertedTokenizer(
+        json=_tokenizer_json(vocabulary, merges, ranked),
+        meaning=_settings_that_decide_tokens(ranked),
+        vocab_size=ranked.vocab_size,
+        max_id=max(vocabulary.values()),
+        special_tokens=dict(ranked.special_tokens),
+        eod=_end_of_document(ranked),
+        notice=ranked.notice,
+    )
 
-    # The token that ends documents: the one that the format names, or else one with a common name.
-    end_tokens = [name for name in _END_TOKENS if name in ranked.special_tokens]
-    eod = ranked.eod
-    if eod is None and end_tokens:
-        eod = end_tokens[0]
 
-    # Settings that decide the tokens, in addition to the bytes of the file.
+def _ids_by_text(ids: Mapping[bytes, int]) -> dict[str, int]:
+    """Return the ids of tokens by their texts in a tokenizer.json, which has texts, not bytes.
+
+    Each byte is decoded to the character with the same number, and then replaced by the character
+    that stands for the byte in a tokenizer.json.
+    """
+    return {
+        token.decode("latin-1").translate(_CHARACTER_BY_BYTE): token_id
+        for token, token_id in ids.items()
+    }
+
+
+def _end_of_document(ranked: RankedVocabulary) -> str | None:
+    """Return the token that ends documents: that of the format, or else one with a common name."""
+    if ranked.eod is not None:
+        return ranked.eod
+    return next((name for name in _END_TOKENS if name in ranked.special_tokens), None)
+
+
+def _settings_that_decide_tokens(ranked: RankedVocabulary) -> dict[str, Any]:
+    """Return the settings that decide the tokens, in addition to the bytes of the file."""
     tokens_by_id = sorted(ranked.special_tokens.items(), key=lambda item: item[1])
-    meaning = {
+    return {
         "regex": ranked.pattern.regex,
         "form": ranked.pattern.form,
         "special_tokens": tokens_by_id,
         "vocab_size": ranked.vocab_size,
     }
-    return ConvertedTokenizer(
-        json=_tokenizer_json(vocabulary, merges, ranked),
-        meaning=meaning,
-        vocab_size=ranked.vocab_size,
-        max_id=max(vocabulary.values()),
-        special_tokens=dict(ranked.special_tokens),
-        eod=eod,
-        notice=ranked.notice,
-    )
 
 
 def _list_merges(vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -163,38 +171,44 @@ def _tokenizer_json(
     """
     # Some vocabularies, such as Qwen's, are for text in a Unicode normal form, such as NFC.
     unicode_form = ranked.pattern.form
-    normalizer = None
-    if unicode_form is not None:
-        normalizer = {"type": unicode_form}
-
-    # Special tokens that are recognised in a text. Qwen's own code normalizes the text first, and
-    # looks for them in the result.
-    added_tokens = []
-    if ranked.has_special_tokens_in_text:
-        for name, token_id in ranked.special_tokens.items():
-            is_normalized = unicode_form is not None
-            added_tokens.append(added_token(name, token_id, normalized=is_normalized))
-
-    # Split a text by the pattern, and then write the bytes of each piece as characters. By default,
-    # ByteLevel would also split the text by GPT-2's pattern: `use_regex` switches that off. In the
-    # decoder, which never splits, the flag has no effect.
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": ranked.pattern.regex},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    pre_tokenizer = {
-        "type": "Sequence",
-        "pretokenizers": [split, byte_level(use_regex=False)],
-    }
     return build_tokenizer_json(
-        added_tokens=added_tokens,
-        normalizer=normalizer,
-        pre_tokenizer=pre_tokenizer,
+        added_tokens=_added_tokens(ranked),
+        normalizer=None if unicode_form is None else {"type": unicode_form},
+        pre_tokenizer=_pre_tokenizer(ranked.pattern.regex),
+        # A decoder never splits: its flag has no effect.
         decoder=byte_level(use_regex=True),
         model=bpe_model(vocabulary, merges, ignore_merges=True),
     )
+
+
+def _added_tokens(ranked: RankedVocabulary) -> list[dict[str, Any]]:
+    """Return the special tokens that are recognised in a text.
+
+    If a text is brought into a Unicode normal form first, as by Qwen's own code, they are looked
+    for in the result.
+    """
+    if not ranked.has_special_tokens_in_text:
+        return []
+    is_normalized = ranked.pattern.form is not None
+    return [
+        added_token(name, token_id, normalized=is_normalized)
+        for name, token_id in ranked.special_tokens.items()
+    ]
+
+
+def _pre_tokenizer(regex: str) -> dict[str, Any]:
+    """Return the component that splits a text by a pattern, and writes bytes as characters.
+
+    By default, ByteLevel would also split the text by GPT-2's pattern: `use_regex` switches that
+    off.
+    """
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": regex},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    return {"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]}
 
 
 def check_regex(regex: str, source: TokenizerFile) -> None:
@@ -207,10 +221,19 @@ def check_regex(regex: str, source: TokenizerFile) -> None:
     Raises:
         ConfigError: The library cannot read it, or reads it differently.
     """
-    from tokenizers import Regex
+    _check_repetitions(regex, source)
+    _check_compiles(regex, source)
 
-    # To tiktoken's library, `{1,3}+` is a possessive repetition: one to three times, and never
-    # fewer to let the rest of the pattern match. To the tokenizers library, the + repeats `{1,3}`.
+
+def _check_repetitions(regex: str, source: TokenizerFile) -> None:
+    """Check that a pattern has no repetition such as `a{1,3}+`, which libraries read differently.
+
+    For tiktoken's library, it is one repetition, which never gives back a character that it has
+    matched. For the tokenizers library, the + repeats `a{1,3}`.
+
+    Raises:
+        ConfigError: There is such a repetition.
+    """
     match = BOUNDED_POSSESSIVE.search(regex)
     if match is not None:
         raise ConfigError(
@@ -222,7 +245,15 @@ def check_regex(regex: str, source: TokenizerFile) -> None:
             "or omit its + if what follows cannot match the same characters",
         )
 
-    # The constructor compiles the pattern.
+
+def _check_compiles(regex: str, source: TokenizerFile) -> None:
+    """Check that the tokenizers library can read a pattern.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    from tokenizers import Regex
+
     try:
         Regex(regex)
     except Exception as error:

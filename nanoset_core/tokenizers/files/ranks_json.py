@@ -77,6 +77,8 @@ _END_TOKEN = "</s>"
 def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
     """Read Megatron-LM's tiktoken JSON, and convert it to a tokenizer.json.
 
+    Settings that the user did not make have the defaults of Megatron-LM.
+
     Args:
         source: The file, with the settings that the file itself does not contain.
 
@@ -84,7 +86,40 @@ def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
         FormatError: The file is damaged, or has fewer ranks than the vocabulary needs.
         ConfigError: Megatron-LM does not accept the pattern or the special tokens.
     """
-    # The user names the pattern by which text is split. Megatron-LM knows only some patterns.
+    pattern = _megatron_pattern(source)
+    vocab_size = source.vocab_size or _MEGATRON_VOCAB_SIZE
+    n_special = source.num_special_tokens
+    if n_special is None:
+        n_special = _MEGATRON_SPECIAL_COUNT
+    special_names = source.special_tokens
+    if special_names is None:
+        special_names = _MEGATRON_TOKENS
+    _check_megatron_tokens(source, special_names, n_special, vocab_size)
+
+    # The first ids are reserved for special tokens, and some of these have names. The other ids
+    # belong to the first tokens that the file lists. It may list more than are used.
+    entry_list = _EntryList(
+        entries=read_json(source),
+        n_special=n_special,
+        vocab_size=vocab_size,
+        file_format=_MEGATRON_FORMAT,
+    )
+    ranked = RankedVocabulary(
+        ids=entry_list.ids_of_tokens(source),
+        pattern=pattern,
+        special_tokens=number_special_tokens(special_names, n_special),
+        vocab_size=vocab_size,
+        eod=_END_TOKEN,
+    )
+    return convert_ranks(ranked, source)
+
+
+def _megatron_pattern(source: TokenizerFile) -> NamedPattern:
+    """Return the pattern by which text is split: the one that the user names, or the default.
+
+    Raises:
+        ConfigError: Megatron-LM does not know this pattern.
+    """
     pattern_name = source.pattern or _MEGATRON_PATTERN
     if pattern_name not in MEGATRON:
         default = _MEGATRON_PATTERN
@@ -95,35 +130,7 @@ def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
             expected=" or ".join(MEGATRON),
             remedy=f"set tokenizer.pattern to one of these; Megatron-LM's default is {default}",
         )
-
-    # Settings that the user did not make have the defaults of Megatron-LM. The first `n_special`
-    # ids are reserved for special tokens, and some of these have names.
-    vocab_size = source.vocab_size or _MEGATRON_VOCAB_SIZE
-    n_special = source.num_special_tokens
-    if n_special is None:
-        n_special = _MEGATRON_SPECIAL_COUNT
-    special_names = source.special_tokens
-    if special_names is None:
-        special_names = _MEGATRON_TOKENS
-    _check_megatron_tokens(source, special_names, n_special, vocab_size)
-
-    # The other ids belong to the first tokens that the file lists. It may list more than are used.
-    entry_list = _EntryList(
-        entries=read_json(source),
-        n_special=n_special,
-        vocab_size=vocab_size,
-        file_format=_MEGATRON_FORMAT,
-    )
-    id_by_token = entry_list.ids_of_tokens(source)
-
-    ranked = RankedVocabulary(
-        ids=id_by_token,
-        pattern=PATTERNS[pattern_name],
-        special_tokens=number_special_tokens(special_names, n_special),
-        vocab_size=vocab_size,
-        eod=_END_TOKEN,
-    )
-    return convert_ranks(ranked, source)
+    return PATTERNS[pattern_name]
 
 
 def _check_megatron_tokens(
@@ -311,13 +318,7 @@ class _EntryList:
             try:
                 token = _parse_entry(entry, rank)
             except (TypeError, KeyError, ValueError) as error:
-                raise FormatError(
-                    f"entry {rank:,} is no token and its rank",
-                    where=source,
-                    found=f"{str(entry)[:120]} ({error})"[:200],
-                    expected=self.file_format,
-                    remedy=RANKS_REMEDY,
-                ) from error
+                raise self._entry_error(source, rank, error) from error
             if rank < n_tokens:
                 ids[token] = self.n_special + rank
 
@@ -334,6 +335,16 @@ class _EntryList:
                 remedy=RANKS_REMEDY,
             )
         return ids
+
+    def _entry_error(self, source: TokenizerFile, rank: int, error: Exception) -> FormatError:
+        """Return the error that the entry of a rank is malformed."""
+        return FormatError(
+            f"entry {rank:,} is no token and its rank",
+            where=source,
+            found=f"{str(self.entries[rank])[:120]} ({error})"[:200],
+            expected=self.file_format,
+            remedy=RANKS_REMEDY,
+        )
 
 
 def _parse_entry(entry: Any, rank: int) -> bytes:

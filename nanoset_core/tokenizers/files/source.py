@@ -298,34 +298,38 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
     from nanoset_core.storage.access import FileAccess
     from nanoset_core.storage.location import copies_folder
 
-    # List the files to copy. Those that may not exist are named as well.
     is_file = location.is_file()
     if is_file:
         folder = location.parent
-        tokenizer_names = [location.name]
         names = [location.name, *_COMPANIONS]
     else:
         folder = location
-        tokenizer_names = []
-        for name in location.store.level(location.path)[1]:
-            if name in FOLDER_NAMES or name.endswith(".tiktoken"):
-                tokenizer_names.append(name)
-        names = [*tokenizer_names, *FOLDER_NAMES, *_COMPANIONS]
+        names = [*_tokenizers_in(folder), *FOLDER_NAMES, *_COMPANIONS]
+
+    access = FileAccess(copies_folder(folder.place, mirror), folder.place)
+    for name in dict.fromkeys(names):
+        # This also removes copies of files that were deleted from the bucket.
+        access.revalidate(access.folder / name)
+    return access.folder / location.name if is_file else access.folder
+
+
+def _tokenizers_in(folder: RemoteFolder) -> list[str]:
+    """Return the names of the tokenizers' files in a folder of a bucket, at least one.
+
+    Raises:
+        MissingError: There is none.
+    """
+    _, file_names = folder.store.level(folder.path)
+    tokenizer_names = [
+        name for name in file_names if name in FOLDER_NAMES or name.endswith(".tiktoken")
+    ]
     if not tokenizer_names:
         raise MissingError(
             "there is no tokenizer",
-            where=location,
+            where=folder,
             found="no such object, and no folder that contains one",
             expected=ACCEPTED_FILES,
             remedy="correct the address; "
             "tokenizer.json is what save_pretrained and tokenizer.save write",
         )
-
-    # Copy them, each once.
-    access = FileAccess(copies_folder(folder.place, mirror), folder.place)
-    for name in dict.fromkeys(names):
-        # This also removes copies of files that were deleted from the bucket.
-        access.revalidate(access.folder / name)
-    if is_file:
-        return access.folder / location.name
-    return access.folder
+    return tokenizer_names

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, FormatError
@@ -87,16 +87,33 @@ def _read_ranks(source: TokenizerFile) -> dict[bytes, int]:
             if token in ranks:
                 raise ValueError("the token is repeated")
         except ValueError as error:
-            raise FormatError(
-                "a line is no token and its rank",
-                where=f"{source}:{number}",
-                found=f"{line[:80].decode(errors='replace')!r}: {error}"[:200],
-                expected=_FORMAT,
-                remedy=RANKS_REMEDY,
-            ) from error
+            raise _line_error(source, number, line, error) from error
         ranks[token] = rank
+    _check_bytes_have_ranks(ranks, source)
+    return ranks
 
-    # Without a token for each byte, some text could not be encoded.
+
+def _line_error(source: TokenizerFile, number: int, line: bytes, error: ValueError) -> FormatError:
+    """Return the error that a line of a file, numbered from 1, cannot be read."""
+    return FormatError(
+        "a line is no token and its rank",
+        where=f"{source}:{number}",
+        found=f"{line[:80].decode(errors='replace')!r}: {error}"[:200],
+        expected=_FORMAT,
+        remedy=RANKS_REMEDY,
+    )
+
+
+def _check_bytes_have_ranks(ranks: Mapping[bytes, int], source: TokenizerFile) -> None:
+    """Check that each byte is a token, without which some text could not be encoded.
+
+    Args:
+        ranks: Bytes of each token → rank.
+        source: The file, for the error.
+
+    Raises:
+        FormatError: A byte is not a token.
+    """
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing:
         raise FormatError(
@@ -107,7 +124,6 @@ def _read_ranks(source: TokenizerFile) -> dict[bytes, int]:
             expected=_FORMAT,
             remedy=RANKS_REMEDY,
         )
-    return ranks
 
 
 def _parse_line(line: bytes) -> _RankedToken:
@@ -225,16 +241,12 @@ def _check_ids(
     Raises:
         FormatError: Two tokens have the same id, or an id below the last rank belongs to no token.
     """
-    # A rank is an id, so the same id may be that of two tokens of the file, or of a token of the
-    # file and a special token.
     unique_ranks = set(ranks.values())
     unique_ids = unique_ranks.union(special_tokens.values())
     n_tokens = len(ranks) + len(special_tokens)
     has_repeated_id = len(unique_ids) < n_tokens
-
     last_rank = max(unique_ranks)
-    missing_ids = (token_id for token_id in range(last_rank) if token_id not in unique_ids)
-    first_missing_id = next(missing_ids, None)  # None if there is no gap
+    first_missing_id = _first_missing(unique_ids, last_rank)
     if first_missing_id is None and not has_repeated_id:
         return
 
@@ -251,6 +263,12 @@ def _check_ids(
         expected=_FORMAT,
         remedy=RANKS_REMEDY,
     )
+
+
+def _first_missing(ids: Collection[int], stop: int) -> int | None:
+    """Return the smallest number from 0 to `stop` - 1 that is no id; None if all of them are."""
+    missing_ids = (token_id for token_id in range(stop) if token_id not in ids)
+    return next(missing_ids, None)
 
 
 def _count_notice(source: TokenizerFile, pattern: NamedPattern, n_ranks: int) -> str:
