@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,8 +110,28 @@ def plan(
         label_of: Returns what the build calls the step that makes an output.
         force: Whether to rebuild the selected outputs even if they are up to date.
     """
-    graph = survey.graph
-    project = graph.project
+    project = survey.graph.project
+    due = _due_nodes(survey.graph, selected, force=force)
+    # Outputs of a corpus that cannot be read would fail. They need neither text nor disk space.
+    blocked = {node for node in due if _is_blocked(survey.graph, node, survey.failures)}
+    possible = due - blocked
+    return DryRun(
+        rows=tuple(_planned_rows(survey, due, blocked, label_of)),
+        text_bytes=text_bytes(project, possible),
+        disk_bytes=_disk_bytes(project, possible),
+        free_bytes=free_bytes(project),
+        place=_place(project),
+    )
+
+
+def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[Node]:
+    """Return what a build would make: selected outputs that are stale, and their stale inputs.
+
+    Args:
+        graph: The graph of the project's outputs.
+        selected: The outputs that are to be built.
+        force: Whether to include the selected outputs that are up to date.
+    """
 
     def is_stale(node: Node) -> bool:
         """Return whether an output has to be made."""
@@ -119,26 +139,17 @@ def plan(
 
     def inputs_of(node: Node) -> list[Node]:
         """Return the outputs that an output is made directly from."""
-        return node.direct_inputs(project.config)
+        return node.direct_inputs(graph.project.config)
 
-    # What a build would make: selected outputs that are stale, and the stale inputs of these.
     selected_due = {node for node in selected if force or is_stale(node)}
-    due = add_stale_inputs(selected_due, inputs_of=inputs_of, is_stale=is_stale)
+    return add_stale_inputs(selected_due, inputs_of=inputs_of, is_stale=is_stale)
 
-    # Outputs of a corpus that cannot be read would fail. They need neither text nor disk space.
-    blocked = {node for node in due if _is_blocked(graph, node, survey.failures)}
-    possible = due - blocked
-    disk_bytes: dict[str, int] = {}
-    if possible:
-        estimated_bytes = disk_need(project, possible)
-        disk_bytes = {kind: size for kind, size in estimated_bytes.items() if size}
-    return DryRun(
-        rows=tuple(_planned_rows(survey, due, blocked, label_of)),
-        text_bytes=text_bytes(project, possible),
-        disk_bytes=disk_bytes,
-        free_bytes=free_bytes(project),
-        place=_place(project),
-    )
+
+def _disk_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
+    """Return what takes disk space if some outputs are made → how many bytes, about."""
+    if not nodes:
+        return {}
+    return {kind: size for kind, size in disk_need(project, nodes).items() if size}
 
 
 def _planned_rows(
@@ -155,35 +166,30 @@ def _planned_rows(
         blocked: The outputs in `due` that cannot be made, because a corpus cannot be read.
         label_of: Returns the label of an output's step.
     """
-    graph = survey.graph
     budget = ReadingBudget(PLANNED_BYTES)  # shared by all rows
-    for row_nodes in graph.rows():
+    for row_nodes in survey.graph.rows():
         due_nodes = [node for node in row_nodes if node in due]
         if not due_nodes:
             continue
-
-        # The row of a corpus is the one that contains its inventory.
-        subject = row_nodes[0].key.subject
-        failure = None
-        if inventory_node(subject) in row_nodes:
-            failure = survey.failures.get(subject)
-        row = status_row(graph, row_nodes, budget, CorpusFindings(failure))
-
+        findings = CorpusFindings(_corpus_failure(survey, row_nodes))
+        row = status_row(survey.graph, row_nodes, budget, findings)
         # A build takes none of the steps of a row that is blocked.
-        state: str = row.state
-        steps = tuple(label_of(node) for node in due_nodes)
         is_blocked = any(node in blocked for node in due_nodes)
-        if is_blocked:
-            state = "failing"
-            steps = ()
         yield PlannedRow(
             kind=row.kind,
             name=row.name,
             part=row.part,
-            state=state,
+            state="failing" if is_blocked else row.state,
             why=row.why or (FORCED,),
-            steps=steps,
+            steps=() if is_blocked else tuple(label_of(node) for node in due_nodes),
         )
+
+
+def _corpus_failure(survey: ProjectSurvey, row_nodes: Sequence[Node]) -> str | None:
+    """Return why a corpus cannot be read if a row is that of the corpus, or None."""
+    subject = row_nodes[0].key.subject
+    is_row_of_corpus = inventory_node(subject) in row_nodes
+    return survey.failures.get(subject) if is_row_of_corpus else None
 
 
 def _is_blocked(graph: Graph, node: Node, failures: Mapping[str, str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nanoset_core.sampling.config import DEFAULT_SPLIT
 from nanoset_core.sampling.presets import get_preset
@@ -27,28 +27,37 @@ def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
     if schedule is None or not schedule.eval_iters:
         return
     # Trainers that read windows, which are stretches of consecutive tokens, have no splits.
-    reads_windows = get_preset(spec.preset).windows
-    if reads_windows:
-        return
+    has_splits = not get_preset(spec.preset).windows
+    missing = _missing_validation_data(spec)
+    if has_splits and missing is not None:
+        requested_samples = schedule.samples()["valid"]
+        yield (
+            f"eval_iters: {schedule.eval_iters:,} asks for {requested_samples:,} samples of valid, "
+            f"which {missing.reason}, so that the trainer evaluates nothing: "
+            f"{missing.remedy}, or set eval_iters to 0"
+        )
 
-    # The settings give data to valid in one of two ways: by a list of corpora for each split, or by
-    # shares of the same corpora, such as "98,1,1" for train, valid and test.
+
+class _MissingData(NamedTuple):
+    """Why a split has no data, as clauses of a message."""
+
+    reason: str
+    remedy: str
+
+
+def _missing_validation_data(spec: ResolvedNanoset) -> _MissingData | None:
+    """Return why the settings of a nanoset give no data to valid; None if they give it some.
+
+    They do so in one of two ways: by a list of corpora for each split, or by shares of the same
+    corpora, such as "98,1,1" for train, valid and test.
+    """
     if spec.blend_per_split:
-        has_data = spec.blend_of("valid") is not None
-        reason = "has no blend in `blend_per_split`"
-        remedy = "name one for it"
-    else:
-        split = spec.shares or DEFAULT_SPLIT
-        share_by_split = dict(zip(SPLITS, parse_split(split), strict=True))
-        has_data = share_by_split["valid"] > 0
-        reason = f"gets no share by `split: {split}`"
-        remedy = "give it a share"
-    if has_data:
-        return
+        if spec.blend_of("valid") is not None:
+            return None
+        return _MissingData("has no blend in `blend_per_split`", "name one for it")
 
-    requested_samples = schedule.samples()["valid"]
-    yield (
-        f"eval_iters: {schedule.eval_iters:,} asks for {requested_samples:,} samples of valid, "
-        f"which {reason}, so that the trainer evaluates nothing: "
-        f"{remedy}, or set eval_iters to 0"
-    )
+    split = spec.shares or DEFAULT_SPLIT
+    share_by_split = dict(zip(SPLITS, parse_split(split), strict=True))
+    if share_by_split["valid"] > 0:
+        return None
+    return _MissingData(f"gets no share by `split: {split}`", "give it a share")

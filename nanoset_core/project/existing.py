@@ -6,7 +6,7 @@ not request any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,32 +99,50 @@ def _outputs_below(
     """
     folder = listing.folder.joinpath(stage_folder, name)
     entries = [entry for entry in listing.entries(folder) if not entry.name.startswith(".")]
+    folder_names = [entry.name for entry in entries if entry.is_folder]
     has_pointer = any(entry.name == CURRENT for entry in entries)
 
     # Directly below a stage, names are those of corpora, nanosets and so on. There, `current` is
     # not a link to a version, and a name that looks like a digest is not a version.
     is_below_stage = name == ""
-    folder_names = [entry.name for entry in entries if entry.is_folder]
     versions: frozenset[str] = frozenset()
     if not is_below_stage:
         folder_names = [folder_name for folder_name in folder_names if folder_name != _CURRENT_LINK]
         versions = frozenset(filter(is_digest, folder_names))
-
     if versions or has_pointer:
-        current = _pointed_version(listing, folder) if has_pointer else None
-        if current is not None and current not in versions:
-            raise unreadable(folder / current, "this is the current version, but it was deleted")
+        current = _existing_current(listing, folder, versions) if has_pointer else None
         yield StoredOutput(stage_folder, name, folder, versions, current)
 
     # Search the other folders: names of outputs have several parts, such as pretrain/train/blend.
+    if name.count("/") >= _MAX_NAME_DEPTH:
+        return
+    not_searched = set(versions)
+    is_subject = not is_below_stage and "/" not in name
+    if is_subject and shared_folder is not None:
+        not_searched.add(shared_folder)
     for folder_name in folder_names:
-        is_in_subject = not is_below_stage and "/" not in name
-        is_shared = is_in_subject and folder_name == shared_folder
-        if folder_name not in versions and not is_shared and name.count("/") < _MAX_NAME_DEPTH:
+        if folder_name not in not_searched:
             inner_name = f"{name}/{folder_name}".lstrip("/")
             yield from _outputs_below(
                 listing, stage_folder, inner_name, shared_folder=shared_folder
             )
+
+
+def _existing_current(listing: FileAccess, folder: Path, versions: Collection[str]) -> str | None:
+    """Return the digest of the current version of an output, after a check that it exists.
+
+    Args:
+        listing: Access to the output root.
+        folder: Folder of the output, which has a pointer to the current version.
+        versions: Digests of the versions that exist.
+
+    Raises:
+        StorageError: The current version was deleted, or the pointer cannot be read.
+    """
+    current = _pointed_version(listing, folder)
+    if current is not None and current not in versions:
+        raise unreadable(folder / current, "this is the current version, but it was deleted")
+    return current
 
 
 def _pointed_version(listing: FileAccess, folder: Path) -> str | None:

@@ -87,28 +87,42 @@ def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> 
         MissingError: There is no other version.
         FormatError: A manifest cannot be read.
     """
-    folder = outputs.folder / stage_folder / name
     current = outputs.current_version(stage_folder, name)
     if current.manifest is None:
-        names = sorted(outputs.access.names(folder.parent))
-        views = sorted(outputs.access.names(outputs.folder / VIEW.layout.folder))
-        remedy = "name one of these, or two digests; or run `nanoset build` first"
-        raise ConfigError(
-            "no such corpus, or it has no dataset yet",
-            where=outputs.access.url(folder),
-            found=current.problem if current.exists else repr(name),
-            expected=one_of(names, "a built corpus; there is none yet"),
-            remedy=remedy_for_name(name, [*names, *views], remedy),
-        )
+        found = current.problem if current.exists else repr(name)
+        raise _not_built_error(outputs, stage_folder, name, found)
     # Versions come with the newest first.
     for version in outputs.versions(stage_folder, name, strict=True):
         if version.digest != current.manifest.digest:
             return VersionPair(version, current.manifest)
     raise MissingError(
         "there is no previous version of it",
-        where=outputs.access.url(folder),
+        where=outputs.access.url(outputs.folder / stage_folder / name),
         found=f"the current one alone, {current.manifest.digest}",
         remedy="name two digests, or build again once its text or settings changed",
+    )
+
+
+def _not_built_error(
+    outputs: OutputRoot, stage_folder: str, name: str, found: str | None
+) -> ConfigError:
+    """Return the error that there is no corpus or view of a name, or that it was never built.
+
+    Args:
+        outputs: The outputs of the project.
+        stage_folder: Folder of the stage: that of datasets or of views.
+        name: The name that the user gave.
+        found: What there is instead.
+    """
+    stored_names = sorted(outputs.access.names(outputs.folder / stage_folder))
+    views = sorted(outputs.access.names(outputs.folder / VIEW.layout.folder))
+    remedy = "name one of these, or two digests; or run `nanoset build` first"
+    return ConfigError(
+        "no such corpus, or it has no dataset yet",
+        where=outputs.access.url(outputs.folder / stage_folder / name),
+        found=found,
+        expected=one_of(stored_names, "a built corpus; there is none yet"),
+        remedy=remedy_for_name(name, [*stored_names, *views], remedy),
     )
 
 
@@ -163,23 +177,28 @@ def _no_version(
     """
     where = outputs.access.url(outputs.folder / DATASET.layout.folder)
     if erasure is not None:
-        return MissingError(
-            f"this version was erased by the purge of {erasure.day}",
-            where=where,
-            found=repr(digest),
-            remedy=f"compare versions that were made since; {erasure.receipt} lists them",
-        )
+        return _erased_error(where, digest, erasure)
 
-    # List the versions that the digits may mean, or all versions if they mean none.
-    versions = sorted(f"{folder.parent.name} {folder.name}" for folder in matching or stored)
-    listed = one_of(versions[:_MAX_LISTED], "of a built dataset; there is none yet")
     what = "no such version of a dataset"
     if len(matching) > 1:
         what = "several datasets have digests that begin so"
+    # Name the versions that the digits may mean, or all versions if they mean none.
+    versions = sorted(f"{folder.parent.name} {folder.name}" for folder in matching or stored)
+    choices = one_of(versions[:_MAX_LISTED], "of a built dataset; there is none yet")
     return ConfigError(
         what,
         where=where,
         found=repr(digest),
-        expected=f"the first four digits or more {listed}",
+        expected=f"the first four digits or more {choices}",
         remedy="name one of these, or a corpus alone" if versions else "run `nanoset build` first",
+    )
+
+
+def _erased_error(where: object, digest: str, erasure: Erasure) -> MissingError:
+    """Return the error that a purge erased a version."""
+    return MissingError(
+        f"this version was erased by the purge of {erasure.day}",
+        where=where,
+        found=repr(digest),
+        remedy=f"compare versions that were made since; {erasure.receipt} lists them",
     )

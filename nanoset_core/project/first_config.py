@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -90,16 +90,15 @@ def write_config(
         InputError: A file of text belongs to no corpus.
         StorageError: The folder cannot be written to.
     """
-    # Without a raw folder, there are no corpora yet. Nothing is asked if nothing will be written.
     path = folder / CONFIG_FILE
     raw = folder / "raw"
     text = list_corpora(raw) if raw.is_dir() else RawText({}, {})
     exists = path.exists()
     if ask is None or exists:
-        ask = _no_answer
+        ask = _no_answer  # nothing is asked if nothing will be written
 
-    # Choose the settings. An error is not raised yet: if there is a configuration already, that is
-    # what the user has to know first.
+    # An error is not raised yet: if there is another configuration already, that is what the user
+    # has to know first.
     values: dict[str, Any] = {}
     content = b""
     choice_error: ConfigError | None = None
@@ -111,29 +110,36 @@ def write_config(
     except ConfigError as error:
         choice_error = error
     if exists and not _has_content(path, content):
-        raise ConfigError(
-            "there is a configuration already, and nothing was changed",
-            where=path,
-            expected="no file, or the one that would be written for the text and the tokenizer as "
-            "they are now",
-            remedy="edit it, or remove it first",
-        )
-
-    # Nothing is written if the text has a fault, such as a file that belongs to no corpus.
+        raise _existing_config_error(path)
     for fault in text.faults.values():
         raise fault
     if choice_error is not None:
         raise choice_error
 
-    # Write the schema, by which editors check nanoset.yaml, and then nanoset.yaml.
-    schema = schema_text().encode()
-    schema_file = folder / SCHEMA_FILE
     with writing_to(folder):
-        if not _has_content(schema_file, schema):
-            write_atomic(schema_file, schema)
+        _write_schema(folder)
         if not exists:
             write_atomic(path, content)
     return Start(path, text, not exists, list(_reasons(values)), text_beside(folder))
+
+
+def _existing_config_error(path: Path) -> ConfigError:
+    """Return the error that there is another nanoset.yaml already."""
+    return ConfigError(
+        "there is a configuration already, and nothing was changed",
+        where=path,
+        expected="no file, or the one that would be written for the text and the tokenizer as "
+        "they are now",
+        remedy="edit it, or remove it first",
+    )
+
+
+def _write_schema(folder: Path) -> None:
+    """Write the JSON schema by which editors check nanoset.yaml, unless it is up to date."""
+    schema = schema_text().encode()
+    schema_file = folder / SCHEMA_FILE
+    if not _has_content(schema_file, schema):
+        write_atomic(schema_file, schema)
 
 
 def _no_answer(_question: str, _answers: Sequence[str]) -> str | None:
@@ -172,45 +178,64 @@ def _choose_values(
         text_key: Key of the text in all corpora; None for what their first lines suggest.
         ask: Asks the user if something cannot be decided.
     """
-    # Find the corpora, estimate their sizes, and select those that are for training.
     corpora = with_keys(raw, divided(text), text_key, ask)
     amounts = {corpus.name: estimate_amount(raw, corpus, tokenizer) for corpus in corpora}
     training = {corpus.name: amounts[corpus.name] for corpus in corpora if corpus.split == "train"}
-
-    # Corpora for validation and tests do not make samples shorter if they have hardly any text.
-    relevant = list(training.values())
-    relevant += [amount for amount in amounts.values() if amount.least_tokens > MIN_LENGTH]
-    longest = longest_length(relevant)
-
-    # If files are named after splits, each split reads its own. Otherwise all text is divided.
-    if len(training) < len(corpora):
-        length = longest
-        data = _data_per_split(corpora, amounts, length)
-    else:
-        length, split = choose_length_and_split(list(training.values()), longest)
-        data = _shared_data(training, split)
-
-    # Write the sections.
-    sequence_length: int | ExplainedValue = length
-    if length != USUAL_LENGTH:
-        sequence_length = ExplainedValue(
-            length, f"There is little text; with more, use {USUAL_LENGTH:,}."
-        )
-    nanoset = {
-        **data.keys,
-        "sequence_length": sequence_length,
-        **_defaults(NanosetSpec, "seed"),
-        "schedule": choose_schedule(data.tokens, length),
-        "trainer_path": CommentedOut("/data"),
-        "trainer": CommentedOut(EXAMPLE_VALUES),
-    }
+    data, length = _choose_data(corpora, amounts, training)
     return {
         "raw": "raw",
         "root": "data",
         "tokenizer": tokenizer.tokenizer,
         **_document_sections(corpora),
         "tokenization": {**_defaults(TokenizationSpec, "append_eod"), **tokenizer.tokenization},
-        **_output_sections(nanoset, list(training), length),
+        **_output_sections(_nanoset_values(data, length), list(training), length),
+    }
+
+
+def _choose_data(
+    corpora: Sequence[FoundCorpus],
+    amounts: Mapping[str, TextAmount],
+    training: Mapping[str, TextAmount],
+) -> tuple[_NanosetData, int]:
+    """Return what each split of a nanoset reads, and the length of samples in tokens.
+
+    Args:
+        corpora: The corpora, each for one split by the names of its files.
+        amounts: Name of each corpus → how much text it has.
+        training: The same of the corpora for training.
+    """
+    # Corpora for validation and tests do not make samples shorter if they have hardly any text.
+    relevant = list(training.values())
+    relevant += [amount for amount in amounts.values() if amount.least_tokens > MIN_LENGTH]
+    longest = longest_length(relevant)
+
+    # If files are named after splits, each split reads its own. Otherwise all text is divided.
+    has_files_of_splits = len(training) < len(corpora)
+    if has_files_of_splits:
+        return _data_per_split(corpora, amounts, longest), longest
+    length, split = choose_length_and_split(list(training.values()), longest)
+    return _shared_data(training, split), length
+
+
+def _nanoset_values(data: _NanosetData, length: int) -> dict[str, Any]:
+    """Return the settings of the nanoset.
+
+    Args:
+        data: What it reads.
+        length: Length of its samples in tokens.
+    """
+    sequence_length: int | ExplainedValue = length
+    if length != USUAL_LENGTH:
+        sequence_length = ExplainedValue(
+            length, f"There is little text; with more, use {USUAL_LENGTH:,}."
+        )
+    return {
+        **data.keys,
+        "sequence_length": sequence_length,
+        **_defaults(NanosetSpec, "seed"),
+        "schedule": choose_schedule(data.tokens, length),
+        "trainer_path": CommentedOut("/data"),
+        "trainer": CommentedOut(EXAMPLE_VALUES),
     }
 
 
@@ -230,24 +255,27 @@ def _shared_data(training: Mapping[str, TextAmount], split: str) -> _NanosetData
         training: Name of each corpus → how much text it has.
         split: Shares of train, valid and test, such as "98,1,1".
     """
-    # The value of `blend` is the name of a single corpus, or the share of each of several corpora.
-    blend: Any
-    if not training:
-        # The user has to replace this name by that of a corpus.
-        blend = {_NO_CORPUS: 1.0}
-    else:
-        blend = _blend(training)
-    has_different_shares = isinstance(blend, dict) and len(set(blend.values())) > 1
-    if has_different_shares:
-        blend = ExplainedValue(blend, "Shares by size: each corpus is read about once.")
-
-    # Each split gets its share of all tokens.
     all_tokens = sum(amount.tokens for amount in training.values())
     tokens_by_split: dict[SplitName, float] = {}
     for split_name, share in zip(SPLITS, parse_split(split), strict=True):
         tokens_by_split[split_name] = share * all_tokens
-    keys = {"blend": blend, "split": explained_split(split)}
+    keys = {"blend": _explained_blend(training), "split": explained_split(split)}
     return _NanosetData(keys, tokens_by_split)
+
+
+def _explained_blend(training: Mapping[str, TextAmount]) -> Any:
+    """Return the value of `blend`: the name of a single corpus, or the shares of several corpora.
+
+    Different shares have a comment that explains them. If there is no corpus yet, the value is an
+    example, which the user has to replace.
+    """
+    if not training:
+        return {_NO_CORPUS: 1.0}
+    blend = _blend(training)
+    has_different_shares = isinstance(blend, dict) and len(set(blend.values())) > 1
+    if has_different_shares:
+        return ExplainedValue(blend, "Shares by size: each corpus is read about once.")
+    return blend
 
 
 def _data_per_split(
@@ -263,18 +291,15 @@ def _data_per_split(
         amounts: How much text each has, by its name.
         length: Tokens of a sample.
     """
-    # Assign the corpora to splits.
+    too_small = [
+        corpus.name
+        for corpus in corpora
+        if corpus.split != "train" and amounts[corpus.name].least_tokens <= length
+    ]
     amounts_by_split: dict[SplitName, dict[str, TextAmount]] = {name: {} for name in SPLITS}
-    too_small: list[str] = []
-    files: list[str] = []
     for corpus in corpora:
-        amount = amounts[corpus.name]
-        if corpus.split == "train" or amount.least_tokens > length:
-            amounts_by_split[corpus.split][corpus.name] = amount
-        else:
-            too_small.append(corpus.name)
-        n_files = format_count(len(corpus.contents.texts), "file")
-        files.append(f"{n_files} of {corpus.folder} for {corpus.split}")
+        if corpus.name not in too_small:
+            amounts_by_split[corpus.split][corpus.name] = amounts[corpus.name]
 
     # Evaluations during training read valid, and only few runs have a test at their end: if there
     # is nothing for valid, let it read what is for test.
@@ -282,24 +307,42 @@ def _data_per_split(
     if is_test_shared:
         amounts_by_split["valid"] = amounts_by_split["test"]
 
-    # Say why: it is written as a comment above the key.
-    reason = f"By the names of files and folders: {', '.join(files)}."
-    if too_small:
-        reason += f" {', '.join(too_small)} left out, since there might be no sample."
-    if is_test_shared:
-        reason += " There are no files for valid: those for test are read for it, too."
-    empty_splits = [name for name in SPLITS if not amounts_by_split[name]]
-    if empty_splits:
-        reason += f" There is nothing for {' and '.join(empty_splits)}."
-
-    # A split without corpora is left out.
     blends: dict[SplitName, Any] = {}
     tokens: dict[SplitName, float] = {}
     for name, amount_by_corpus in amounts_by_split.items():
         if amount_by_corpus:
             blends[name] = _blend(amount_by_corpus)
         tokens[name] = sum(amount.tokens for amount in amount_by_corpus.values())
+    empty_splits = [name for name in SPLITS if name not in blends]
+    reason = " ".join(_reasons_for_splits(corpora, too_small, is_test_shared, empty_splits))
     return _NanosetData({"blend_per_split": ExplainedValue(blends, reason)}, tokens)
+
+
+def _reasons_for_splits(
+    corpora: Iterable[FoundCorpus],
+    too_small: Sequence[str],
+    is_test_shared: bool,
+    empty_splits: Sequence[SplitName],
+) -> Iterator[str]:
+    """Yield sentences for a comment that explains which corpora each split reads.
+
+    Args:
+        corpora: The corpora, each for one split.
+        too_small: Names of those that are left out.
+        is_test_shared: Whether valid reads the corpora for test.
+        empty_splits: The splits that read nothing.
+    """
+    files = []
+    for corpus in corpora:
+        n_files = format_count(len(corpus.contents.texts), "file")
+        files.append(f"{n_files} of {corpus.folder} for {corpus.split}")
+    yield f"By the names of files and folders: {', '.join(files)}."
+    if too_small:
+        yield f"{', '.join(too_small)} left out, since there might be no sample."
+    if is_test_shared:
+        yield "There are no files for valid: those for test are read for it, too."
+    if empty_splits:
+        yield f"There is nothing for {' and '.join(empty_splits)}."
 
 
 def _blend(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
@@ -334,37 +377,41 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     Args:
         corpora: The corpora, with the keys that their first lines have.
     """
-    # `corpus.keys` are all keys of its first lines; `corpus.text_key` is the one that was chosen
-    # for the text. Write the one that most corpora have, with the keys of a corpus as the reason.
     defaults = _defaults(DocumentsSpec, "text_key", "on_reject", "max_rejected_fraction")
-    text_key: str = defaults.pop("text_key")
-    documents: dict[str, Any] = {"text_key": text_key}
-    with_text = [corpus for corpus in corpora if corpus.text_key is not None]
-    if with_text:
-        text_key = _most_common([str(corpus.text_key) for corpus in with_text])
-        example = next(corpus for corpus in with_text if corpus.text_key == text_key)
-        reason = f"The first lines of {example.name} have {example.keys}."
-        documents["text_key"] = ExplainedValue(text_key, reason)
+    default_key: str = defaults.pop("text_key")
+    text_key = _usual_text_key(corpora, default_key)
+    id_key = _usual_id_key(corpora)
 
-    # The key of the id is written only if it is not the default.
-    id_keys = [corpus.keys.id for corpus in corpora if corpus.keys.id is not None]
-    id_key = _most_common(id_keys) if id_keys else "id"
+    documents: dict[str, Any] = {"text_key": _explained_text_key(corpora, text_key)}
     if id_key != "id":
         documents["id_key"] = ExplainedValue(id_key, "No key is named id.")
-
-    # The other settings of the section follow, with their default values.
-    documents |= defaults
-
-    # Write the settings of each corpus that has other keys.
-    sections: dict[str, Any] = {"documents": documents}
-    settings_by_corpus: dict[str, Any] = {}
-    for corpus in corpora:
-        settings = corpus.settings(text_key, id_key)
-        if settings:
-            settings_by_corpus[corpus.name] = settings
+    sections: dict[str, Any] = {"documents": {**documents, **defaults}}
+    all_settings = {corpus.name: corpus.settings(text_key, id_key) for corpus in corpora}
+    settings_by_corpus = {name: settings for name, settings in all_settings.items() if settings}
     if settings_by_corpus:
         sections["corpora"] = settings_by_corpus
     return sections
+
+
+def _usual_text_key(corpora: Iterable[FoundCorpus], default: str) -> str:
+    """Return the key of the text in most corpora; the default if none has lines with keys."""
+    text_keys = [corpus.text_key for corpus in corpora if corpus.text_key is not None]
+    return _most_common(text_keys) if text_keys else default
+
+
+def _usual_id_key(corpora: Iterable[FoundCorpus]) -> str:
+    """Return the key of the id in most corpora; "id" if none has one."""
+    id_keys = [corpus.keys.id for corpus in corpora if corpus.keys.id is not None]
+    return _most_common(id_keys) if id_keys else "id"
+
+
+def _explained_text_key(corpora: Iterable[FoundCorpus], text_key: str) -> str | ExplainedValue:
+    """Return the key of the text, with the keys of the first corpus that has it as the reason."""
+    for corpus in corpora:
+        if corpus.text_key == text_key:
+            reason = f"The first lines of {corpus.name} have {corpus.keys}."
+            return ExplainedValue(text_key, reason)
+    return text_key
 
 
 def _most_common(texts: Sequence[str]) -> str:

@@ -5,12 +5,12 @@ Raw text is not read, except for a few files that were written again; see `proje
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.outputs.current import Reason
 from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import requested_corpora
@@ -113,33 +113,33 @@ def project_status(project: Project) -> Iterator[StatusRow]:
         MissingError: There is no raw folder, or no tokenizer.
     """
     check_tokenizer(project)
-
     # The corpora are the folders with text, and those that nanoset.yaml names.
     raw_folders = scan_names(project)
     corpora = sorted({*raw_folders.corpora, *requested_corpora(project.config)})
+    work_by_name = under_way(project.outputs.access)  # of running builds
 
-    # The graph decides what each output should be made from. At first, it does not know the recipe
-    # of any inventory; the survey below adds them while it looks at the files of the corpora.
+    yield from _rows_of_unread_folders(raw_folders.unread_entries)
+    for row in _rows_of_requests(project, corpora):
+        work = work_by_name.get(row.name)
+        yield row if work is None else _with_work(row, work)
+
+
+def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[StatusRow]:
+    """Yield the row of each corpus, after a look at its files, and of what is made from corpora.
+
+    Args:
+        project: The project.
+        corpora: Names of the corpora.
+    """
+    # The survey tells the graph, which knows no inventory at first, what each should be made from.
+    # Rows of corpora come first, so that what is made from them can be judged afterwards.
     graph = Graph(project, known={}, corpora=corpora)
     survey = CorpusSurvey(graph)
-
-    # What is not built is planned, to find out whether a build would fail. This reads files, so it
-    # is limited.
     planning_budget = ReadingBudget(PLANNED_BYTES)
-
-    # Rows of corpora come first: what is made from them can be judged afterwards.
-    work_by_name = under_way(project.outputs.access)  # of running builds
-    yield from _rows_of_unread_folders(raw_folders.unread_entries)
     for nodes in graph.rows():
         corpus = _corpus_of(nodes)
-        findings = CorpusFindings()
-        if corpus is not None:
-            findings = survey.look_at(corpus)
-        row = status_row(graph, nodes, planning_budget, findings)
-        work = work_by_name.get(row.name)
-        if work is not None:
-            row = _with_work(row, work)
-        yield row
+        findings = CorpusFindings() if corpus is None else survey.look_at(corpus)
+        yield status_row(graph, nodes, planning_budget, findings)
 
 
 def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
@@ -152,20 +152,21 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
         unread_entries: Name of each entry of the raw folder that is no corpus → what it is, as a
             clause.
     """
-    # What is not built is planned, to find out whether a build would fail. This reads files, so it
-    # is limited.
     planning_budget = ReadingBudget(PLANNED_BYTES)
-
     yield from _rows_of_unread_folders(unread_entries)
     for nodes in graph.rows():
-        notices: Sequence[Notice] = ()
-        corpus = _corpus_of(nodes)
-        if corpus is not None:
-            # The corpus may have been removed since the build.
-            with suppress(NanosetError, OSError):
-                notices = corpus_notices(graph.project_of(inventory_node(corpus)), corpus)
-        findings = CorpusFindings(notices=tuple(notices))
+        findings = CorpusFindings(notices=_notices_after_build(graph, _corpus_of(nodes)))
         yield status_row(graph, nodes, planning_budget, findings)
+
+
+def _notices_after_build(graph: Graph, corpus: str | None) -> tuple[Notice, ...]:
+    """Return the notices on the files of a corpus; none if it was removed since the build."""
+    if corpus is None:
+        return ()
+    try:
+        return tuple(corpus_notices(graph.project_of(inventory_node(corpus)), corpus))
+    except (NanosetError, OSError):
+        return ()
 
 
 def _rows_of_unread_folders(unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
@@ -207,41 +208,26 @@ def status_row(
         planning: How many bytes may still be read to find out whether stale outputs can be made.
         findings: The result of looking at the corpus's files, if it is the row of a corpus.
     """
-    # Why a build would have work to do.
-    last_version = graph.current(nodes[-1])
     failure = findings.failure
-    why = [failure] if failure is not None else _reasons(graph, nodes)
-
-    state: State
-    if not why:
-        state = "up to date"
-    elif last_version.exists:
-        state = "stale"
-    else:
-        state = "missing"
-
-    # If a build would fail, say why, instead of why the row is stale.
-    if failure is None and why:
+    reasons: list[str] = []
+    if failure is None:
+        reasons = _reasons(graph, nodes)
+    if reasons:
         failure = _first_refusal(graph, nodes, planning)
-    if failure is not None:
-        state = "failing"
-        why = [failure]
 
-    # What people should know about the settings and the current versions.
-    warnings: list[str] = []
-    for node in nodes:
-        warnings += settings_warnings(node.stage, graph.project.config, node.key)
+    last_version = graph.current(nodes[-1])
     summary = _summary_of_row(graph, nodes)
+    warnings = _settings_warnings(graph, nodes)
     if failure is None:
         warnings += summary.warnings
-
     name = nodes[0].row
     return StatusRow(
         kind=name.kind,
         name=name.subject,
         part=name.part,
-        state=state,
-        why=tuple(why),
+        state=_state(failure, reasons, exists=last_version.exists),
+        # If a build would fail, say why, instead of why the row is stale.
+        why=tuple(reasons) if failure is None else (failure,),
         figures=summary.figures,
         made_at=last_version.made_at,
         rejects=tuple(summary.rejects),
@@ -249,6 +235,29 @@ def status_row(
         details=summary.details,
         notices=findings.notices,
     )
+
+
+def _state(failure: str | None, reasons: Sequence[str], *, exists: bool) -> State:
+    """Return the state of a row.
+
+    Args:
+        failure: Why a build of the row would fail, or None.
+        reasons: Why a build would have work to do.
+        exists: Whether the last output of the row has a current version.
+    """
+    if failure is not None:
+        return "failing"
+    if not reasons:
+        return "up to date"
+    return "stale" if exists else "missing"
+
+
+def _settings_warnings(graph: Graph, nodes: Iterable[Node]) -> list[str]:
+    """Return what people should know about the settings of some outputs."""
+    warnings: list[str] = []
+    for node in nodes:
+        warnings += settings_warnings(node.stage, graph.project.config, node.key)
+    return warnings
 
 
 def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
@@ -322,35 +331,62 @@ def _reasons(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     Returns:
         The reasons; empty if the row is up to date.
     """
-    parts = [node for node in nodes if isinstance(node.stage, InParts)]
-    is_complete = not graph.stale_reasons(nodes[-1])
-    if is_complete:
-        # If the last output is complete, so are its parts: they need not be looked at.
-        nodes = [node for node in nodes if node not in parts]
-
-    # Parts can be written once everything that they are made from is up to date.
-    reasons_by_node = {node: graph.stale_reasons(node) for node in nodes}
-    stale = {node for node, reasons in reasons_by_node.items() if reasons}
-    can_write_parts = all(stale.isdisjoint(graph.inputs(part).values()) for part in parts)
-
-    # Leave out reasons that name an input which is stale itself.
-    why: list[str] = []
-    for node, reasons in reasons_by_node.items():
-        inputs = graph.inputs(node)
-        for reason in reasons:
-            if node in parts:
-                # Missing parts are counted below.
-                is_reported = can_write_parts and reason != InParts.NOT_WRITTEN
-            else:
-                is_reported = reason.input is None or inputs.get(reason.input) not in stale
-            if is_reported:
-                why.append(reason.text)
-
-    # Say how many parts exist, if some are missing and nothing keeps them from being written.
-    if stale and parts and can_write_parts:
-        n_written = len(parts) - len(stale.intersection(parts))
-        why.append(f"{n_written:,} of {len(parts):,} {_parts_name(parts[0])} written")
+    row = _StaleRow.of(graph, nodes)
+    why = []
+    for node, reasons in row.reasons_by_node.items():
+        why += [reason.text for reason in reasons if row.is_original(node, reason)]
+    if row.reasons_by_node and row.parts and row.can_write_parts:
+        why.append(row.part_count())
     return list(dict.fromkeys(why))
+
+
+@dataclass(frozen=True, slots=True)
+class _StaleRow:
+    """The stale outputs of a row of `nanoset status`, with the reasons."""
+
+    graph: Graph
+    reasons_by_node: Mapping[Node, Sequence[Reason]]
+    """Each stale output → the reasons, at least one."""
+    parts: Sequence[Node]
+    """The parts of an output that is written in parts, such as groups of tars, stale or not."""
+    can_write_parts: bool
+    """Whether everything that the parts are made from is up to date."""
+
+    @staticmethod
+    def of(graph: Graph, nodes: Sequence[Node]) -> _StaleRow:
+        """Find out which outputs of a row are stale.
+
+        Args:
+            graph: The graph of the project's outputs.
+            nodes: The outputs of the row, in the order in which they are made.
+        """
+        parts = [node for node in nodes if isinstance(node.stage, InParts)]
+        is_complete = not graph.stale_reasons(nodes[-1])
+        if is_complete:
+            # If the last output is complete, so are its parts: they need not be looked at.
+            nodes = [node for node in nodes if node not in parts]
+        all_reasons = {node: graph.stale_reasons(node) for node in nodes}
+        stale = {node: reasons for node, reasons in all_reasons.items() if reasons}
+        can_write_parts = all(
+            stale.keys().isdisjoint(graph.inputs(part).values()) for part in parts
+        )
+        return _StaleRow(graph, stale, parts, can_write_parts)
+
+    def is_original(self, node: Node, reason: Reason) -> bool:
+        """Return whether a reason does not follow from the reason of another output of the row.
+
+        That a part is missing is none: missing parts are counted instead.
+        """
+        if isinstance(node.stage, InParts):
+            return self.can_write_parts and reason != InParts.NOT_WRITTEN
+        stale_input = self.graph.inputs(node).get(reason.input or "")
+        return stale_input not in self.reasons_by_node
+
+    def part_count(self) -> str:
+        """Return how many parts are written, as a clause."""
+        stale_parts = self.reasons_by_node.keys() & set(self.parts)
+        n_written = len(self.parts) - len(stale_parts)
+        return f"{n_written:,} of {len(self.parts):,} {_parts_name(self.parts[0])} written"
 
 
 def _parts_name(node: Node) -> str:

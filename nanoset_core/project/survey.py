@@ -7,7 +7,7 @@ Only files that were written again with the same size are read, if they are smal
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nanoset_core.errors import NanosetError, one_line
@@ -23,6 +23,7 @@ from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import ReadingBudget
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.fingerprints import fingerprint, is_known_unread
+from nanoset_core.text.listing import FileStat
 from nanoset_core.text.notices import Notice
 from nanoset_core.text.pieces import Inventory, Piece
 from nanoset_core.text.survey import no_text
@@ -54,6 +55,12 @@ class _PresentFiles:
     changes: str
     """How they differ from the current inventory, in words; empty if they do not."""
 
+    def are_in(self, inventory: Manifest | None) -> bool:
+        """Return whether an inventory certainly describes these files."""
+        if self.recipe is None or inventory is None:
+            return False
+        return bool(self.recipe.digest == inventory.digest)
+
 
 class CorpusSurvey:
     """Looks at the files of corpora, and adds to a graph what their inventories should be.
@@ -79,39 +86,39 @@ class CorpusSurvey:
         Returns:
             Notices on its files; or why they cannot be read, which is also added to the graph.
         """
-        # Compare the files with the current inventory, which is the list of files that the corpus
-        # was last built from. A damaged inventory counts as none.
         graph = self._graph
-        project = graph.project
         node = inventory_node(corpus)
+        # A damaged inventory counts as none.
         inventory = graph.current(node)
         intact_manifest = inventory.manifest if inventory.problem is None else None
         try:
-            contents = list_contents(project, corpus)
-            if not contents.texts:
-                raise no_text(corpus_folder(project, corpus), contents)
+            contents = self._text_of(corpus)
             present = self._present_files(corpus, contents, intact_manifest)
         except (NanosetError, OSError) as error:
             failure = one_line(error)
             graph.set_reason(node, failure)
             return CorpusFindings(failure)
 
-        # Tell the graph what the inventory should be, if that is known without reading all files.
-        is_up_to_date = False
         if present.recipe is not None:
             graph.set_recipe(node, present.recipe)
-            if intact_manifest is not None:
-                is_up_to_date = present.recipe.digest == intact_manifest.digest
-
-        # Tell it why the current inventory is not up to date: it is missing or damaged, files have
-        # changed, or else an upgrade of this program changed how inventories describe files.
-        if not is_up_to_date:
+        if not present.are_in(intact_manifest):
+            # If nothing changed, an upgrade of this program changed how inventories describe files.
             reason = inventory.problem or present.changes or "the inventory's format changed"
             graph.set_reason(node, reason)
-
-        # Notices need no action of the graph: they are only shown.
         notices = corpus_notices(graph.project_of(node), corpus, contents)
         return CorpusFindings(notices=tuple(notices))
+
+    def _text_of(self, corpus: str) -> Contents:
+        """Return the files of a corpus, with their sizes and times.
+
+        Raises:
+            NanosetError: They cannot be listed, or none of them is text.
+        """
+        project = self._graph.project
+        contents = list_contents(project, corpus)
+        if not contents.texts:
+            raise no_text(corpus_folder(project, corpus), contents)
+        return contents
 
     def _present_files(
         self, corpus: str, contents: Contents, current: Manifest | None
@@ -123,44 +130,42 @@ class CorpusSurvey:
             contents: Its files, with their sizes and times.
             current: Manifest of its current inventory; None if there is none, or it is damaged.
         """
-        project = self._graph.project
-        folder = project.config.corpus_folder(corpus)
-
-        # A file's pieces are stretches of it, each with a digest. The memory knows them if the file
-        # has the size, times and inode that it had when it was last read.
-        memory = fingerprint_memory(project, folder)
         recorded = pieces_by_file(current)
-        present: dict[str, list[Piece] | None] = {}  # file → its pieces; None if they are not known
-        for stat in contents.ordered:
-            present[stat.path] = memory.recall(stat)
+        present = self._known_pieces(corpus, contents)
+        rewritten = [
+            stat
+            for stat in contents.ordered
+            if present[stat.path] is None and _has_recorded_size(stat, recorded)
+        ]
+        present |= self._read_pieces(corpus, rewritten)
 
-        # A file of another size has changed. One that was written again with the size that it had
-        # may have the same bytes as before: only reading it can show this.
-        recorded_sizes = {path: pieces[-1].end for path, pieces in recorded.items()}
-        same_size = []
-        for stat in contents.ordered:
-            if present[stat.path] is None and recorded_sizes.get(stat.path) == stat.size:
-                same_size.append(stat)
-
-        # Read all of them or none: if only some were read, the others would look as if they had
-        # changed. Of some folders the digests of files are known without reading them.
-        bytes_to_read = 0
-        if not is_known_unread(folder):
-            bytes_to_read = sum(stat.size for stat in same_size)
-        if self._budget.spend(bytes_to_read):
-            for stat in same_size:
-                present[stat.path] = fingerprint(folder, stat)
-
-        # Compare the files with the inventory, and derive the recipe that it would have now.
-        changes = _describe_changes(present, recorded, {stat.path for stat in same_size})
+        changes = _describe_changes(present, recorded, {stat.path for stat in rewritten})
         if current is not None and not changes and current.recipe["version"] == INVENTORY.version:
             return _PresentFiles(from_plain(Recipe, current.recipe), changes)
-        pieces: list[Piece] = []
-        for file_pieces in present.values():
-            if file_pieces is None:
-                return _PresentFiles(None, changes)
-            pieces += file_pieces
-        return _PresentFiles(inventory_recipe(Inventory(corpus, tuple(pieces))), changes)
+        return _PresentFiles(_recipe_of(corpus, present), changes)
+
+    def _known_pieces(self, corpus: str, contents: Contents) -> dict[str, list[Piece] | None]:
+        """Return each file of a corpus → its pieces; None if they are not known without reading it.
+
+        Pieces are stretches of a file, each with a digest. They are known if the file has the size,
+        times and inode that it had when it was last read.
+        """
+        project = self._graph.project
+        memory = fingerprint_memory(project, project.config.corpus_folder(corpus))
+        return {stat.path: memory.recall(stat) for stat in contents.ordered}
+
+    def _read_pieces(self, corpus: str, files: Sequence[FileStat]) -> dict[str, list[Piece]]:
+        """Read files, and return the path of each → its pieces, if the budget suffices for all.
+
+        If only some were read, the others would look as if they had changed.
+        """
+        folder = self._graph.project.config.corpus_folder(corpus)
+        bytes_to_read = 0
+        if not is_known_unread(folder):  # such a folder knows digests of files without reading them
+            bytes_to_read = sum(stat.size for stat in files)
+        if not self._budget.spend(bytes_to_read):
+            return {}
+        return {stat.path: fingerprint(folder, stat) for stat in files}
 
 
 def _describe_changes(
@@ -179,29 +184,45 @@ def _describe_changes(
         For example `1 file added (c.jsonl); 2 files changed (a.jsonl, b.jsonl)`; empty if they do
         not differ.
     """
-    # Sort the files by what happened to them.
     added = [path for path in present if path not in recorded]
     removed = [path for path in recorded if path not in present]
-    changed = []
-    perhaps_changed = []
-    for path, pieces in present.items():
-        if path not in recorded or pieces == recorded[path]:
-            continue
-        if pieces is None and path in same_size:
-            perhaps_changed.append(path)
-        else:
-            changed.append(path)
-
-    # Describe each group, if there is one.
+    different = [
+        path for path, pieces in present.items() if path in recorded and pieces != recorded[path]
+    ]
+    # A file that was not read may have the same bytes as before.
+    unread = [path for path in different if present[path] is None and path in same_size]
+    changed = [path for path in different if present[path] is not None or path not in same_size]
     clauses = [
         _describe_files(added, "added"),
         _describe_files(removed, "removed"),
         _describe_files(changed, "changed"),
-        _describe_files(
-            perhaps_changed, "copied or written again, which the next build reads to compare"
-        ),
+        _describe_files(unread, "copied or written again, which the next build reads to compare"),
     ]
     return "; ".join(clause for clause in clauses if clause)
+
+
+def _has_recorded_size(stat: FileStat, recorded: Mapping[str, list[Piece]]) -> bool:
+    """Return whether a file has the size that it has in an inventory.
+
+    A file of another size has changed. One of the same size may have been written again with the
+    same bytes.
+
+    Args:
+        stat: Path and size of the file.
+        recorded: File → its pieces in the inventory. The last one ends with the file.
+    """
+    pieces = recorded.get(stat.path)
+    return pieces is not None and pieces[-1].end == stat.size
+
+
+def _recipe_of(corpus: str, pieces_of_file: Mapping[str, list[Piece] | None]) -> Recipe | None:
+    """Return the recipe of an inventory of files; None if the pieces of a file are not known."""
+    pieces: list[Piece] = []
+    for file_pieces in pieces_of_file.values():
+        if file_pieces is None:
+            return None
+        pieces += file_pieces
+    return inventory_recipe(Inventory(corpus, tuple(pieces)))
 
 
 def _describe_files(paths: list[str], what: str) -> str:
