@@ -255,7 +255,7 @@ def _check_one_way(document: Mapping[str, Any], *, has_sample: bool) -> None:
         )
 
 
-class _Explanation(NamedTuple):
+class _OriginAnswer(NamedTuple):
     """What the command prints."""
 
     values: Any
@@ -266,7 +266,7 @@ class _Explanation(NamedTuple):
 
 def _explain_document(
     project: Project, name: str, split: str | None, document: Mapping[str, Any], show: int
-) -> _Explanation:
+) -> _OriginAnswer:
     """Find the samples that contain a document.
 
     Args:
@@ -279,10 +279,10 @@ def _explain_document(
     from nanoset_core.lineage.find import find_document
 
     documents = find_document(project, name, split, **document)
-    return _Explanation(_to_json(documents), places_lines(documents, split, show))
+    return _OriginAnswer(_to_json(documents), places_lines(documents, split, show))
 
 
-def _explain_context(project: Project, name: str, place: str, number: int | None) -> _Explanation:
+def _explain_context(project: Project, name: str, place: str, number: int | None) -> _OriginAnswer:
     """Find the documents of a sample of a webdataset.
 
     Args:
@@ -294,15 +294,15 @@ def _explain_context(project: Project, name: str, place: str, number: int | None
     from nanoset_core.lineage.webdataset import explain_context
 
     context = explain_context(project, name, place, number)
-    return _Explanation(asdict(context), context_lines(context))
+    return _OriginAnswer(asdict(context), context_lines(context))
 
 
-def _explain_sample(project: Project, name: str, split: str, sample: int) -> _Explanation:
+def _explain_sample(project: Project, name: str, split: str, sample: int) -> _OriginAnswer:
     """Find the documents of a sample of a nanoset, by its number in the split."""
     from nanoset_core.lineage.explain import explain_sample
 
     sample_origin = explain_sample(project, name, split, sample)
-    return _Explanation(asdict(sample_origin), sample_lines(sample_origin))
+    return _OriginAnswer(asdict(sample_origin), sample_lines(sample_origin))
 
 
 def _names_webdataset(project: Project, name: str, second_argument: str | None) -> bool:
