@@ -199,25 +199,32 @@ def compatibility_check(
     run_folder = f"{FOLDER}/{new_mark()}"
     token = secrets.token_hex(16).encode()
 
-    def marker_content() -> bytes:
-        """Return the content of the marker, which is the same whenever it is written."""
-        return token
-
     try:
-        # Copy the files into the folder. Numbers distinguish files of the same name.
         carried_files = []
         for number, path in enumerate(files):
-            file = _CarriedFile(path, f"{run_folder}/{number}-{path.name}", sha256_file(path))
-            store.put_file(file.name, file.path, sha256=file.sha256, is_new=True)
-            carried_files.append(file)
+            # The number distinguishes files of the same name.
+            carried_files.append(_carry(store, path, f"{run_folder}/{number}-{path.name}"))
 
         # Write the marker again and again, as a sign that this process is alive.
-        with kept_fresh(store, f"{run_folder}/{_MARKER}", marker_content):
+        with kept_fresh(store, f"{run_folder}/{_MARKER}", lambda: token):
             yield CompatibilityCheck(store, run_folder, token, software(), tuple(carried_files))
     finally:
         # If this fails, a later run removes the folder. The error that ended this run counts more.
         with contextlib.suppress(StorageError):
             _remove_run(access, run_folder)
+
+
+def _carry(store: Store, path: Path, name: str) -> _CarriedFile:
+    """Copy a file of this machine to a store, so that workers on other machines can read it.
+
+    Args:
+        store: The store.
+        path: Path of the file.
+        name: Name of the copy in the store.
+    """
+    file = _CarriedFile(path, name, sha256_file(path))
+    store.put_file(file.name, file.path, sha256=file.sha256, is_new=True)
+    return file
 
 
 def _remove_run(access: FileAccess, run_folder: str) -> None:
@@ -243,21 +250,27 @@ def sweep_runs(access: FileAccess) -> None:
     Args:
         access: Access to the outputs.
     """
-    # The owner of a run writes its marker again and again. So the newest file of a run tells when
-    # its owner was last alive.
-    written_ns_by_folder: dict[str, int] = {}
-    for file in access.store.list(FOLDER):
-        run_folder = file.name.rpartition("/")[0]
-        newest_ns = written_ns_by_folder.get(run_folder, 0)
-        written_ns_by_folder[run_folder] = max(newest_ns, file.written_ns)
-    if not written_ns_by_folder:
+    written_ns_by_run = _newest_file_by_run(access.store)
+    if not written_ns_by_run:
         return
-
     now_ns = access.store.now()
-    for run_folder, written_ns in written_ns_by_folder.items():
+    for run_folder, written_ns in written_ns_by_run.items():
         mark = run_folder.rpartition("/")[2]  # names the process of the owner
         if not is_live(mark, written_ns, now_ns):
             _remove_run(access, run_folder)
+
+
+def _newest_file_by_run(store: Store) -> dict[str, int]:
+    """Return the folder of each run → when its newest file was written, in nanoseconds.
+
+    The owner of a run writes its marker again and again, so this tells when it was last alive.
+    """
+    written_ns_by_run: dict[str, int] = {}
+    for file in store.list(FOLDER):
+        run_folder = file.name.rpartition("/")[0]
+        newest_ns = written_ns_by_run.get(run_folder, 0)
+        written_ns_by_run[run_folder] = max(newest_ns, file.written_ns)
+    return written_ns_by_run
 
 
 @lru_cache(maxsize=1)

@@ -134,10 +134,20 @@ def _dask_run(
             yield run
         finally:
             del connection.receivers[check.run_folder]
-            if run.pending and client.status == "running":
-                # An error means that the scheduler has just ended, and so have its tasks.
-                with contextlib.suppress(OSError):
-                    client.cancel(list(run.pending))
+            _cancel_pending(run, client)
+
+
+def _cancel_pending(run: _DaskRun, client: Any) -> None:
+    """Cancel the tasks of a run that have not ended, if the scheduler still runs.
+
+    Args:
+        run: The run.
+        client: `distributed.Client` of the cluster.
+    """
+    if run.pending and client.status == "running":
+        # An error means that the scheduler has just ended, and so have its tasks.
+        with contextlib.suppress(OSError):
+            client.cancel(list(run.pending))
 
 
 class _DaskRun(BoundedRun[Any, TaskFuture]):
@@ -317,18 +327,14 @@ class _WorkerWatch:
             MissingError: The cluster has had no workers for too long.
             NanosetError: The scheduler has ended.
         """
-        try:
-            n_workers = len(self._client.nthreads())
-        except (OSError, RuntimeError) as error:
-            raise _lost_scheduler(self.cluster, error) from error
-        if n_workers:
+        if self._n_workers():
             self.worker_seen()
             return _CHECK_SECONDS
         if self._wait_for_workers.has_time_left():
             return _CHECK_SECONDS_WITHOUT_WORKERS
 
-        # The next output that the build makes on this connection should not wait for workers again.
-        # `worker_seen` sets the time back to that in the settings of the cluster.
+        # Other outputs that are made over this connection need not wait for workers again, until
+        # one is seen.
         self._connection.wait_seconds = 0.0
         raise MissingError(
             "the Dask cluster has no workers",
@@ -337,6 +343,17 @@ class _WorkerWatch:
             remedy=f"{self.cluster.start_workers}, and run again, or set executor.wait to more; "
             "a worker that cannot load nanoset-platform leaves at its first task: see its log",
         )
+
+    def _n_workers(self) -> int:
+        """Return the number of workers of the cluster.
+
+        Raises:
+            NanosetError: The scheduler has ended.
+        """
+        try:
+            return len(self._client.nthreads())
+        except (OSError, RuntimeError) as error:
+            raise _lost_scheduler(self.cluster, error) from error
 
     def worker_seen(self) -> None:
         """Note that there is a worker, so that the time to wait for one begins again."""
@@ -353,11 +370,53 @@ A worker may have several threads, each of which runs tasks.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _ThisWorker:
+    """The worker that runs a task."""
+
+    worker: Any
+    """`distributed.Worker`."""
+    run_folder: str
+    """Folder of the run to which the task belongs, which names the run in messages."""
+
+    @classmethod
+    def of_run(cls, run_folder: str) -> _ThisWorker:
+        """Return the worker that this function is called on."""
+        from distributed import get_worker as untyped_get_worker
+
+        get_worker: Any = untyped_get_worker
+        return cls(get_worker(), run_folder)
+
+    @property
+    def folder(self) -> Path:
+        """Folder for temporary files, in the one that Dask gives the worker.
+
+        Dask removes that one (`--local-directory`) when the worker ends.
+        """
+        return Path(self.worker.local_directory) / "nanoset"
+
+    @property
+    def place(self) -> str:
+        """Where the worker is, for messages."""
+        return f"on the worker {self.worker.address} of {platform.node()}"
+
+    def send(self, message: Message) -> None:
+        """Send a message to the process that handed out the task."""
+        self.worker.log_event(TOPIC, encode_message(self.run_folder, message))
+
+    def send_warning(self, text: str) -> None:
+        """Send a warning about a bucket, with the name of this worker."""
+        self.send(f"{text} ({self.place})")
+
+    def with_place(self, error: NanosetError) -> NanosetError:
+        """Return an error of a task with the name of this worker."""
+        # The worker comes last: a build knows by the start of `where` what it may rebuild.
+        where = f"{error.where}, {self.place}" if error.where else self.place
+        return error.at(where)
+
+
 def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: Task) -> Result:
     """Run a task on a worker, which calls this function, and return its result.
-
-    Temporary files go to the folder that Dask gives the worker (`--local-directory`), and that it
-    removes when the worker ends.
 
     Args:
         check: What this machine must have in common with the one that handed out the task.
@@ -368,34 +427,18 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
         NanosetError: The machine does not pass the check, or the task failed. The error names the
             worker.
     """
-    from distributed import get_worker as untyped_get_worker
-
-    get_worker: Any = untyped_get_worker
-    worker = get_worker()
-    folder = Path(worker.local_directory) / "nanoset"
-    this_worker = f"on the worker {worker.address} of {platform.node()}"
-
-    def send(message: Message) -> None:
-        """Send a message to the process that handed out the task."""
-        worker.log_event(TOPIC, encode_message(check.run_folder, message))
-
-    def send_warning(text: str) -> None:
-        """Send a warning about a bucket, with the name of this worker."""
-        send(f"{text} ({this_worker})")
-
+    worker = _ThisWorker.of_run(check.run_folder)
     with (
         _one_task_at_a_time,
-        progress_reported_to(send),
-        _storage_warnings_to(send_warning),
+        progress_reported_to(worker.send),
+        _storage_warnings_to(worker.send_warning),
     ):
         try:
             check.check()
-            with working_at(WorkerFolder(folder, check.download(folder))):
+            with working_at(WorkerFolder(worker.folder, check.download(worker.folder))):
                 return work(task)
         except NanosetError as error:
-            # The worker comes last: a build knows by the start of `where` what it may rebuild.
-            where = f"{error.where}, {this_worker}" if error.where else this_worker
-            raise error.at(where) from error
+            raise worker.with_place(error) from error
 
 
 class _PassingHandler(logging.Handler):

@@ -117,19 +117,7 @@ class DaskScheduler:
             error: Why the last attempt failed.
         """
         if self.file is not None and isinstance(error, FileNotFoundError):
-            # An error of the system has `strerror`. Without it, the file has no address, and the
-            # text of the error says so.
-            found = str(error)
-            if error.strerror:
-                found = f"{error.strerror}: {self.file}"
-            command = shell_line("dask", "scheduler", "--scheduler-file", self.file)
-            return ConfigError(
-                "no Dask scheduler has written its file",
-                where=self.where,
-                found=found,
-                expected=f"the file within {format_age(self.wait_seconds)}",
-                remedy=f"start it with `{command}`, or set executor.wait to more",
-            )
+            return self._no_file_error(self.file, error)
 
         # An error without text is a timeout: something accepts the connection, but is silent.
         reason = str(error) or "it accepts the connection, but does not answer as a scheduler"
@@ -143,6 +131,26 @@ class DaskScheduler:
             remedy="start it with `dask scheduler`, or correct the address; an address of tls:// "
             "needs a client certificate in Dask's configuration, from the authority that issued "
             "the certificate of the scheduler",
+        )
+
+    def _no_file_error(self, file: Path, error: FileNotFoundError) -> ConfigError:
+        """Return the error for a scheduler that has not written its file in time.
+
+        Args:
+            file: The file in which a scheduler writes its address.
+            error: The system's error for the file; or an error without `strerror`, whose text says
+                that the file has no address.
+        """
+        found = str(error)
+        if error.strerror:
+            found = f"{error.strerror}: {file}"
+        command = shell_line("dask", "scheduler", "--scheduler-file", file)
+        return ConfigError(
+            "no Dask scheduler has written its file",
+            where=self.where,
+            found=found,
+            expected=f"the file within {format_age(self.wait_seconds)}",
+            remedy=f"start it with `{command}`, or set executor.wait to more",
         )
 
 

@@ -142,38 +142,50 @@ def _resent_from_finalizers() -> Iterator[None]:
     continues: the signal would not end the program. So the block has a hook that sends the signal
     once more, when the finalizer has ended.
     """
-    main_thread = threading.main_thread().ident
-    lock = threading.Lock()  # held while a signal is sent, or the block is marked as ended
-    has_block_ended = False
-    previous_hook = sys.unraisablehook
-
-    def send_later(number: int) -> None:
-        """Send a signal to the main thread after a moment, unless the block has ended."""
-        time.sleep(_RESEND_SECONDS)  # until the finalizer has ended, too
-        with lock:
-            if main_thread is not None and not has_block_ended:
-                signal.pthread_kill(main_thread, number)
-
-    def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        """Send a signal again whose exception Python would only print."""
-        # A fault of the finalizer itself is an `Exception`. KeyboardInterrupt is none, and neither
-        # is the exception that Dagster raises for a signal.
-        is_fault = issubclass(unraisable.exc_type, Exception)
-        number = None if is_fault else received_signal()
-        if number is None:
-            previous_hook(unraisable)
-            return
-        # Not a `threading.Thread`: its start waits for the new thread, and the signal would arrive
-        # while this is still the finalizer.
-        _thread.start_new_thread(send_later, (number,))
-
-    sys.unraisablehook = hook
+    watch = _FinalizerWatch()
+    sys.unraisablehook = watch.hook
     try:
         yield
     finally:
-        sys.unraisablehook = previous_hook
-        with lock:
-            has_block_ended = True
+        sys.unraisablehook = watch.previous_hook
+        watch.end()
+
+
+class _FinalizerWatch:
+    """Sends signals again whose exceptions were raised in finalizers, until it is ended."""
+
+    def __init__(self) -> None:
+        """Begin a watch, whose `hook` replaces the present `sys.unraisablehook`."""
+        self.previous_hook = sys.unraisablehook
+        self._main_thread = threading.main_thread().ident
+        self._lock = threading.Lock()
+        """Held while a signal is sent, so that none is sent after the end."""
+        self._has_ended = False
+
+    def hook(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Send a signal again whose exception Python would only print."""
+        # A fault of the finalizer itself is an `Exception`. KeyboardInterrupt is not one, and
+        # neither is the exception that Dagster raises for a signal.
+        is_fault = issubclass(unraisable.exc_type, Exception)
+        number = None if is_fault else received_signal()
+        if number is None:
+            self.previous_hook(unraisable)
+            return
+        # `threading.Thread.start` would wait for the new thread. The signal would then arrive while
+        # the finalizer still waits.
+        _thread.start_new_thread(self._send_later, (number,))
+
+    def _send_later(self, number: int) -> None:
+        """Send a signal to the main thread after a moment, unless the watch has ended."""
+        time.sleep(_RESEND_SECONDS)  # until the finalizer has ended, too
+        with self._lock:
+            if self._main_thread is not None and not self._has_ended:
+                signal.pthread_kill(self._main_thread, number)
+
+    def end(self) -> None:
+        """Send no signal from now on."""
+        with self._lock:
+            self._has_ended = True
 
 
 def received_signal() -> signal.Signals | None:

@@ -170,14 +170,22 @@ class Progress:
         if self._display is None:
             return
 
-        is_new = False
+        is_new = self._record(work)
+        self._display.work(work, is_new=is_new)
+
+    def _record(self, work: RunningWork) -> bool:
+        """Add a piece of work to those that are running, or remove it if it is finished.
+
+        Returns:
+            Whether it was added now.
+        """
         with self._lock:  # tasks in several threads may report at the same time
             if work.is_finished:
                 self._works.pop(work.label, None)
-            else:
-                is_new = work.label not in self._works
-                self._works[work.label] = work
-        self._display.work(work, is_new=is_new)
+                return False
+            is_new = work.label not in self._works
+            self._works[work.label] = work
+            return is_new
 
     def _begin(self, step: BegunStep) -> None:
         """Begin a step. Work of the previous step is no longer shown, unless it reports again."""

@@ -129,27 +129,7 @@ class SlurmJobs:
         Raises:
             ConfigError: dask-jobqueue is not installed.
         """
-        try:
-            # When it is imported, the package sets a handler of Ctrl-C that exits with code 0.
-            with handlers_restored():
-                import dask_jobqueue as untyped_jobqueue
-        except ImportError as error:
-            raise ConfigError(
-                "the package `dask-jobqueue` is not installed",
-                where=self.where,
-                found=str(error),
-                remedy="pip install 'nanoset-platform[slurm]'",
-            ) from error
-        import dask as untyped_dask
-
-        dask_jobqueue: Any = untyped_jobqueue
-        dask_config: Any = untyped_dask.config
-        # Keep the options that the site has set for all its clusters.
-        worker_args = dask_config.get("jobqueue.slurm.worker-extra-args", None) or []
-        scheduler_options = dask_config.get("jobqueue.slurm.scheduler-options", None) or {}
-        # A short job does not lose more than a tenth of its time.
-        margin_seconds = min(_MAX_MARGIN_SECONDS, self.seconds // 10)
-        lifetime = f"{self.seconds - margin_seconds}s"
+        dask_jobqueue = self._import_jobqueue()
         return dask_jobqueue.SLURMCluster(
             queue=self.partition,
             account=self.account,
@@ -164,13 +144,42 @@ class SlurmJobs:
             security=_new_security(keys),
             protocol="tls://",
             worker_extra_args=[
-                *worker_args,
+                *(_site_option("worker-extra-args") or []),
                 "--no-dashboard",
                 "--lifetime",
-                lifetime,
+                f"{self._worker_seconds}s",
             ],
-            scheduler_options={"dashboard_address": "127.0.0.1:0", **scheduler_options},
+            scheduler_options={
+                "dashboard_address": "127.0.0.1:0",
+                **(_site_option("scheduler-options") or {}),
+            },
         )
+
+    def _import_jobqueue(self) -> Any:
+        """Import dask-jobqueue, and return the module.
+
+        Raises:
+            ConfigError: It is not installed.
+        """
+        try:
+            # When it is imported, the package sets a handler of Ctrl-C that exits with code 0.
+            with handlers_restored():
+                import dask_jobqueue
+        except ImportError as error:
+            raise ConfigError(
+                "the package `dask-jobqueue` is not installed",
+                where=self.where,
+                found=str(error),
+                remedy="pip install 'nanoset-platform[slurm]'",
+            ) from error
+        return dask_jobqueue
+
+    @property
+    def _worker_seconds(self) -> int:
+        """How long the worker of a job runs, so that it ends before Slurm ends the job."""
+        # A short job does not lose more than a tenth of its time.
+        margin_seconds = min(_MAX_MARGIN_SECONDS, self.seconds // 10)
+        return self.seconds - margin_seconds
 
     def _check_job(self, script: str) -> None:
         """Ask Slurm whether it would accept a job, without submitting it.
@@ -238,3 +247,15 @@ def _close(cluster: Any) -> None:
     """
     with signals_dropped(), suppress(TimeoutError):
         cluster.close(timeout=_CLOSE_SECONDS)
+
+
+def _site_option(name: str) -> Any:
+    """Return an option that the site has set for all its clusters of Slurm jobs, or None.
+
+    Args:
+        name: Name of the option in dask-jobqueue's configuration.
+    """
+    import dask as untyped_dask
+
+    dask_config: Any = untyped_dask.config
+    return dask_config.get(f"jobqueue.slurm.{name}", None)

@@ -112,20 +112,9 @@ class MMapIndexedDataset:
         self._bin_path = path
         self._access = access
         index = read_idx(access.fetch(idx_path(local_prefix)), validate=validate)
-        try:
-            self._file: MappedFile = access.open_bytes(path)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise no_such_file(path) from error
-        buffer = self._file.buffer
+        self._file = _open_bin(path, access)
         required_bytes = index.required_bytes() if validate else index.end_bytes
-        if len(buffer) < required_bytes:
-            raise FormatError(
-                "the token file is shorter than its index says",
-                where=f"{path}, byte {len(buffer)}",
-                found=f"{len(buffer)} bytes",
-                expected=f"{required_bytes} bytes, the end of the last sequence",
-                remedy="copy or write the .bin again",
-            )
+        _check_bin_size(path, len(self._file.buffer), required_bytes)
 
         self.dtype = index.dtype
         """Type of one token."""
@@ -150,7 +139,7 @@ class MMapIndexedDataset:
         """
         self.token_count = self.bin_bytes // index.dtype.itemsize
         """Tokens in the .bin."""
-        self._tokens: Tokens = np.frombuffer(buffer, index.dtype, self.token_count)
+        self._tokens: Tokens = np.frombuffer(self._file.buffer, index.dtype, self.token_count)
 
     @property
     def tokens(self) -> Tokens:
@@ -321,3 +310,40 @@ def index_here(prefix: str) -> Path:
     """
     local_prefix, _ = _locate(prefix)
     return idx_path(local_prefix)
+
+
+def _open_bin(path: Path, access: FileAccess) -> MappedFile:
+    """Map a .bin into memory.
+
+    Args:
+        path: Path of the file, or of its copy on this machine.
+        access: Reads the file.
+
+    Raises:
+        MissingError: The file is missing.
+    """
+    try:
+        return access.open_bytes(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise no_such_file(path) from error
+
+
+def _check_bin_size(path: Path, size: int, required_bytes: int) -> None:
+    """Check that a .bin contains all sequences of its .idx.
+
+    Args:
+        path: Path of the file, for messages.
+        size: Size of the file.
+        required_bytes: End of the last sequence.
+
+    Raises:
+        FormatError: The file is shorter.
+    """
+    if size < required_bytes:
+        raise FormatError(
+            "the token file is shorter than its index says",
+            where=f"{path}, byte {size}",
+            found=f"{size} bytes",
+            expected=f"{required_bytes} bytes, the end of the last sequence",
+            remedy="copy or write the .bin again",
+        )

@@ -167,12 +167,7 @@ class Stream:
         has_tokens = lengths > 0
         starts = starts[has_tokens]
         stops = starts + lengths[has_tokens]
-
-        # The sequences that each range touches: from the first one that ends after its start, to
-        # the first one that ends at its stop or later.
-        first_sequences = np.searchsorted(self._ends, starts, side="right")
-        last_sequences = np.searchsorted(self._ends, stops, side="left")
-        sequence_counts = last_sequences - first_sequences + 1
+        first_sequences, sequence_counts = self._sequences_touched(starts, stops)
         sequences = positions_in(first_sequences, sequence_counts)  # (n_pieces,)
 
         # A piece is what a range and a sequence have in common, in positions of the stream.
@@ -181,12 +176,25 @@ class Stream:
         piece_stops = np.minimum(self._ends[sequences], np.repeat(stops, sequence_counts))
         piece_lengths = piece_stops - piece_starts
 
-        # Convert the starts to positions in the .bin.
+        # Convert the starts to positions in the .bin. Sequences without tokens give empty pieces.
         bin_starts = self._bin_starts[sequences] + piece_starts - sequence_starts
-
-        # Sequences without tokens give empty pieces.
         is_filled = piece_lengths > 0
         return bin_starts[is_filled], piece_lengths[is_filled]
+
+    def _sequences_touched(
+        self, starts: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first sequence that each range touches, and how many it touches.
+
+        Args:
+            starts: First token of each range in the stream, shape (n_ranges,).
+            stops: Token after the last one, greater than the first one, shape (n_ranges,).
+        """
+        # From the first sequence that ends after the start, to the first that ends at the stop or
+        # later.
+        first_sequences = np.searchsorted(self._ends, starts, side="right")
+        last_sequences = np.searchsorted(self._ends, stops, side="left")
+        return first_sequences, last_sequences - first_sequences + 1
 
 
 def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
@@ -214,26 +222,23 @@ def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = 
         file: Reads the .bin.
         start: Position of the first token.
         stop: Position after the last token.
-        stream: The stream in which tokens are consecutive; None if the .bin is the stream.
+        stream: Order of the tokens; None if it is their order in the .bin.
 
     Returns:
         Shape (stop - start,). It may be a view of the .bin.
     """
-    # `tokens_for` downloads some ranges of the .bin, in bytes. It returns an array of all tokens,
-    # in which only these ranges are valid.
-    itemsize = file.dtype.itemsize
-    if stream is None:
-        start_byte = np.array([start * itemsize])
-        stop_byte = np.array([stop * itemsize])
-        all_tokens = file.tokens_for(start_byte, stop_byte)
-        return all_tokens[start:stop]
+    # (n_ranges,) each: where the tokens are in the .bin
+    starts = np.array([start])
+    lengths = np.array([stop - start])
+    if stream is not None:
+        starts, lengths = stream.ranges(starts, lengths)
 
-    # The tokens may be stored in several ranges of the .bin: (n_ranges,) each
-    bin_starts, lengths = stream.ranges(np.array([start]), np.array([stop - start]))
-    start_bytes = bin_starts * itemsize
-    stop_bytes = (bin_starts + lengths) * itemsize
-    all_tokens = file.tokens_for(start_bytes, stop_bytes)
-    return gathered(all_tokens, bin_starts, lengths)
+    # Only these ranges of the array are valid.
+    itemsize = file.dtype.itemsize
+    all_tokens = file.tokens_for(starts * itemsize, (starts + lengths) * itemsize)
+    if stream is None:
+        return all_tokens[start:stop]  # a view
+    return gathered(all_tokens, starts, lengths)
 
 
 def stream_tokens(

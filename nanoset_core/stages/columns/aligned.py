@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from nanoset_core.document_tables.relation import TableSource
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.errors import FormatError
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.columns.column_table import TABLE
 
@@ -53,7 +54,6 @@ class AlignedColumns:
         """
         sources = []
         for output_tables in self.tables:
-            # Each output has one table for each shard, with a row for each document.
             manifest = self.outputs.version(
                 stage=output_tables.folder,
                 name=output_tables.corpus,
@@ -61,17 +61,30 @@ class AlignedColumns:
                 what_if_missing="a table of columns was deleted",
                 remedy=_REMEDY,
             )
-            table = _open_table(manifest.path(TABLE))
-            if table.n_rows != n_documents:
-                raise FormatError(
-                    "a table of columns does not have a row for each document of its shard",
-                    where=manifest.folder / TABLE,
-                    found=f"{table.n_rows:,} rows",
-                    expected=f"{n_documents:,} rows",
-                    remedy="run `nanoset verify`, delete what it reports, and run `nanoset build`",
-                )
-            sources.append(table.source)
+            sources.append(_table_with_rows(manifest, n_documents))
         return sources
+
+
+def _table_with_rows(manifest: Manifest, n_documents: int) -> TableSource:
+    """Return a table of columns, after a check that it has a row for each document of its shard.
+
+    Args:
+        manifest: Manifest of the table.
+        n_documents: Number of documents of the shard.
+
+    Raises:
+        FormatError: The file is not a table, or has another number of rows.
+    """
+    table = _open_table(manifest.path(TABLE))
+    if table.n_rows != n_documents:
+        raise FormatError(
+            "a table of columns does not have a row for each document of its shard",
+            where=manifest.folder / TABLE,
+            found=f"{table.n_rows:,} rows",
+            expected=f"{n_documents:,} rows",
+            remedy="run `nanoset verify`, delete what it reports, and run `nanoset build`",
+        )
+    return table.source
 
 
 class _OpenedTable(NamedTuple):

@@ -111,22 +111,29 @@ class DocumentRows:
         Raises:
             FormatError: The table is damaged, or some numbers of tokens are no integers.
         """
+        self._check_token_type()
+        for group, (first_row, _) in enumerate(self.groups):
+            token_counts = self.columns(group, ["tokens"]).column("tokens")
+            with explaining_errors(self.path):
+                if token_counts.null_count:
+                    raise ValueError(
+                        f"{token_counts.null_count:,} documents have no number of tokens"
+                    )
+            yield first_row, token_counts.to_numpy()
+
+    def _check_token_type(self) -> None:
+        """Check that the table has integers in the column of tokens; it may have been replaced.
+
+        Raises:
+            FormatError: It has not.
+        """
         import pyarrow as pa
 
-        # Somebody may have replaced the file. `explaining_errors` turns an error of its block into
-        # a FormatError that names the file.
+        # This turns an error of its block into a FormatError that names the file.
         with explaining_errors(self.path):
             column_type = self.source.stored_schema.field("tokens").type
             if not pa.types.is_integer(column_type):
                 raise ValueError(f"tokens as {column_type}")
-
-        for group, (first_row, _) in enumerate(self.groups):
-            token_counts = self.columns(group, ["tokens"]).column("tokens")
-            n_missing = token_counts.null_count
-            with explaining_errors(self.path):
-                if n_missing:
-                    raise ValueError(f"{n_missing:,} documents have no number of tokens")
-            yield first_row, token_counts.to_numpy()
 
     def columns(self, group: int, names: list[str]) -> Any:
         """Return some columns of a row group as an Arrow table.

@@ -102,27 +102,45 @@ def copy_without(
         path: Path of the copy.
         files: Paths of the text files, in the order in which `document_table` got them.
     """
+    file_names = text_array(files)
+    with _RowGroupWriter(path, _schema()) as writer:
+        for group in range(len(table.groups)):
+            remaining_rows = _row_group_without(table, group, rows)
+            writer.add(_with_all_file_names(remaining_rows, file_names))
+
+
+def _row_group_without(table: DocumentRows, group: int, rows: NDArray[np.int64]) -> Any:
+    """Return a row group of a table without some rows, as an Arrow table.
+
+    Args:
+        table: The table.
+        group: Number of the row group.
+        rows: Rows of the table to leave out, ascending, shape (n_removed,).
+    """
+    start, stop = table.groups[group]
+    removed_rows = rows[(rows >= start) & (rows < stop)]
+    remaining_numbers = np.delete(np.arange(stop - start), removed_rows - start)
+    row_group = table.columns(group, list(COLUMNS))
+    return row_group.take(number_array(remaining_numbers, "int64"))
+
+
+def _with_all_file_names(rows: Any, file_names: Any) -> Any:
+    """Return rows whose column `file` refers to the list of all files, as `document_table` writes.
+
+    The column has numbers, and a list with the path of each number. In a table that was read, the
+    list has only the files of the row group.
+
+    Args:
+        rows: Arrow table of some documents.
+        file_names: Arrow array of the paths of all text files.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    schema = _schema()
-    file_names = text_array(files)
-    with _RowGroupWriter(path, schema) as writer:
-        for group, (start, stop) in enumerate(table.groups):
-            # The row group has the rows [start, stop) of the table. Take those that remain.
-            removed_rows = rows[(rows >= start) & (rows < stop)]
-            remaining_numbers = np.delete(np.arange(stop - start), removed_rows - start)
-            row_group = table.columns(group, list(COLUMNS))
-            remaining_rows = row_group.take(number_array(remaining_numbers, "int64"))
-
-            # The column `file` stores numbers, and a list with the path of each number. That list
-            # has the files of the whole shard when `document_table` writes it. After reading, it
-            # has only those of the row group. So look up the numbers in the list of all files.
-            paths = remaining_rows.column("file").cast(pa.string())
-            file_numbers = pc.index_in(paths, file_names).combine_chunks()
-            file_column = pa.DictionaryArray.from_arrays(file_numbers, file_names)
-            other_columns = remaining_rows.columns[1:]
-            writer.add(pa.Table.from_arrays([file_column, *other_columns], schema=schema))
+    paths = rows.column("file").cast(pa.string())
+    file_numbers = pc.index_in(paths, file_names).combine_chunks()
+    file_column = pa.DictionaryArray.from_arrays(file_numbers, file_names)
+    return pa.Table.from_arrays([file_column, *rows.columns[1:]], schema=_schema())
 
 
 class _RowGroupWriter:

@@ -12,7 +12,7 @@ of their own ids. The text itself is not changed. Once a corpus has a record,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -126,23 +126,31 @@ def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> Eras
     """
     is_row_of_table = offset < 0
     position = line if is_row_of_table else offset
-
-    # Only uncompressed text is cut into several pieces: find the piece by its bounds. Any other
-    # file is one piece, and its bounds are no positions: they count compressed bytes.
     pieces_of_file = [piece for piece in pieces if piece.path == file]
-    piece_of_document = pieces_of_file[0]
+    piece = _piece_with(pieces_of_file, position)
+    return ErasedPlace(
+        path=piece.path,
+        start=piece.begin,
+        stop=piece.end,
+        digest=piece.digest,
+        position=position,
+    )
+
+
+def _piece_with(pieces_of_file: Sequence[Piece], position: int) -> Piece:
+    """Return the piece of a file that contains a position.
+
+    Args:
+        pieces_of_file: The pieces of the file, in order.
+        position: Byte of the decompressed file, or row of a table.
+    """
+    # Only uncompressed text is cut into several pieces. Any other file is one piece, whose bounds
+    # count stored bytes, rather than rows or decompressed bytes.
     if len(pieces_of_file) > 1:
         for piece in pieces_of_file:
             if piece.begin <= position < piece.end:
-                piece_of_document = piece
-
-    return ErasedPlace(
-        path=piece_of_document.path,
-        start=piece_of_document.begin,
-        stop=piece_of_document.end,
-        digest=piece_of_document.digest,
-        position=position,
-    )
+                return piece
+    return pieces_of_file[0]
 
 
 def add_record(

@@ -50,15 +50,17 @@ class Repeats:
         is_in_sample = hashes <= self._hash_limit
         self._occurrences.update(hashes[is_in_sample].tolist())
 
-        # If the sample has too many different documents, halve the limit. About half of them have a
-        # hash that is not above it, and remain.
         while len(self._occurrences) > self._max_documents:
-            self._hash_limit //= 2
-            smaller_sample: Counter[int] = Counter()
-            for token_hash, count in self._occurrences.items():
-                if token_hash <= self._hash_limit:
-                    smaller_sample[token_hash] = count
-            self._occurrences = smaller_sample
+            self._shrink_sample()
+
+    def _shrink_sample(self) -> None:
+        """Halve the limit of the hashes, so that about half of the documents stay in the sample."""
+        self._hash_limit //= 2
+        smaller_sample: Counter[int] = Counter()
+        for token_hash, count in self._occurrences.items():
+            if token_hash <= self._hash_limit:
+                smaller_sample[token_hash] = count
+        self._occurrences = smaller_sample
 
     def among(self, documents: int) -> int:
         """Estimate how many of some documents repeat another one; 0 if fewer than LEAST_SHARE."""

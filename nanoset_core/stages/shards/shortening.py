@@ -84,24 +84,19 @@ def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Writte
     Returns:
         The counts of the copy, and the sha256 of each file.
     """
-    # Which documents and which sequences remain? A document consists of consecutive sequences.
+    # A document consists of consecutive sequences.
     index = read_idx(shard.path(f"{TOKENS}.idx"))
     sequence_counts = np.diff(index.document_indices)  # (n_documents,)
     is_kept = np.ones(len(sequence_counts), np.bool_)  # (n_documents,)
     is_kept[task.rows] = False
     is_kept_sequence = np.repeat(is_kept, sequence_counts)  # (n_sequences,)
 
-    # Copy the tokens.
+    # Copy the tokens, their index, the table of documents, and the list of rejected lines.
     with (folder / BIN).open("wb") as file:
-        for block in _bytes_of_sequences(shard, index, is_kept_sequence):
-            file.write(block)
-
-    # Write their index: the length of each sequence, and the first sequence of each document.
+        file.writelines(_bytes_of_sequences(shard, index, is_kept_sequence))
     with (folder / f"{TOKENS}.idx").open("wb") as file:
         document_indices = np.append(0, np.cumsum(sequence_counts[is_kept]))
         write_idx(file, index.dtype, index.sequence_lengths[is_kept_sequence], document_indices)
-
-    # Copy the table of documents without their rows, and the list of rejected lines as it is.
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     copy_without(table, task.rows, folder / DOCUMENTS, task.files)
     (folder / REJECTS).write_bytes(shard.path(REJECTS).read_bytes())
@@ -111,10 +106,8 @@ def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Writte
         removed_lengths=_lengths_of_removed(table, is_kept),
         n_sequences=int(is_kept_sequence.sum()),
     )
-    digests = {}
-    for name in (BIN, f"{TOKENS}.idx", DOCUMENTS, REJECTS):
-        digests[name] = sha256_file(folder / name)
-    return Written(facts, digests)
+    names = (BIN, f"{TOKENS}.idx", DOCUMENTS, REJECTS)
+    return Written(facts, {name: sha256_file(folder / name) for name in names})
 
 
 def _lengths_of_removed(table: DocumentRows, is_kept: NDArray[np.bool_]) -> NDArray[np.int32]:

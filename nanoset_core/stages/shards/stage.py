@@ -129,26 +129,32 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
             key: The corpus.
             text_of: Returns an estimate of the text of a corpus.
         """
-        # The text as it is now, and the current set of shards, which was made from earlier text.
         text = text_of(key.subject)
-        current_set = text.tokenized
-
-        # How many bytes of text have to be tokenized? If the current set would have the same recipe
-        # today, its settings are unchanged, and only text that was added since is new.
-        new_bytes = text.stored_bytes
-        if current_set is not None:
-            recipe_today = self.recipe(project, key, current_set.recipe["parents"])
-            has_same_settings = recipe_today.digest == current_set.digest
-            if has_same_settings:
-                new_bytes = max(0, new_bytes - current_set.facts["stored_bytes"])
+        new_bytes = self._bytes_to_tokenize(project, key, text)
         if new_bytes == 0:
             return 0
 
         # Subtract the shards of an interrupted build: the next build uses them.
         token_bytes = project.tokenizer.dtype.itemsize
         shard_bytes = int(new_bytes * text.tokens_per_byte * token_bytes)
-        existing_bytes = _unlisted_shard_bytes(project.outputs, key.subject, current_set)
+        existing_bytes = _unlisted_shard_bytes(project.outputs, key.subject, text.tokenized)
         return max(0, shard_bytes - existing_bytes)
+
+    def _bytes_to_tokenize(self, project: Project, key: Key, text: TextEstimate) -> int:
+        """Return how many bytes of text are not in the current set of shards.
+
+        Args:
+            project: The project.
+            key: The corpus.
+            text: The text as it is now, and the current set, which was made from earlier text.
+        """
+        if text.tokenized is None:
+            return text.stored_bytes
+        # If the current set would have the same recipe today, its settings are unchanged.
+        recipe_today = self.recipe(project, key, text.tokenized.recipe["parents"])
+        if recipe_today.digest != text.tokenized.digest:
+            return text.stored_bytes
+        return max(0, text.stored_bytes - text.tokenized.facts["stored_bytes"])
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         """Return the digests of the shards."""

@@ -185,18 +185,15 @@ def complete_exp_data(
     url = f"{folder.absolute()}/"
     urls = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
     text = _indented(orjson.loads(counts or b"{}") | record | urls)
-
-    # Write it, unless it exists with this content.
-    exists = target.exists()
-    is_complete = exists and read_regular(target) == text
-    if is_complete:
-        return
-    if exists and not overwrite:
-        raise ConfigError(
-            "another record exists already",
-            where=target,
-            remedy="name another --output-json, or replace this one with --overwrite",
-        )
+    if target.exists():
+        if read_regular(target) == text:
+            return
+        if not overwrite:
+            raise ConfigError(
+                "another record exists already",
+                where=target,
+                remedy="name another --output-json, or replace this one with --overwrite",
+            )
     if not only_check:
         with writing_to(target.parent):
             write_atomic(target, text)

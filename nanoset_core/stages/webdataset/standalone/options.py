@@ -93,21 +93,7 @@ class ShuffleOptions(RejectOptions):
             ConfigError: Two options exclude each other, or one needs another.
         """
         found = f"input {kind}, tail {self.tail}"
-        has_tokenizer = self.tokenizer is not None
-        if kind == "text" and not has_tokenizer:
-            raise ConfigError(
-                "text needs a tokenizer",
-                where="--tokenizer",
-                found=found,
-                remedy="name its file, or its folder",
-            )
-        if self.tail == "pad" and (self.pad is None or not has_tokenizer):
-            raise ConfigError(
-                "padding needs a pad token",
-                where="--tail pad",
-                found=found,
-                remedy='name --tokenizer and --pad "<|padding|>", or use --tail drop',
-            )
+        self._check_tokenizer(kind, found)
 
         # The preset, and existing tars, determine how the tokens are cut into contexts.
         changes_contexts = self.tail != "drop" or bool(self.context_bos)
@@ -125,12 +111,37 @@ class ShuffleOptions(RejectOptions):
                 found=found,
                 remedy="leave --tail and --context-bos out",
             )
-        if self.context_bos and not has_tokenizer:
+        if self.context_bos and self.tokenizer is None:
             raise ConfigError(
                 "a token needs its tokenizer",
                 where="--context-bos",
                 found=found,
                 remedy="name it with --tokenizer",
+            )
+
+    def _check_tokenizer(self, kind: InputKind, found: str) -> None:
+        """Check that a tokenizer is named for text, and a token of it for padding.
+
+        Args:
+            kind: Kind of the input.
+            found: The input and the setting of padding, for the error.
+
+        Raises:
+            ConfigError: One of them is missing.
+        """
+        if kind == "text" and self.tokenizer is None:
+            raise ConfigError(
+                "text needs a tokenizer",
+                where="--tokenizer",
+                found=found,
+                remedy="name its file, or its folder",
+            )
+        if self.tail == "pad" and (self.pad is None or self.tokenizer is None):
+            raise ConfigError(
+                "padding needs a pad token",
+                where="--tail pad",
+                found=found,
+                remedy='name --tokenizer and --pad "<|padding|>", or use --tail drop',
             )
 
 

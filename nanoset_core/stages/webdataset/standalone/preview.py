@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -24,6 +24,7 @@ from nanoset_core.stages.webdataset.standalone.tokens import survey_sources
 from nanoset_core.stages.webdataset.tars import output_bytes
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.working_copies import any_remote, temporary_folder
+from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.listing import FileStat
@@ -92,20 +93,8 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
         InputError: The sources do not fill a single context.
     """
     options.check(inputs.kind)
-    if inputs.kind == "datasets":
-        tokens = _tokens_of_pairs(inputs)
-    elif inputs.kind == "tars":
-        tokens = _tokens_of_tars(inputs, options)
-    else:
-        tokens = _estimated_tokens(inputs, options)
-
-    # Plan with these counts, as the call itself would.
-    names = [source.name for source in inputs.sources]
-    lengths = list(zip(names, tokens.counts, strict=True))
-    settings = plan_settings(
-        options, inputs.frequencies, tokens.tokens_by_file, tokens.sequence_length
-    )
-    plan = plan_lengths(lengths, tokens.dtype, settings)
+    tokens = _tokens_of(inputs, options)
+    plan = _plan_of(inputs, options, tokens)
 
     # The sizes of its output and of its temporary files.
     token_bytes = sum(tokens.counts) * np.dtype(tokens.dtype).itemsize
@@ -126,6 +115,30 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
         engine=engine,
         passed_over=tokens.passed_over,
     )
+
+
+def _tokens_of(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
+    """Count the tokens of pairs or tars, or estimate those of text."""
+    if inputs.kind == "datasets":
+        return _tokens_of_pairs(inputs)
+    if inputs.kind == "tars":
+        return _tokens_of_tars(inputs, options)
+    return _estimated_tokens(inputs, options)
+
+
+def _plan_of(inputs: ShuffleInputs, options: ShuffleOptions, tokens: _Tokens) -> ShufflePlan:
+    """Plan the tars by the number of tokens of each source, as the call itself would.
+
+    Args:
+        inputs: The sources.
+        options: The settings of the call.
+        tokens: The number of tokens of each source.
+    """
+    names = [source.name for source in inputs.sources]
+    settings = plan_settings(
+        options, inputs.frequencies, tokens.tokens_by_file, tokens.sequence_length
+    )
+    return plan_lengths(list(zip(names, tokens.counts, strict=True)), tokens.dtype, settings)
 
 
 def _tokens_of_pairs(inputs: ShuffleInputs) -> _Tokens:
@@ -228,16 +241,7 @@ def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _
         file: The file, as it was listed.
         settings: How its text is tokenized.
     """
-    # The digest is used only to verify the text, which is not done here.
-    all_of_file = Piece(path=file.path, begin=0, end=file.size, first_line=1, digest="")
-    batches = read_documents(
-        folder,
-        SourceRange((all_of_file,)),
-        text_key=settings.keys[0],  # a shuffle reads only one key of text
-        id_key="id",
-        batch_bytes=_SAMPLE_BYTES,
-        verify=False,
-    )
+    batches = _batches_of(folder, file, settings)
     reads_completely = not is_cuttable(file.path)
     if not reads_completely:
         batches = islice(batches, 1)  # the first one
@@ -256,3 +260,25 @@ def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _
     if reads_completely:
         n_bytes = file.size  # `read_bytes` counts what was read after decompression
     return _TextSample(stored_bytes=n_bytes, tokens=n_tokens)
+
+
+def _batches_of(
+    folder: RawFolder, file: FileStat, settings: PreprocessOptions
+) -> Iterator[DocumentBatch]:
+    """Yield the documents of a file, about `_SAMPLE_BYTES` at a time.
+
+    Args:
+        folder: Folder of the file.
+        file: The file, as it was listed.
+        settings: Names the key of the text.
+    """
+    # The digest is used only to verify the text, which is not done here.
+    all_of_file = Piece(path=file.path, begin=0, end=file.size, first_line=1, digest="")
+    return read_documents(
+        folder,
+        SourceRange((all_of_file,)),
+        text_key=settings.keys[0],  # a shuffle reads only one key of text
+        id_key="id",
+        batch_bytes=_SAMPLE_BYTES,
+        verify=False,
+    )

@@ -8,8 +8,10 @@ complete output or none.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.outputs.deliver import Delivery, put_files_in_place
@@ -113,12 +115,8 @@ class TarsFolder:
         names = self.names()
         if names is not None and not names:
             return
-
-        # An earlier result has a manifest of this stage.
-        earlier: Manifest | None = None
-        with contextlib.suppress(FormatError):
-            earlier = self.manifest()
-        if earlier is not None and earlier.stage == STAGE:
+        earlier = self._earlier_result()
+        if earlier is not None:
             if not overwrite:
                 self._check_not_replaced(earlier, names or frozenset(), recipe)
             return
@@ -134,6 +132,14 @@ class TarsFolder:
             expected="no such folder, an empty one, or an earlier result",
             remedy="give another --output, or remove it",
         )
+
+    def _earlier_result(self) -> Manifest | None:
+        """Return the manifest in the folder, or None if it has none of a shuffle."""
+        with contextlib.suppress(FormatError):
+            manifest = self.manifest()
+            if manifest is not None and manifest.stage == STAGE:
+                return manifest
+        return None
 
     def _check_not_replaced(self, earlier: Manifest, names: frozenset[str], recipe: Recipe) -> None:
         """Check that an earlier result is rebuilt from the same recipe, and no other file is lost.
@@ -184,30 +190,37 @@ class TarsFolder:
             deliver_folder(self.draft, self.output)
             return replace(manifest, folder=self.output)
 
-        # A receipt is a file that says what an output was made from; it is sent last. Here the
-        # manifest is the receipt, so its values are copied unchanged, with their checksum.
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
+        draft = Draft(self.draft, facts=content["facts"], more={"sha256": content["sha256"]})
+        for name, fact in manifest.files.items():
+            if fact.sha256 is not None:
+                draft.sha256_by_name[name] = fact.sha256
+        put_files_in_place(draft, self._delivery(list(manifest.files), content))
+        return replace(manifest, access=self.access)
+
+    def _delivery(self, names: Sequence[str], manifest_content: Mapping[str, Any]) -> Delivery:
+        """Return in which order files are sent to a bucket: tars, lists, and then the manifest.
+
+        Args:
+            names: Names of the tars, the lists and other files.
+            manifest_content: Content of the manifest, which is the receipt of the delivery. Its
+                values are copied unchanged.
+        """
         receipt = Receipt(
             name=MANIFEST,
             opening_name=_UPLOAD_NOTE,
-            made_from={key: content[key] for key in _KEYS_OF_RECIPE},
+            made_from={key: manifest_content[key] for key in _KEYS_OF_RECIPE},
             has_etag_or_time=False,
             json_form=StoredManifest.json_form,
         )
         # Readers find the tars by the lists, so these are removed first and sent after the tars.
-        lists = tuple(name for name in LISTS if name in manifest.files)
-        tars_and_others = tuple(name for name in manifest.files if name not in lists)
-        delivery = Delivery(
+        lists = tuple(name for name in LISTS if name in names)
+        tars_and_others = tuple(name for name in names if name not in lists)
+        return Delivery(
             folder=self.output,
             receipt=receipt,
             files=(*tars_and_others, *lists),
             completing_files=lists,
             resumes_interrupted=True,
         )
-        draft = Draft(self.draft, facts=content["facts"], more={"sha256": content["sha256"]})
-        for name, fact in manifest.files.items():
-            if fact.sha256 is not None:
-                draft.sha256_by_name[name] = fact.sha256
-        put_files_in_place(draft, delivery)
-        return replace(manifest, access=self.access)

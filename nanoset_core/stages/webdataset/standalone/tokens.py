@@ -167,6 +167,20 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
         length = survey.sequence_length
         dtype = survey.dtype
 
+    _check_length(options, length)
+    return surveys
+
+
+def _check_length(options: ShuffleOptions, length: int | None) -> None:
+    """Check that a call does not request contexts of another length than those of its tars.
+
+    Args:
+        options: The settings of the call.
+        length: Tokens of each context in the tars.
+
+    Raises:
+        ConfigError: It does.
+    """
     if options.sequence_length not in (None, length):
         raise ConfigError(
             "the contexts of tars cannot be changed",
@@ -175,4 +189,3 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
             expected=f"{length}, which they have",
             remedy="leave --seqlen out, or cut other contexts from the text",
         )
-    return surveys
