@@ -18,6 +18,7 @@ The second column is a default, which settings can change. Sources: Megatron-LM
 from __future__ import annotations
 
 from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -144,29 +145,31 @@ def special_tokens_notices(
         ConfigError: The tokenizer's special tokens are added, and depend on the text.
     """
     template = tokenizer_facts(tokenizer_file).template
-
-    # The user asked for the template, but there is none.
     if special_tokens == "add" and not template:
         return [
             "special_tokens: add (--special-tokens) adds nothing: this tokenizer has no template "
             "that does; prepend_bos (--bos) puts a BOS in front of each document"
         ]
-
-    # The template is added, perhaps with a token that the settings add as well.
     if adds_template(preset, special_tokens):
         return _repeated_tokens(tokenizer_file, bos, eod)
+    if template and special_tokens is None and preset == "megatron":
+        return [_left_out_notice(template)]
+    return []
 
-    # The template is not added, and the user did not choose that. Versions of Megatron-LM differ.
-    made_choice = special_tokens is not None
-    if made_choice or not template or preset != "megatron":
-        return []
+
+def _left_out_notice(template: Sequence[str]) -> str:
+    """Return the notice that the tokens of a template are left out, though nobody chose that.
+
+    Args:
+        template: The tokens that the tokenizer itself would add to each text.
+    """
     tokens = " and ".join(map(repr, dict.fromkeys(template)))
-    return [
+    return (
         f"the tokenizer's own encode adds {tokens} to each document, and this does not; "
         "Megatron-LM's HuggingFaceTokenizer does with megatron-core up to 0.14 and from 0.17 on, "
         "and does not with 0.15 and 0.16: choose with special_tokens: add or none "
         "(--special-tokens)"
-    ]
+    )
 
 
 def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | None) -> list[str]:
@@ -219,21 +222,30 @@ def frame(encoded: Encoded, framing: Framing) -> Framed:
 
     ids = encoded.ids
     lengths = encoded.lengths
-    added_ids = [*framing.before, *framing.after]
-    if added_ids:
+    n_added = len(framing.before) + len(framing.after)
+    if n_added:
         # (n_sequences, 2) where each document with a sequence starts and stops in `ids`
         stops = np.cumsum(lengths, dtype=np.int64)
         edges = np.stack([stops - lengths, stops], axis=1)[has_sequence]
-
-        # At each start insert the ids before a document, and at each stop the ids after it.
-        n_inserted = np.tile([len(framing.before), len(framing.after)], len(edges))
-        positions = np.repeat(edges.ravel(), n_inserted)
-        inserted_ids = np.tile(np.array(added_ids, ids.dtype), len(edges))
-        ids = np.insert(ids, positions, inserted_ids)
-        lengths = lengths + has_sequence.astype(np.int32) * np.int32(len(added_ids))
+        ids = _insert_at_edges(ids, edges, framing)
+        lengths = lengths + has_sequence.astype(np.int32) * np.int32(n_added)
     return Framed(
         ids=ids,
         lengths=lengths,
         sequence_counts=has_sequence.astype(np.int64),
         is_written=is_written,
     )
+
+
+def _insert_at_edges(ids: Ids, edges: Ints, framing: Framing) -> Ids:
+    """Insert the special tokens before each document at its start, and those after it at its stop.
+
+    Args:
+        ids: Token ids of all documents, concatenated, shape (n_tokens,).
+        edges: Where documents start and stop in `ids`, shape (n_sequences, 2).
+        framing: The special tokens.
+    """
+    n_inserted = np.tile([len(framing.before), len(framing.after)], len(edges))
+    positions = np.repeat(edges.ravel(), n_inserted)
+    special_ids = np.array([*framing.before, *framing.after], ids.dtype)
+    return np.insert(ids, positions, np.tile(special_ids, len(edges)))

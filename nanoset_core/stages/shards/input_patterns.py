@@ -65,21 +65,29 @@ def _local_matches(pattern: Path) -> PatternMatches:
     others = [path for path in paths if not path.is_file()]
 
     if "**" in pattern.parts:
-        folders_with_files: set[Path] = set()
-        for file in files:
-            folders_with_files.update(file.parents)
-
-        unexpected = []
-        for path in others:
-            is_named_like_file = is_text(path.name)
-            if is_named_like_file and path not in folders_with_files:
-                unexpected.append(path)
-        others = unexpected
-
+        others = _unexpected_folders(others, files)
     return PatternMatches(
         files=[ListedFile(path.absolute(), None) for path in files],
         others=[str(path) for path in others],
     )
+
+
+def _unexpected_folders(folders: Sequence[Path], files: Sequence[Path]) -> list[Path]:
+    """Return folders that are named like files of text, and below which no file was found.
+
+    Args:
+        folders: Folders that a pattern matches.
+        files: Files that it matches.
+    """
+    folders_with_files: set[Path] = set()
+    for file in files:
+        folders_with_files.update(file.parents)
+
+    unexpected: list[Path] = []
+    for folder in folders:
+        if is_text(folder.name) and folder not in folders_with_files:
+            unexpected.append(folder)
+    return unexpected
 
 
 def _matching_paths(pattern: Path) -> list[Path]:
@@ -94,23 +102,17 @@ def _matching_paths(pattern: Path) -> list[Path]:
     Raises:
         InputError: A folder cannot be read, or a link leads back to a folder above it.
     """
-    # Divide the pattern into a folder and the parts from the first wildcard on: `raw/web/**/*.json`
-    # into `raw/web` and ("**", "*.json").
-    n_fixed = _count_fixed_parts(pattern.parts)
-    has_wildcards = n_fixed < len(pattern.parts)
-    if not has_wildcards:
+    parts = _divide(pattern.parts)
+    if not parts.wildcards:
         return [pattern] if os.path.lexists(pattern) else []
-    folder = Path(*pattern.parts[:n_fixed])
-    wildcards = pattern.parts[n_fixed:]
-
-    # Search the folder.
+    folder = Path(*parts.folder)
     if not folder.is_dir():
         return []
     matching_paths = _matches_below(
         folder,
-        wildcards,
+        parts.wildcards,
         # Names in the folder are compared with the first part; see `next_positions`.
-        candidates=first_positions(wildcards),
+        candidates=first_positions(parts.wildcards),
         # By the status of the folders above, a link that leads back to one of them is found.
         ancestors=(folder.stat(),),
     )
@@ -157,28 +159,34 @@ def _remote_matches(pattern: RemoteFolder) -> list[ListedFile]:
     Args:
         pattern: The bucket, and a path in it with wildcards.
     """
-    # Divide the pattern into a folder and the parts from the first wildcard on: `raw/web/**/*.json`
-    # into `raw/web` and ("**", "*.json").
-    parts = pattern.path.split("/")
-    n_fixed = _count_fixed_parts(parts)
-    folder = replace(pattern, path="/".join(parts[:n_fixed]))
-    wildcards = parts[n_fixed:]
-    if not wildcards:
+    parts = _divide(pattern.path.split("/"))
+    if not parts.wildcards:
         return []  # a path without wildcards would have been found as a file or folder
+    folder = replace(pattern, path="/".join(parts.folder))
 
     # List all files below the folder, with paths relative to it, and keep those that match.
-    matching: list[FileStat] = []
-    for stored in folder.files():
-        stat = FileStat(*stored)
-        if matches(stat.path.split("/"), wildcards):
-            matching.append(stat)
-    matching.sort(key=lambda stat: natural_key(stat.path))
-    return [ListedFile(folder / stat.path, stat) for stat in matching]
+    listed = [FileStat(*stored) for stored in folder.files()]
+    matching = [file for file in listed if matches(file.path.split("/"), parts.wildcards)]
+    matching.sort(key=lambda file: natural_key(file.path))
+    return [ListedFile(folder / file.path, file) for file in matching]
 
 
-def _count_fixed_parts(parts: Sequence[str]) -> int:
-    """Return how many parts of a path precede the first one with a wildcard, or all of them."""
+class _PatternParts(NamedTuple):
+    """The parts of a pattern between slashes."""
+
+    folder: Sequence[str]
+    """The parts before the first one with a wildcard."""
+    wildcards: Sequence[str]
+    """The parts from the first one with a wildcard on; none if there is no wildcard."""
+
+
+def _divide(parts: Sequence[str]) -> _PatternParts:
+    """Divide a pattern such as `raw/web/**/*.json` into `raw/web` and `**/*.json`.
+
+    Args:
+        parts: The parts of the pattern between slashes.
+    """
     for number, part in enumerate(parts):
         if glob.has_magic(part):
-            return number
-    return len(parts)
+            return _PatternParts(parts[:number], parts[number:])
+    return _PatternParts(parts, ())

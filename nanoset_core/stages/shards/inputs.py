@@ -166,18 +166,10 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
         StorageError: A bucket cannot be reached, or refuses.
     """
     name = without_file_scheme(name)
-    path: Location
-    may_be_file = True
-    if is_remote(name):
-        path = remote_location(name, where="--input", only_read=True)
-        # A whole bucket is no file, nor is a name with a slash at the end. Do not ask the store.
-        is_whole_bucket = path.path == ""
-        may_be_file = not is_whole_bucket and not name.endswith("/")
-    else:
-        path = expanded(name, "--input")
+    path = _location_of(name)
 
     # Look for a file or folder first, since its name may contain characters of a pattern.
-    if may_be_file and path.is_file():
+    if _may_be_file(name, path) and path.is_file():
         return _ResolvedInput([ListedFile(path.absolute(), None)], [])
     if path.is_dir():
         return _files_below(path, leave_out)
@@ -195,6 +187,26 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
     for other in matches.others:
         notices.append(f"{other} is not read, since it is no file (name a folder as an input)")
     return _ResolvedInput(files, notices)
+
+
+def _location_of(name: str) -> Location:
+    """Return the path that an input names, on this machine or in a bucket."""
+    if is_remote(name):
+        return remote_location(name, where="--input", only_read=True)
+    return expanded(name, "--input")
+
+
+def _may_be_file(name: str, path: Location) -> bool:
+    """Return whether an input may name a file, so that it makes sense to look for one.
+
+    Args:
+        name: The input.
+        path: The path that it names.
+    """
+    if not isinstance(path, RemoteFolder):
+        return True
+    is_whole_bucket = path.path == ""
+    return not is_whole_bucket and not name.endswith("/")
 
 
 def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _ResolvedInput:
@@ -221,14 +233,20 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _Re
     for file in contents.ordered:
         stat = file if has_sizes else None
         files.append(ListedFile(absolute_folder / file.path, stat))
+    return _ResolvedInput(files, _unexpected_files(contents))
 
-    # Report what is not read, except for what nobody expects to be read, such as a README. Empty
-    # files are reported by `resolve_inputs`, for all inputs together.
+
+def _unexpected_files(contents: Contents) -> list[str]:
+    """Return notices on files of a folder that are not read, though the user may expect it.
+
+    Nobody expects a README to be read. Empty files are reported by `resolve_inputs`, for all inputs
+    together.
+    """
     notices = []
     for notice in contents.notices():
         if not notice.is_expected and notice.kind != "empty":
             notices.append(notice.text)
-    return _ResolvedInput(files, notices)
+    return notices
 
 
 def _below_one_folder(listed: Sequence[ListedFile]) -> InputFiles:

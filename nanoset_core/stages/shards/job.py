@@ -88,35 +88,35 @@ class TokenizeJob:
         distrusted = list(distrust.load_records(self.root, tokenizer))
         while True:
             options = {**self.options, **distrust.recipe_options(distrusted)}
-            shards: Sequence[Manifest] | None = None
-            records: list[distrust.Distrust] = []
-            try:
-                shards = self._make(options)
-            except distrust.DistrustError as error:
-                records.append(error.record)
-                # The worker stored the record as well, but a network file system may show it to
-                # this machine only later.
-                distrust.NOTEBOOK.add(self.root, error.record)
-            finally:
-                # If the run was cancelled, its workers may have left incomplete files.
-                sweep_abandoned(self.root.folder / SHARDS / self.corpus)
+            attempt = self._attempt(options)
 
             # Find the engines that were not yet distrusted when this attempt started.
-            records += distrust.load_records(self.root, tokenizer, refresh=True)
+            records = [*attempt.records, *distrust.load_records(self.root, tokenizer, refresh=True)]
             known_names = options.get(distrust.OPTION, ())
             new_records = [record for record in records if record.name not in known_names]
             if not new_records:
-                if shards is None:
+                if attempt.shards is None:
                     raise _distrusted_engine_used(records[0])
-                return shards, options
-
-            # Try again without them.
-            record_by_engine = {record.name: record for record in new_records}
-            for record in record_by_engine.values():
-                logger.warning(
-                    "%s: %s; shards are made again with another engine", record.where, record.what
-                )
+                return attempt.shards, options
+            _warn_of_engines(new_records)
             distrusted += new_records
+
+    def _attempt(self, options: Mapping[str, Any]) -> _Attempt:
+        """Make the shards that do not exist yet, until an engine gives wrong tokens.
+
+        Args:
+            options: Options of the shards' recipes, which name the engines that are not used.
+        """
+        try:
+            return _Attempt(shards=self._make(options))
+        except distrust.DistrustError as error:
+            # The worker stored the record as well, but a network file system may show it to this
+            # machine only later.
+            distrust.NOTEBOOK.add(self.root, error.record)
+            return _Attempt(records=(error.record,))
+        finally:
+            # If the run was cancelled, its workers may have left incomplete files.
+            sweep_abandoned(self.root.folder / SHARDS / self.corpus)
 
     def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
         """Make the shards that do not exist yet, one from each range of text.
@@ -146,6 +146,25 @@ class TokenizeJob:
             # other shards be made first, so a group consists of such errors.
             raise _all_returned_documents(group) from group
         return PackedManifests(shards.results, self.root.access)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """The result of an attempt to make all shards."""
+
+    shards: Sequence[Manifest] | None = None
+    """All shards, in document order; None if an engine gave wrong tokens."""
+    records: Sequence[distrust.Distrust] = ()
+    """The wrong tokens that ended the attempt."""
+
+
+def _warn_of_engines(records: Iterable[distrust.Distrust]) -> None:
+    """Log that shards are made again, once for each engine that gave wrong tokens."""
+    record_by_engine = {record.name: record for record in records}
+    for record in record_by_engine.values():
+        logger.warning(
+            "%s: %s; shards are made again with another engine", record.where, record.what
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,21 +147,11 @@ class Losses:
         Returns:
             A clause for a message; empty if no line looks damaged.
         """
-        # Some reasons suggest damage: a line that was cut or overwritten is not JSON, for example.
-        damaged_lines_by_reason: dict[str, int] = {}
-        for reason, count in self.facts.reasons.items():
-            if _may_be_damage(reason):
-                damaged_lines_by_reason[reason] = count
+        damaged_lines_by_reason = self._damaged_lines_by_reason()
         if not damaged_lines_by_reason:
             return ""
         n_damaged = sum(damaged_lines_by_reason.values())
-
-        # The facts have no files. They are in the lists of rejects, of which a large corpus has
-        # thousands: read only the first lists, and only the first lines in them.
-        rejects = self._rejects(_may_be_damage, max_lists=_MAX_LISTS_READ)
-        damaged_lines_by_file = Counter(
-            reject.file for reject in islice(rejects, _MAX_REJECTS_READ)
-        )
+        damaged_lines_by_file = self._damaged_lines_by_file()
         n_in_other_files = n_damaged - damaged_lines_by_file.total()
 
         count_text = format_count(n_damaged, "rejected line")
@@ -171,6 +161,23 @@ class Losses:
         if n_in_other_files > 0:
             text += f"; {n_in_other_files:,} not looked at"
         return text
+
+    def _damaged_lines_by_reason(self) -> dict[str, int]:
+        """Count the lines that were rejected for reasons that suggest damage, by reason.
+
+        For example, a line that was cut or overwritten is not JSON.
+        """
+        counts = self.facts.reasons
+        return {reason: counts[reason] for reason in counts if _may_be_damage(reason)}
+
+    def _damaged_lines_by_file(self) -> Counter[str]:
+        """Count the lines that look damaged by file, in a part of the corpus.
+
+        The files are in the lists of rejects, of which a large corpus has thousands. Only the first
+        lists are read, and only the first lines in them.
+        """
+        rejects = self._rejects(_may_be_damage, max_lists=_MAX_LISTS_READ)
+        return Counter(reject.file for reject in islice(rejects, _MAX_REJECTS_READ))
 
     def zeroed_text(self) -> str:
         """Describe how many documents of which tables have runs of zero bytes."""

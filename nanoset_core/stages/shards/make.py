@@ -26,7 +26,7 @@ from nanoset_core.stages.per_shard import PerShardTask
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.document_table import Add, document_table
 from nanoset_core.stages.shards.facts import ShardFacts, facts_of
-from nanoset_core.stages.shards.framing import Framing, frame
+from nanoset_core.stages.shards.framing import Framed, Framing, frame
 from nanoset_core.stages.shards.line_numbers import line_name, piece_lines_of_shard
 from nanoset_core.stages.shards.repeats import Repeats
 from nanoset_core.storage.atomic import sha256_file
@@ -165,8 +165,7 @@ def _write_shard(task: ShardTask, folder: Path) -> Written:
         (folder / REJECTS).open("wb") as rejects_file,
     ):
         for batch in _batches(task):
-            for reject in batch.rejects:
-                rejects_file.write(dump(reject))
+            rejects_file.writelines(map(dump, batch.rejects))
             if batch.rejects and settings.fail_on_reject:
                 raise _reject_error(task, batch.rejects[0])
 
@@ -175,20 +174,27 @@ def _write_shard(task: ShardTask, folder: Path) -> Written:
             if shard.finds_erased(batch):
                 continue
 
-            # Tokenize the documents, and put special tokens before and after each.
             encoded = shard.encode(batch)
             framed = frame(encoded, settings.framing)
-
-            # A document without tokens may be written without a sequence, or not at all.
-            sequence_lengths = framed.lengths[framed.sequence_counts > 0]
-            sequence_counts = framed.sequence_counts[framed.is_written]
-            builder.add_documents(framed.ids, sequence_lengths, sequence_counts)
+            _add_sequences(builder, framed)
             if add_to_table is not None:
                 add_to_table(batch, framed.lengths, framed.is_written)
             shard.count(batch, encoded, facts_of(batch, framed))
     if shard.erased_places:
         raise purged.ReturnedDocumentsError(shard.erased_places)
     return Written(shard.all_facts(), _describe_files(folder, settings))
+
+
+def _add_sequences(builder: MMapIndexedDatasetBuilder, framed: Framed) -> None:
+    """Add the documents of a batch to a dataset, each with a sequence of tokens, or with none.
+
+    Args:
+        builder: Writes the dataset.
+        framed: Tokens of the documents. Some documents without tokens are not written.
+    """
+    sequence_lengths = framed.lengths[framed.sequence_counts > 0]
+    sequence_counts = framed.sequence_counts[framed.is_written]
+    builder.add_documents(framed.ids, sequence_lengths, sequence_counts)
 
 
 def _describe_files(folder: Path, settings: ShardSettings) -> dict[str, str | FileFact]:
@@ -275,10 +281,17 @@ class _ShardInProgress:
             DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
             ConfigError: The engine gave an id outside of the vocabulary.
         """
-        # The audit lets the engine encode the texts, and compares some of the documents with the
-        # reference. Errors name a document by its number in the batch: add its file and line.
+        encoded = self._encode_texts(batch)
+        self._check_ids(encoded.ids)
+        return encoded._replace(ids=encoded.ids.astype(self._task.settings.dtype))
+
+    def _encode_texts(self, batch: DocumentBatch) -> Encoded:
+        """Encode the texts of a batch, and compare some of them with the reference engine.
+
+        Errors name a document by its number in the batch. Its file and line are added here.
+        """
         try:
-            encoded = self._audit.encode(batch.texts)
+            return self._audit.encode(batch.texts)
         except MemoryError as error:
             longest = int(np.argmax([len(text) for text in batch.texts]))
             place = _document_place(self._task, batch, longest)
@@ -291,8 +304,6 @@ class _ShardInProgress:
             record = self._record_distrust(place, error)
             # Whoever runs this task makes the shards again with another engine.
             raise distrust.DistrustError(record) from error
-        self._check_ids(encoded.ids)
-        return encoded._replace(ids=encoded.ids.astype(self._task.settings.dtype))
 
     def _record_distrust(self, place: str, error: WrongTokensError) -> distrust.Distrust:
         """Record that the engine gave wrong tokens, so that no later task uses it.
