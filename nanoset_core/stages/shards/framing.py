@@ -17,8 +17,8 @@ The second column is a default, which settings can change. Sources: Megatron-LM
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np

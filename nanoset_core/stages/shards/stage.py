@@ -154,7 +154,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         recipe_today = self.recipe(project, key, text.tokenized.recipe["parents"])
         if recipe_today.digest != text.tokenized.digest:
             return text.stored_bytes
-        return max(0, text.stored_bytes - text.tokenized.facts["stored_bytes"])
+        return max(0, text.stored_bytes - int(text.tokenized.facts["stored_bytes"]))
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         """Return the digests of the shards."""
