@@ -108,13 +108,8 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool)
     remedy = f"delete {table.url()}, and {BUILD}"
     documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     rows_of_documents = [stop - start for start, stop in documents.groups]
-
     try:
-        with RowGroups(table.path(TABLE)) as file:
-            rows_of_table = [stop - start for start, stop in file.ranges]
-            if deep:
-                for group in range(len(rows_of_table)):
-                    file.read(group)
+        rows_of_table = _rows_of_groups(table, reads_values=deep)
     except (pa.ArrowException, OSError) as error:
         report.error(
             "a table of columns cannot be read",
@@ -123,7 +118,6 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool)
             remedy=remedy,
         )
         return
-
     if rows_of_table != rows_of_documents:
         report.error(
             "a table of columns does not have the rows of its shard's documents",
@@ -132,3 +126,20 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool)
             expected=str(rows_of_documents)[:_MAX_QUOTED_CHARACTERS],
             remedy=remedy,
         )
+
+
+def _rows_of_groups(table: Manifest, *, reads_values: bool) -> list[int]:
+    """Return the number of rows of each row group of a table.
+
+    Args:
+        table: Manifest of the table.
+        reads_values: Whether to read every value, which fails if one is damaged.
+
+    Raises:
+        pyarrow.ArrowException, OSError: The table cannot be read.
+    """
+    with RowGroups(table.path(TABLE)) as file:
+        if reads_values:
+            for group in range(len(file.ranges)):
+                file.read(group)
+        return [stop - start for start, stop in file.ranges]

@@ -207,6 +207,22 @@ class _Pair:
             check_all_ids(dataset, stream, self.tokenizer.max_id)
         return _OpenedPair(dataset, stream, traits)
 
+    def sample_files(self, export_format: SampledFormat, opened: _OpenedPair) -> SampleFiles:
+        """Return the files of an export that consists of samples, which are not written yet.
+
+        Args:
+            export_format: The format.
+            opened: This pair, opened.
+        """
+        access, bin_file = opened.dataset.place
+        return SampleFiles(
+            format=export_format,
+            cut=export_format.cut(opened.traits),
+            source=access,
+            bin=bin_file,
+            target=store_of(self.folder),
+        )
+
     def _end_ids(self) -> frozenset[int]:
         """Return the ids of the tokenizer's special tokens, one of which should end documents.
 
@@ -237,6 +253,20 @@ class _OpenedPair(NamedTuple):
     traits: DatasetTraits
     """Properties of the pair that the format depends on."""
 
+    @property
+    def token_bytes(self) -> int:
+        """Size of all tokens in bytes."""
+        return self.traits.tokens * self.traits.dtype.itemsize
+
+    def facts(self, made_by: str) -> dict[str, Any]:
+        """Return the facts that the receipt of every export contains.
+
+        Args:
+            made_by: How the export got its tokens, such as `WRITTEN`.
+        """
+        n_documents = count_documents(self.dataset, self.stream)
+        return export_facts(self.dataset, n_documents, self.traits, made_by)
+
 
 def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool) -> Exported:
     """Export a pair in a format whose file of tokens can be a link to the .bin of the pair.
@@ -255,13 +285,13 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
-    dataset, stream, traits = pair.open(export_format)
+    opened = pair.open(export_format)
     export = LinkedExport(
         format=export_format,
         name=pair.name,
-        dataset=dataset,
-        stream=stream,
-        traits=traits,
+        dataset=opened.dataset,
+        stream=opened.stream,
+        traits=opened.traits,
         progress=pair.progress,
     )
     # Write the files to a draft folder. At the end of the block they are moved to their places.
@@ -287,31 +317,22 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
             other settings.
     """
     # How many files there are depends on the number of tokens, so the pair is opened first.
-    dataset, stream, traits = pair.open(export_format)
-    access, bin_file = dataset.place
-    samples = SampleFiles(
-        format=export_format,
-        cut=export_format.cut(traits),
-        source=access,
-        bin=bin_file,
-        target=store_of(pair.folder),
-    )
-
-    # A complete export has a receipt, which contains its facts.
+    opened = pair.open(export_format)
+    samples = pair.sample_files(export_format, opened)
     names = export_format.names(samples.cut)
     files = [pair.folder / name for name in names]
+
+    # A complete export has a receipt, which contains its facts.
     delivery = pair.delivery(names, resumes_interrupted=True)
     receipt = delivery.find(overwrite=overwrite)
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
-    facts = export_facts(dataset, count_documents(dataset, stream), traits, WRITTEN)
-    facts |= export_format.facts(samples.cut)
-    n_bytes = traits.tokens * traits.dtype.itemsize
-    writer = _SampleWriter(samples, pair.progress.work("export", pair.name, n_bytes))
+    facts = {**opened.facts(WRITTEN), **export_format.facts(samples.cut)}
+    writer = _SampleWriter(samples, pair.progress.work("export", pair.name, opened.token_bytes))
     # The draft calls the functions of `writer` at the end of the block, to put files in place.
     with delivery.drafting(overwrite=overwrite) as draft:
-        draft.writers.update(writer.writers(stream))
+        draft.writers.update(writer.writers(opened.stream))
         draft.facts = facts
     return Exported(facts, files, is_new=True)
 

@@ -69,14 +69,10 @@ def make_plan(project: Project, name: str) -> Manifest:
 
     def write(folder: Path) -> Written:
         """Write the plan into a folder, and return the facts for its manifest."""
-        # A plan needs only the number of tokens, so tokens in a bucket are not downloaded.
-        sources = sources_of(project, datasets, is_stored=project.outputs.access.has_copies)
-        settings = settings_of(project, project.webdataset(name), datasets)
-        plan = plan_shuffle(sources, settings)
-
-        # The manifest repeats the content of plan.json, so that it is shown without reading it.
+        plan = _plan(project, name, datasets)
         stored_plan = StoredShufflePlan.of(plan)
         (folder / PLAN_FILE).write_bytes(dump(stored_plan))
+        # The manifest repeats the content of plan.json, so that it is shown without reading it.
         facts = dict(to_plain(stored_plan))
         facts["quality"] = shuffle_quality(plan)
         return Written(facts)
@@ -84,6 +80,20 @@ def make_plan(project: Project, name: str) -> Manifest:
     recipe = plan_recipe(project, name, _digests(datasets))
     manifest = project.outputs.commit(recipe, write)
     return project.outputs.make_current(manifest)
+
+
+def _plan(project: Project, name: str, datasets: Mapping[str, Manifest]) -> ShufflePlan:
+    """Plan the tars of a webdataset.
+
+    Args:
+        project: The project.
+        name: Name of the webdataset.
+        datasets: Name → manifest of each dataset that it reads.
+    """
+    # A plan needs only the number of tokens, so tokens in a bucket are not downloaded.
+    sources = sources_of(project, datasets, is_stored=project.outputs.access.has_copies)
+    settings = settings_of(project, project.webdataset(name), datasets)
+    return plan_shuffle(sources, settings)
 
 
 def _datasets(project: Project, name: str) -> dict[str, Manifest]:
@@ -159,12 +169,14 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         facts = _unfinished_facts(project, recipe, shards)
     missing = [shard for shard in shards if shard not in facts]
     if missing:
+        options = _write_options(project, name, group)
+        sources = _opened_sources(project, datasets)
         tars = write_shards(
             plan,
-            _opened_sources(project, datasets),
+            sources,
             missing,
             folder,
-            _write_options(project, name, group),
+            options,
             made_from=recipe.digest,
             force=project.rebuild,
         )

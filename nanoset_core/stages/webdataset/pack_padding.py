@@ -41,18 +41,9 @@ class PackPadding:
 
         In the counts of the plan, this padding counts as tokens.
         """
-        table = self.plan.table
-        sources = list(table.sources)
+        sources = list(self.plan.table.sources)
         for number in self.padding_by_source:
-            # The contexts of a source have consecutive numbers. Add up their padding in chunks,
-            # since a source may have more contexts than memory holds.
-            first_context = int(table.first_contexts[number])
-            stop_context = int(table.first_contexts[number + 1])
-            padding = 0
-            for chunk_start in range(first_context, stop_context, _CHUNK_CONTEXTS):
-                chunk_stop = min(chunk_start + _CHUNK_CONTEXTS, stop_context)
-                padding += self._padding(np.arange(chunk_start, chunk_stop, dtype=np.int64))
-
+            padding = self._padding_of_source(number)
             source = sources[number]
             sources[number] = replace(
                 source,
@@ -60,6 +51,23 @@ class PackPadding:
                 pad_tokens=source.pad_tokens + padding,
             )
         return tuple(sources)
+
+    def _padding_of_source(self, number: int) -> int:
+        """Return how many tokens of all contexts of a source are padding inside packs.
+
+        The contexts are looked up in chunks, since a source may have more than memory holds.
+
+        Args:
+            number: Number of the source.
+        """
+        # The contexts of a source have consecutive numbers.
+        first_context = int(self.plan.table.first_contexts[number])
+        stop_context = int(self.plan.table.first_contexts[number + 1])
+        padding = 0
+        for chunk_start in range(first_context, stop_context, _CHUNK_CONTEXTS):
+            chunk_stop = min(chunk_start + _CHUNK_CONTEXTS, stop_context)
+            padding += self._padding(np.arange(chunk_start, chunk_stop, dtype=np.int64))
+        return padding
 
     def _padding(self, contexts: NDArray[np.int64]) -> int:
         """Return how many tokens of some contexts are padding inside packed sequences.

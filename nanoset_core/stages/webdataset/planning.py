@@ -40,10 +40,9 @@ def settings_of(
         StaleError: The preset tokshuf is used, and the shards were made from other files than the
             dataset.
     """
-    # The preset tokshuf cuts each file separately, so that it needs the tokens of each file.
     is_tokshuf = spec.preset == "tokshuf"
     streams: dict[str, list[int]] | None = None
-    if is_tokshuf:
+    if is_tokshuf:  # which cuts each file separately
         streams = {name: _tokens_of_files(project, datasets[name]) for name in datasets}
 
     # The numbers of the corpora are weights, or say how often each of their contexts occurs.

@@ -105,19 +105,14 @@ class TokenSource:
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
         dataset = MMapIndexedDataset(prefix, validate=validate)
-        if greatest_id is None and dataset.dtype.kind in "iu":
-            # Any id of the dtype is allowed; the check then refuses negative ones only. Tokens that
-            # are not integers are refused below, by `__post_init__`.
-            greatest_id = int(np.iinfo(dataset.dtype).max)
-
-        if fills_bin(dataset):
-            # The sequences are the .bin from start to end, so the .idx is not needed any more.
-            n_tokens = len(dataset.tokens)
-            idx = None
-        else:
-            # The pair is a view: its sequences are some of those in the .bin, in another order.
-            n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
+        if greatest_id is None:
+            greatest_id = _greatest_of_dtype(dataset.dtype)
+        # A view needs its .idx: its sequences are some of those in the .bin, in another order.
+        n_tokens = dataset.token_count
+        idx = None
+        if not fills_bin(dataset):
             idx = idx_path(prefix)
+            n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
         return cls(
             name=name,
             path=bin_path(prefix),
@@ -282,6 +277,16 @@ class TokenSource:
             self.file.forget()
         elif isinstance(self.file.buffer, mmap.mmap):
             self.file.buffer.madvise(mmap.MADV_DONTNEED)
+
+
+def _greatest_of_dtype(dtype: np.dtype) -> int | None:
+    """Return the greatest id of a dtype, so that only negative ids are refused.
+
+    None for other types than integers, which no source may have.
+    """
+    if dtype.kind not in "iu":
+        return None
+    return int(np.iinfo(dtype).max)
 
 
 def opened_once(sources: tuple[TokenSource, ...]) -> tuple[TokenSource, ...]:

@@ -181,23 +181,30 @@ class TarsStage(InParts, Estimated):
         from nanoset_core.stages.webdataset.make import is_group_written
 
         # If the plan has changed, the tars that exist belong to the earlier plan.
-        plan = current_version(project, SHUFFLE_PLAN, Key(key.subject))
-        is_plan_current = (
-            plan.manifest is not None
-            and plan.problem is None
-            and plan.manifest.digest == recipe.parents["plan"]
-        )
-        if not is_plan_current:
+        if not _is_current_plan(project, key.subject, recipe.parents["plan"]):
             return Reason("plan changed", "plan")
 
         # If the tars cannot be looked up, such as with a damaged plan, writing them again repairs
         # that, or reports the error to the user.
-        group = int(key.part or 0)
         try:
-            is_written = is_group_written(project, key.subject, group)
+            is_written = is_group_written(project, key.subject, int(key.part or 0))
         except NanosetError as error:
             return Reason(error.what)
         return None if is_written else self.NOT_WRITTEN
+
+
+def _is_current_plan(project: Project, name: str, digest: str) -> bool:
+    """Return whether a plan of a webdataset is the current one, and not out of date.
+
+    Args:
+        project: The project.
+        name: Name of the webdataset.
+        digest: Digest of the plan.
+    """
+    plan = current_version(project, SHUFFLE_PLAN, Key(name))
+    if plan.manifest is None or plan.problem is not None:
+        return False
+    return plan.manifest.digest == digest
 
 
 class WebdatasetStage(Resumable):

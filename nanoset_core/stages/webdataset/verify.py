@@ -88,12 +88,9 @@ def verify_webdataset(
         # One listing of the folder answers for all files.
         manifest = replace(manifest, stored=manifest.sizes())
         intact_files = _intact_files(report, manifest)
-        if deep:
-            parts = _deep_parts(manifest, intact_files)
-        else:
-            parts = _quick_parts(manifest, intact_files)
+        parts_of = _deep_parts if deep else _quick_parts
         divided_check = DividedCheck(
-            parts=parts,
+            parts=parts_of(manifest, intact_files),
             check_part=partial(_check_tars, name=name, digest=manifest.digest, deep=deep),
             project=project,
         )

@@ -288,13 +288,9 @@ def _files_at(
     names += contents.others
     names.sort(key=natural_key)
 
-    # A folder that has tars is an input of tars. It must not have text, which would be ignored.
     ending = extension
-    if ending is None and (shuffle_only or any(name.endswith(TAR) for name in names)):
-        ending = TAR
-        if not shuffle_only:
-            _check_no_text(path, names)
-
+    if ending is None:
+        ending = _ending_of_tars(path, names, shuffle_only=shuffle_only)
     files = [path / name for name in names if _is_input(name, ending)]
     if not files:
         raise InputError(
@@ -307,6 +303,27 @@ def _files_at(
         return _Listing(files)  # the user knows that files with other endings are not read
     notices = [notice.text for notice in contents.notices() if not notice.is_expected]
     return _Listing(files, [f"{path}: {text}" for text in notices])
+
+
+def _ending_of_tars(folder: Location, names: Sequence[str], *, shuffle_only: bool) -> str | None:
+    """Return `.tar` if a folder is an input of tars, and None if it is one of text.
+
+    A folder that has tars is an input of tars. It must not have text, which would be ignored.
+
+    Args:
+        folder: The folder.
+        names: Names of all its files.
+        shuffle_only: Whether the input is tars in any case.
+
+    Raises:
+        ConfigError: The folder has both tars and text.
+    """
+    if shuffle_only:
+        return TAR
+    if not any(name.endswith(TAR) for name in names):
+        return None
+    _check_no_text(folder, names)
+    return TAR
 
 
 def _is_input(name: str, ending: str | None) -> bool:

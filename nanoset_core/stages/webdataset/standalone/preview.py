@@ -198,27 +198,30 @@ def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
         Estimated number of tokens of each file, in order.
     """
     inputs = files_of(source.files)
-
-    # Sample files of all sizes, from the smallest to the largest. For example, of 15 files these
-    # have the indices 0, 2, 4, …, 14 by size. If there are few files, an index occurs several
-    # times; the set then has its file once.
-    files_by_size = sorted(inputs.files, key=lambda file: file.size)
-    largest = len(files_by_size) - 1
-    sampled_files = set()
-    for number in range(_SAMPLE_FILES):
-        index = number * largest // (_SAMPLE_FILES - 1)
-        sampled_files.add(files_by_size[index])
-
-    # Tokenize the start of each.
     n_bytes = 0
     n_tokens = 0
-    for file in sorted(sampled_files, key=lambda file: file.path):
+    for file in _sampled_files(inputs.files):
         sample = _sample(inputs.folder, file, settings)
         n_bytes += sample.stored_bytes
         n_tokens += sample.tokens
 
     # Both sizes are those of stored bytes, which may be compressed.
     return [round(file.size * n_tokens / max(n_bytes, 1)) for file in inputs.files]
+
+
+def _sampled_files(files: Sequence[FileStat]) -> list[FileStat]:
+    """Return files of all sizes, from the smallest to the largest, in the order of their paths.
+
+    For example, of 15 files these have the indices 0, 2, 4, …, 14 by size. If there are few files,
+    an index occurs several times, but its file is returned once.
+    """
+    files_by_size = sorted(files, key=lambda file: file.size)
+    largest = len(files_by_size) - 1
+    sampled_files = set()
+    for number in range(_SAMPLE_FILES):
+        index = number * largest // (_SAMPLE_FILES - 1)
+        sampled_files.add(files_by_size[index])
+    return sorted(sampled_files, key=lambda file: file.path)
 
 
 @dataclass(frozen=True, slots=True)
