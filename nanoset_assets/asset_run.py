@@ -71,37 +71,46 @@ class AssetRun:
         return manifest
 
     def results(self) -> Iterator[dg.MaterializeResult[Any]]:
-        """Make the output, and yield its materialisation.
+        """Make the output, and yield its materialisation; nothing if there was nothing to make.
 
         Raises:
             dg.Failure: The output could not be made.
         """
-        # Log warnings on the settings of the output. It has none if nanoset.yaml, which may have
-        # changed, no longer requests it. Then making it raises an error.
+        self._warn_of_settings()
+        self.project_defs.started(self.node)
+        page = self._make_page()
+        if isinstance(page, dg.MaterializeResult):
+            yield page  # of an output without a manifest
+        elif self.manifest is not None:
+            yield result(self.project, self.manifest, self.seconds, metadata=page)
+
+    def _warn_of_settings(self) -> None:
+        """Log warnings on the settings of the output.
+
+        It has no settings if nanoset.yaml, which may have changed, no longer requests it. Then
+        making it raises an error.
+        """
         config = self.project.config
         is_requested = self.key in self.stage.keys(config, (self.key.subject,))
         if is_requested:
             for warning in settings_warnings(self.stage, config, self.key):
                 self.warn(warning)
 
-        self.project_defs.started(self.node)
+    def _make_page(self) -> Mapping[str, Any] | dg.MaterializeResult[Any]:
+        """Make the output, and return what `make_page` returns.
+
+        Raises:
+            dg.Failure: The output could not be made, for a reason that the user can correct.
+            Exception: It could not be made for another reason.
+        """
         try:
-            page = self.make_page(self)
+            return self.make_page(self)
         except Exception as error:
             # `nanoset build` reports this error; Dagster's own says only that the run failed.
             self.project_defs.failures.append((self.node, error))
             if isinstance(error, NanosetError):
                 raise failure(self._with_missing_input(error)) from error
             raise
-
-        # Some outputs have no manifest. For these, the materialisation was made with the page.
-        if isinstance(page, dg.MaterializeResult):
-            yield page
-            return
-        # For others, only the metadata was. If there is no manifest, nothing was made, and so
-        # nothing is materialised.
-        if self.manifest is not None:
-            yield result(self.project, self.manifest, self.seconds, metadata=page)
 
     def _with_missing_input(self, error: NanosetError) -> NanosetError:
         """Let the error for a missing input also name the asset that makes this input.

@@ -67,17 +67,12 @@ def partition_changes(
     """
     registered = set(active_runs.instance.get_dynamic_partitions(names.corpora_name))
     changes = PartitionChanges(registered)
-
-    # Find the partitions whose corpus is missing from the raw folder, in this tick and in the last
-    # one. A corpus that cannot be read now is not missing.
-    present = text.corpora.keys() | text.faults.keys()
-    known_before = before.seen | before.missing
-    missing = (registered - present) & known_before
-    missing_twice = missing & before.missing
+    partition_sets = _PartitionSets(names, active_runs, before)
 
     # Change the set of all corpora.
-    removable = missing_twice - requested_corpora(config)
-    removed = _not_being_made(names, active_runs, names.corpora_name, removable, changes.notes)
+    missing = _missing_corpora(registered, text, before)
+    removable = (missing & before.missing) - requested_corpora(config)
+    removed = partition_sets.removable(names.corpora_name, removable, changes.notes)
     changes.missing = sorted(missing - removed)
     added = text.corpora.keys() - registered
     changes.requests += _change_requests(names.corpora, added=added, removed=removed)
@@ -86,74 +81,85 @@ def partition_changes(
     remaining = (registered | text.corpora.keys()) - removed
     for set_name, members in corpora_by_partition_set(config, names, remaining).items():
         if set_name != names.corpora_name:
-            _change_members(names, active_runs, set_name, members, before, changes)
+            partition_sets.change_members(set_name, members, changes)
     return changes
 
 
-def _change_members(
-    names: Names,
-    active_runs: ActiveRuns,
-    set_name: str,
-    members: set[str],
-    before: KnownCorpora,
-    changes: PartitionChanges,
-) -> None:
-    """Request changes of one set of partitions, so that it contains the right corpora.
+def _missing_corpora(registered: set[str], text: RawText, before: KnownCorpora) -> set[str]:
+    """Return the partitions whose corpus is missing from the raw folder, and was there before.
 
-    Some assets exist only for some corpora, such as the `.pbin` files of a corpus. Dagster stores a
-    set of partitions for such an asset: the names of these corpora.
+    A corpus that cannot be read now is not missing.
 
     Args:
-        names: The names of the project.
-        active_runs: The active runs.
-        set_name: The name of the set.
-        members: The corpora that should be in the set.
+        registered: The corpora that are partitions.
+        text: The corpora of the raw folder.
         before: The corpora that the last tick knew.
-        changes: Receives the requests and notes.
     """
-    registered = set(active_runs.instance.get_dynamic_partitions(set_name))
-
-    # Remove only what an earlier tick has added: other members may belong to another project.
-    added_before = registered.intersection(before.members.get(set_name, ()))
-    unneeded = added_before - members
-    removed = _not_being_made(names, active_runs, set_name, unneeded, changes.notes)
-
-    # Some stay for now, because an active run makes them. Remember them, so that a later tick
-    # removes them.
-    staying = unneeded - removed
-    changes.members[set_name] = sorted(members | staying)
-
-    definition = dg.DynamicPartitionsDefinition(name=set_name)
-    missing = members - registered
-    changes.requests += _change_requests(definition, added=missing, removed=removed)
+    present = text.corpora.keys() | text.faults.keys()
+    known_before = before.seen | before.missing
+    return (registered - present) & known_before
 
 
-def _not_being_made(
-    names: Names, active_runs: ActiveRuns, set_name: str, corpora: set[str], notes: list[str]
-) -> set[str]:
-    """Return the partitions that can be removed, because no active run or backfill makes them.
+@dataclass(frozen=True, slots=True)
+class _PartitionSets:
+    """The sets of partitions of a project, each with the names of some corpora.
 
-    If a partition that a backfill targets is deleted, Dagster ends the whole backfill as failed.
-
-    Args:
-        names: The names of the project.
-        active_runs: The active runs and open backfills.
-        set_name: Name of the set of partitions.
-        corpora: The partitions to be removed.
-        notes: Receives a line for each partition that has to stay.
+    One set has all corpora. Other sets belong to assets that exist only for some corpora, such as
+    the `.pbin` files of a corpus.
     """
-    if not corpora:
-        return corpora
-    assets = assets_of_partition_set(names, set_name)
-    targeted: set[str] = set()
-    for corpus in sorted(corpora):
-        if any(active_runs.targets(asset, corpus) for asset in assets):
-            targeted.add(corpus)
-            notes.append(
-                f"{corpus}: its partition of {set_name} stays "
-                "until the run or backfill of it has ended"
-            )
-    return corpora - targeted
+
+    names: Names
+    """The names of the project."""
+    active_runs: ActiveRuns
+    """The active runs and open backfills."""
+    before: KnownCorpora
+    """The corpora that the last tick knew."""
+
+    def change_members(self, set_name: str, members: set[str], changes: PartitionChanges) -> None:
+        """Request changes of a set, so that it contains the right corpora.
+
+        Args:
+            set_name: The name of the set.
+            members: The corpora that should be in the set.
+            changes: Receives the requests and notes.
+        """
+        registered = set(self.active_runs.instance.get_dynamic_partitions(set_name))
+        # Remove only what an earlier tick has added: other members may belong to another project.
+        added_before = registered.intersection(self.before.members.get(set_name, ()))
+        unneeded = added_before - members
+        removed = self.removable(set_name, unneeded, changes.notes)
+
+        # Some stay for now, because an active run makes them. Remember them, so that a later tick
+        # removes them.
+        staying = unneeded - removed
+        changes.members[set_name] = sorted(members | staying)
+        definition = dg.DynamicPartitionsDefinition(name=set_name)
+        missing = members - registered
+        changes.requests += _change_requests(definition, added=missing, removed=removed)
+
+    def removable(self, set_name: str, corpora: set[str], notes: list[str]) -> set[str]:
+        """Return the partitions that can be removed, because no active run or backfill makes them.
+
+        If a partition that a backfill targets is deleted, Dagster ends the whole backfill as
+        failed.
+
+        Args:
+            set_name: Name of the set of partitions.
+            corpora: The partitions to be removed.
+            notes: Receives a line for each partition that has to stay.
+        """
+        if not corpora:
+            return corpora
+        assets = assets_of_partition_set(self.names, set_name)
+        targeted: set[str] = set()
+        for corpus in sorted(corpora):
+            if any(self.active_runs.targets(asset, corpus) for asset in assets):
+                targeted.add(corpus)
+                notes.append(
+                    f"{corpus}: its partition of {set_name} stays "
+                    "until the run or backfill of it has ended"
+                )
+        return corpora - targeted
 
 
 def _change_requests(

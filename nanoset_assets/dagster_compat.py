@@ -89,30 +89,46 @@ def latest_data_versions(
         partitions: The partitions to look up; None for an asset without partitions.
 
     Returns:
-        Partition → data version, "" if the materialisation has none. If any partition was
-        requested, all partitions are returned, since one query reads them all. Partitions that were
-        never materialised are missing.
+        Partition → data version, "" if the materialisation has none. Partitions that were never
+        materialised are missing. There may be partitions that were not requested.
     """
     versions: dict[str | None, str] = {}
-
-    # For an asset without partitions, its latest materialisation has a tag with the data version.
     if None in partitions:
-        event = instance.get_latest_materialization_event(asset)
-        materialization = None if event is None else event.asset_materialization
-        if materialization is not None:
-            tags = materialization.tags or {}
-            versions[None] = tags.get(DATA_VERSION_TAG, "")
-
-    # For an asset with partitions, the second query reads these tags. A materialisation that was
-    # reported by hand may have none. So begin with "" for each partition that was materialised.
+        version = _latest_data_version(instance, asset)
+        if version is not None:
+            versions[None] = version
     if any(partition is not None for partition in partitions):
-        for partition in instance.get_materialized_partitions(asset):
-            versions[partition] = ""
-        tags_by_partition = instance.event_log_storage.get_latest_tags_by_partition(
-            asset, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
-        )
-        for partition, partition_tags in tags_by_partition.items():
-            versions[partition] = partition_tags.get(DATA_VERSION_TAG, "")
+        versions |= _data_version_by_partition(instance, asset)
+    return versions
+
+
+def _latest_data_version(instance: dg.DagsterInstance, asset: dg.AssetKey) -> str | None:
+    """Return the data version of an asset without partitions.
+
+    Returns:
+        "" if its latest materialisation has none; None if it was never materialised.
+    """
+    event = instance.get_latest_materialization_event(asset)
+    materialization = None if event is None else event.asset_materialization
+    if materialization is None:
+        return None
+    tags = materialization.tags or {}
+    return tags.get(DATA_VERSION_TAG, "")
+
+
+def _data_version_by_partition(
+    instance: dg.DagsterInstance, asset: dg.AssetKey
+) -> dict[str | None, str]:
+    """Return the data versions of all materialised partitions of an asset, in two queries."""
+    # A materialisation that was reported by hand may have no version.
+    versions: dict[str | None, str] = {}
+    for partition in instance.get_materialized_partitions(asset):
+        versions[partition] = ""
+    tags_by_partition = instance.event_log_storage.get_latest_tags_by_partition(
+        asset, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
+    )
+    for partition, tags in tags_by_partition.items():
+        versions[partition] = tags.get(DATA_VERSION_TAG, "")
     return versions
 
 
@@ -273,21 +289,25 @@ def checks_without_success(
     storage = instance.event_log_storage
     partitions: set[tuple[dg.AssetKey, str | None]] = set()
     for info in storage.get_asset_check_partition_info(list(checks)):
-        if info.latest_execution_status.value == "SUCCEEDED":
-            continue
-        # It failed, or did not end. Look up its evaluation, which has the severity of a failure.
-        key = info.check_key
-        partition = PartitionKeyFilter(key=info.partition_key)
-        records = storage.get_latest_asset_check_execution_by_key([key], partition_filter=partition)
-        record = records.get(key)
-        evaluation = None if record is None else record.evaluation
-        is_warning = False
-        # Without a result, this is another kind of object: the check was planned, but did not end.
-        if isinstance(evaluation, dg.AssetCheckEvaluation):
-            is_warning = evaluation.severity == dg.AssetCheckSeverity.WARN
-        if not is_warning:
-            partitions.add((key.asset_key, info.partition_key))
+        has_succeeded = info.latest_execution_status.value == "SUCCEEDED"
+        if not has_succeeded and not _is_warning(instance, info.check_key, info.partition_key):
+            partitions.add((info.check_key.asset_key, info.partition_key))
     return partitions
+
+
+def _is_warning(
+    instance: dg.DagsterInstance, check: dg.AssetCheckKey, partition: str | None
+) -> bool:
+    """Return whether the latest evaluation of a check that did not succeed is only a warning."""
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(
+        [check], partition_filter=PartitionKeyFilter(key=partition)
+    )
+    record = records.get(check)
+    evaluation = None if record is None else record.evaluation
+    # This is another kind of object if the check was planned, but did not end.
+    if not isinstance(evaluation, dg.AssetCheckEvaluation):
+        return False
+    return evaluation.severity == dg.AssetCheckSeverity.WARN
 
 
 @contextmanager

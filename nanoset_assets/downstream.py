@@ -18,7 +18,8 @@ from nanoset_core.loading.blended_nanoset import BlendedNanoset
 from nanoset_core.loading.layout import HANDOFF, STAGE
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import live_version, load_nanoset
-from nanoset_core.outputs.root import open_root
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.storage.location import StorageSpec
 
 ROOT = "root"
@@ -54,9 +55,23 @@ def load_materialized(
         FormatError: A file of the nanoset is damaged.
     """
     handoff = _recorded_handoff(event)
-
-    # The handoff that was materialised must still be the live one.
     outputs = open_root(handoff.root if root is None else root, storage)
+    live_handoff = _live_handoff(outputs, handoff)
+    nanoset = load_nanoset(outputs, handoff.nanoset, split, storage, **masks)
+    _check_split(outputs, handoff.nanoset, split, live_handoff)
+    return nanoset
+
+
+def _live_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest:
+    """Return the current version of a handoff, which must be the one that was materialised.
+
+    Args:
+        outputs: The output root.
+        handoff: The version that was materialised.
+
+    Raises:
+        StaleError: There is another version, or none.
+    """
     live = outputs.current(STAGE, f"{handoff.nanoset}/{HANDOFF}")
     if live is None or live.digest != handoff.digest:
         raise StaleError(
@@ -67,21 +82,31 @@ def load_materialized(
             remedy="use the latest materialisation; if the outputs were moved, pass their new "
             "location as `root`",
         )
+    return live
 
-    # A split may have been rebuilt while its handoff is not rebuilt yet: compare the version that
-    # was opened with the one that the handoff was made from.
-    nanoset = load_nanoset(outputs, handoff.nanoset, split, storage, **masks)
-    live_split = live_version(outputs, f"{handoff.nanoset}/{split}").digest
-    handoff_split = live.recipe["parents"][split]
-    if live_split != handoff_split:
+
+def _check_split(outputs: OutputRoot, nanoset: str, split: str, handoff: Manifest) -> None:
+    """Check that a split was not rebuilt since its handoff was made from it.
+
+    Args:
+        outputs: The output root.
+        nanoset: Name of the nanoset.
+        split: The split.
+        handoff: Manifest of the handoff.
+
+    Raises:
+        StaleError: It was rebuilt.
+    """
+    live_digest = live_version(outputs, f"{nanoset}/{split}").digest
+    digest_of_handoff = handoff.recipe["parents"][split]
+    if live_digest != digest_of_handoff:
         raise StaleError(
             "the split was rebuilt after its handoff",
-            where=outputs.folder / STAGE / handoff.nanoset / split,
-            found=live_split,
-            expected=handoff_split,
+            where=outputs.folder / STAGE / nanoset / split,
+            found=live_digest,
+            expected=digest_of_handoff,
             remedy="wait until the handoff is rebuilt, and use its latest materialisation",
         )
-    return nanoset
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +135,9 @@ def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) 
         MissingError: There is no event, or it is not the materialisation of a handoff, or an
             earlier version of this package made it, which did not record them.
     """
-    materialization: dg.AssetMaterialization | None
-    if isinstance(event, dg.EventLogEntry):
-        materialization = event.asset_materialization
-    else:
-        materialization = event
+    materialization = event.asset_materialization if isinstance(event, dg.EventLogEntry) else event
     if materialization is None:
         raise _no_handoff(None)
-
     metadata = materialization.metadata
     digest = (materialization.tags or {}).get(DATA_VERSION_TAG)
     if NAME not in metadata or digest is None:

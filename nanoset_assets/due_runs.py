@@ -68,20 +68,23 @@ def due_runs(
 
     def can_start(step: Step) -> bool:
         """Return whether a step can start now; if it has to wait, store the reason."""
-        # An inventory whose files have not changed is always included. It has to run because its
-        # check did not succeed, which the sensor that watches the files does not notice.
-        has_changed_files = step.node.stage is INVENTORY and not step.is_up_to_date
-        if has_changed_files and not includes_inventories:
+        if _lists_changed_files(step) and not includes_inventories:
             return False
-
         reason = _reason_to_wait(step, active_runs, loaded_assets, retries_failed=retries_failed)
-        if reason is None:
-            return True
-        waiting_reasons[label_of(step.node)] = reason
-        return False
+        if reason is not None:
+            waiting_reasons[label_of(step.node)] = reason
+        return reason is None
 
     runs = divide_into_runs(state, accepts=can_start, run_key=run_key)
     return DueRuns(runs, waiting_reasons)
+
+
+def _lists_changed_files(step: Step) -> bool:
+    """Return whether a step makes the list of files of a corpus because files have changed.
+
+    If they have not, it has to run because the check of the list did not succeed.
+    """
+    return step.node.stage is INVENTORY and not step.is_up_to_date
 
 
 def _reason_to_wait(

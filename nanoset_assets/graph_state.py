@@ -96,17 +96,15 @@ def _recorded_digests(
     Returns:
         Output → digest of the version. Outputs that the history lacks are left out.
     """
-    # Look up all partitions of an asset together, which takes one query.
-    nodes_by_asset: dict[tuple[str, ...], list[Node]] = {}
+    # Look up all partitions of an asset together, which takes few queries.
+    node_by_partition: dict[tuple[str, ...], dict[str | None, Node]] = {}  # for each asset
     for node in nodes:
-        nodes_by_asset.setdefault(asset_path(node), []).append(node)
+        node_by_partition.setdefault(asset_path(node), {})[partition_of(node)] = node
 
     digests: dict[Node, str] = {}
-    for asset, asset_nodes in nodes_by_asset.items():
-        partitions = {partition_of(node) for node in asset_nodes}
-        digest_by_partition = latest_data_versions(instance, names.asset(asset), partitions)
-        for node in asset_nodes:
-            partition = partition_of(node)
+    for asset, asset_nodes in node_by_partition.items():
+        digest_by_partition = latest_data_versions(instance, names.asset(asset), set(asset_nodes))
+        for partition, node in asset_nodes.items():
             if partition in digest_by_partition:
                 digests[node] = digest_by_partition[partition]
     return digests
@@ -146,29 +144,33 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
     Args:
         graph: The outputs of the project.
         step: The step of the output, which is up to date.
-        names: The names of the project.
+        names: The names of the project in Dagster.
     """
-    node = step.node
+    return dg.AssetMaterialization(
+        names.asset(asset_path(step.node)),
+        metadata=_metadata_of_existing(graph, step.node),
+        partition=partition_of(step.node),
+        tags={DATA_VERSION_TAG: step.digest},
+    )
+
+
+def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
+    """Return what Dagster's UI shows about an output that no run of this history has made."""
     project = graph.project
-    manifest = graph.current(node).manifest
     metadata: dict[str, Any] = {
         "summary": "made on another machine, or recorded in another history of runs"
     }
+    manifest = graph.current(node).manifest
     if manifest is not None:
         metadata |= node.stage.show(project, manifest).figures
         metadata["size_bytes"] = size_bytes(manifest)
         metadata["path"] = place(project, manifest.url())
         metadata["digest"] = manifest.digest
-    # The handoff is the output with everything that a trainer needs. Assets of other teams, which
-    # train a model, look up in its metadata where the samples are.
+    # The files for the trainer, the handoff, are read by assets of other teams. These find out in
+    # the metadata where the samples are.
     if node.stage is TRAINER_FILES:
         metadata |= reader_metadata(project, node.key.subject)
-    return dg.AssetMaterialization(
-        names.asset(asset_path(node)),
-        metadata=metadata,
-        partition=partition_of(node),
-        tags={DATA_VERSION_TAG: step.digest},
-    )
+    return metadata
 
 
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:

@@ -7,8 +7,8 @@ the files to settle as the sensor over the raw folder does.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -20,6 +20,7 @@ from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.raw_text_sensor import SENSOR as RAW_TEXT_SENSOR
 from nanoset_assets.tags import MAX_REQUESTS
+from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.stages.inventory.stage import INVENTORY
 
@@ -49,48 +50,78 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
     )
     def landed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Request a build of each corpus whose text has landed since the last tick."""
-        instance = context.instance
         # The cursor: corpus → id of the latest materialisation that led to a request. It has no
         # declared keys, so that it is not one of the records that `load` reads.
         handled: dict[str, int] = json.loads(context.cursor or "{}")
-        due = _landed_since(instance, project_defs, assets, handled)
+        due = _landed_since(context.instance, project_defs, assets, handled)
         idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
         if not due:
             return dg.SensorResult(skip_reason=idle_reason)
 
-        # Corpora that cannot be built yet stay due: the next tick examines them again.
-        active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
-        waiting_reasons = _waiting_reasons(active_runs)
-        candidates: list[str] = []
-        notes: list[str] = []
-        for corpus in due:
-            if corpus in waiting_reasons:
-                notes.append(f"{corpus}: {waiting_reasons[corpus]}")
-            else:
-                candidates.append(corpus)
-        candidates = candidates[:MAX_REQUESTS]
-
-        # An asset may have been materialised although the folder of the corpus contains no text.
+        candidates = _candidates(context.instance, project_defs, due)
         project = project_defs.load()
-        corpora_with_text = scan_corpora(project).corpora if candidates else {}
-        corpora = [corpus for corpus in candidates if corpus in corpora_with_text]
-        for corpus in candidates:
-            if corpus not in corpora_with_text:
-                notes.append(
-                    f"{corpus}: what lands it was made, but there is no text in "
-                    f"{project.config.raw}; {RAW_TEXT_SENSOR} waits for it"
-                )
-
+        with_text = _corpora_with_text(project, candidates.corpora)
         # Runs can only be requested for corpora that are partitions.
-        register(instance, project_defs.names, corpora, project.config)
-        requests = [_run_request(project_defs.names, corpus, due[corpus]) for corpus in corpora]
+        register(context.instance, project_defs.names, with_text.corpora, project.config)
+        requests = [
+            _run_request(project_defs.names, corpus, due[corpus]) for corpus in with_text.corpora
+        ]
         # Candidates without text are handled, too: from here on, the sensor over the raw folder
-        # waits for the text.
-        for corpus in candidates:
-            handled[corpus] = due[corpus]
+        # waits for the text. The other corpora stay due.
+        handled |= {corpus: due[corpus] for corpus in candidates.corpora}
+        notes = [*candidates.notes, *with_text.notes]
         return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled))
 
     return landed
+
+
+class _LandedCorpora(NamedTuple):
+    """Corpora whose text has landed, as far as they were selected."""
+
+    corpora: list[str]
+    notes: list[str]
+    """Why the others were left out."""
+
+
+def _candidates(
+    instance: dg.DagsterInstance, project_defs: ProjectDefs, due: Iterable[str]
+) -> _LandedCorpora:
+    """Select the first corpora that need not wait for an active run, at most `MAX_REQUESTS`.
+
+    Args:
+        instance: The instance, for the active runs.
+        project_defs: The names and settings of the project in Dagster.
+        due: The corpora whose text has landed.
+    """
+    active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
+    waiting_reasons = _waiting_reasons(active_runs)
+    corpora: list[str] = []
+    notes: list[str] = []
+    for corpus in due:
+        if corpus in waiting_reasons:
+            notes.append(f"{corpus}: {waiting_reasons[corpus]}")
+        else:
+            corpora.append(corpus)
+    return _LandedCorpora(corpora[:MAX_REQUESTS], notes)
+
+
+def _corpora_with_text(project: Project, candidates: Sequence[str]) -> _LandedCorpora:
+    """Select the corpora with text: an asset may be materialised without writing any.
+
+    Args:
+        project: The project, with its raw folder.
+        candidates: The corpora to select from.
+    """
+    existing = scan_corpora(project).corpora if candidates else {}
+    corpora = [corpus for corpus in candidates if corpus in existing]
+    notes: list[str] = []
+    for corpus in candidates:
+        if corpus not in existing:
+            notes.append(
+                f"{corpus}: what lands it was made, but there is no text in "
+                f"{project.config.raw}; {RAW_TEXT_SENSOR} waits for it"
+            )
+    return _LandedCorpora(corpora, notes)
 
 
 def _run_request(names: Names, corpus: str, event: int) -> dg.RunRequest:
@@ -152,15 +183,18 @@ def _landed_since(
         Corpus → id of its latest landing event.
     """
     latest_landing_ids = latest_materializations(instance, assets)
-    # The first asset of a build of a corpus, whose partitions are the corpora.
-    inventory_asset = project_defs.names.asset(shape_of(INVENTORY).asset)
     due: dict[str, int] = {}
     for corpus, writers in project_defs.upstream.items():
         landing_id = max(latest_landing_ids.get(writer, 0) for writer in writers)
-        if landing_id <= handled.get(corpus, 0):
-            continue  # this sensor has requested a build since then
+        is_new = landing_id > handled.get(corpus, 0)
         # Another sensor or a person may have started a build since then.
-        latest_build_id = latest_planned(instance, inventory_asset, corpus).storage_id
-        if landing_id > latest_build_id:
+        if is_new and landing_id > _latest_build_id(instance, project_defs.names, corpus):
             due[corpus] = landing_id
     return due
+
+
+def _latest_build_id(instance: dg.DagsterInstance, names: Names, corpus: str) -> int:
+    """Return the id of the event with which the latest build of a corpus was planned, or 0."""
+    # A build of a corpus begins with the asset of its inventory, whose partitions are the corpora.
+    inventory_asset = names.asset(shape_of(INVENTORY).asset)
+    return latest_planned(instance, inventory_asset, corpus).storage_id

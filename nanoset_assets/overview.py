@@ -14,6 +14,7 @@ import dagster as dg
 
 from nanoset_assets.asset_names import asset_path
 from nanoset_assets.dagster_compat import latest_runs, repository_of
+from nanoset_assets.names import Names
 from nanoset_assets.project_defs import Automation, ProjectDefs, tick_result
 from nanoset_assets.project_look import (
     OverviewContent,
@@ -143,24 +144,41 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
         if quick_digest == last_cursor.quick_digest and was_compared_lately:
             return tick_result(context, idle_reason="no run, setting or corpus has changed")
 
-        # Compare the outputs. Report the page to Dagster, unless it is what was reported before.
         content = overview_content(project_defs, automation, project, instance, repository)
-        page_digest = _digest((content.metadata, content.stale, content.warnings))
-        cursor = _Cursor(quick_digest=quick_digest, compared_at=now, page_digest=page_digest)
-        if page_digest == last_cursor.page_digest:
+        cursor = _Cursor(quick_digest, compared_at=now, page_digest=_page_digest(content))
+        if cursor.page_digest == last_cursor.page_digest:
             return tick_result(context, idle_reason="nothing has changed", cursor=str(cursor))
-        return tick_result(
-            context,
-            notes=[*content.warnings, *content.stale[:_MAX_NAMES]],
-            idle_reason="reported",
-            cursor=str(cursor),
-            asset_events=[
-                dg.AssetMaterialization(key, metadata=content.metadata),
-                dg.AssetCheckEvaluation(key, CHECK, **content.verdict),
-            ],
-        )
+        return _result_with_page(context, key, content, cursor)
 
     return overview
+
+
+def _page_digest(content: OverviewContent) -> str:
+    """Return a digest of the page of the overview."""
+    return _digest((content.metadata, content.stale, content.warnings))
+
+
+def _result_with_page(
+    context: dg.SensorEvaluationContext, key: dg.AssetKey, content: OverviewContent, cursor: _Cursor
+) -> dg.SensorResult:
+    """Return the result of a tick that reports a page which has changed.
+
+    Args:
+        context: The context of the tick.
+        key: The asset `overview`.
+        content: The page.
+        cursor: What the sensor remembers for the next tick.
+    """
+    return tick_result(
+        context,
+        notes=[*content.warnings, *content.stale[:_MAX_NAMES]],
+        idle_reason="reported",
+        cursor=str(cursor),
+        asset_events=[
+            dg.AssetMaterialization(key, metadata=content.metadata),
+            dg.AssetCheckEvaluation(key, CHECK, **content.verdict),
+        ],
+    )
 
 
 def _result_for_invalid_config(
@@ -213,14 +231,27 @@ def _quick_digest(
         repository: All definitions of the code location; None if they are unknown.
     """
     names = project_defs.names
+    runs = latest_runs(instance, _assets_and_dependents(names, project, repository))
+    corpora = instance.get_dynamic_partitions(names.corpora_name)
+    note = condition_note(project_defs, automation, instance, repository)
+    return _digest((PROCESS_STARTED_AT, project.config, corpora, runs, note))
+
+
+def _assets_and_dependents(
+    names: Names, project: Project, repository: dg.RepositoryDefinition | None
+) -> list[dg.AssetKey]:
+    """Return the project's assets and other assets that depend on them, sorted.
+
+    Args:
+        names: The names of the project in Dagster.
+        project: The project, with the current configuration.
+        repository: All definitions of the code location; None if they are unknown.
+    """
     assets = {names.asset(asset_path(node)) for node in requested_nodes(project.config)}
     if repository is not None:
         dependents = readers_of(repository, assets)
         assets.update([dependent.key for dependent in dependents])
-    runs = latest_runs(instance, sorted(assets))
-    corpora = instance.get_dynamic_partitions(names.corpora_name)
-    note = condition_note(project_defs, automation, instance, repository)
-    return _digest((PROCESS_STARTED_AT, project.config, corpora, runs, note))
+    return sorted(assets)
 
 
 def _digest(value: object) -> str:

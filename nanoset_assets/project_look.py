@@ -83,37 +83,52 @@ def overview_content(
     """
     # A row is the outputs that `nanoset status` shows together, or a folder that is not read.
     rows = list(project_status(project))
-    corpora = [row for row in rows if row.kind == "corpus"]
-    other_outputs = [row for row in rows if row.kind not in ("corpus", "folder")]
     stale = [row for row in rows if row.why and row.state != "not read"]
-    nodes = list(requested_nodes(project.config, [row.name for row in corpora]))
+    warnings = reload_notes(project_defs.config, project.config)
+    note = condition_note(project_defs, automation, instance, repository)
 
     # Dagster shows metadata in the order of this dictionary: first a summary, and what the user has
-    # to do.
+    # to do; then tables, and finally numbers, which Dagster plots over time.
     metadata: dict[str, Any] = {"summary": _summary(project, rows)}
-    warnings = reload_notes(project_defs.config, project.config)
     if warnings:
         metadata["not_loaded"] = markdown(*warnings)
-    note = condition_note(project_defs, automation, instance, repository)
     if note is not None:
         metadata["automation"] = markdown(note)
-
-    # Then come tables, and finally numbers, which Dagster plots over time.
-    seconds_by_row = _seconds_by_row(project_defs.names, instance, nodes)
-    tables = {
-        "not_up_to_date": _stale_rows(stale),
-        "corpora": _table_rows(corpora, ("documents", "tokens"), seconds_by_row),
-        "made_of_them": _table_rows(other_outputs, ("samples", "tokens"), seconds_by_row),
-        "read_by": _reader_rows(project_defs.names, instance, repository, nodes),
-    }
-    for name, table_rows in tables.items():
-        if table_rows:
-            metadata[name] = table(table_rows, len(table_rows))
-
+    metadata |= _tables(project_defs.names, project, instance, repository, rows)
     metadata |= _totals(project, rows)
     metadata["outputs_not_up_to_date"] = len(stale)
     stale_texts = [f"{row.label}: {_reasons(row)}" for row in stale]
     return OverviewContent(metadata, stale_texts, warnings)
+
+
+def _tables(
+    names: Names,
+    project: Project,
+    instance: dg.DagsterInstance,
+    repository: dg.RepositoryDefinition | None,
+    rows: Sequence[StatusRow],
+) -> dict[str, Any]:
+    """Return the tables of the page that have rows.
+
+    Args:
+        names: The names of the project in Dagster.
+        project: The project, with the current configuration.
+        instance: The instance, for the history of materialisations.
+        repository: All definitions of the code location; None if they are unknown.
+        rows: All rows of `nanoset status`.
+    """
+    corpora = [row for row in rows if row.kind == "corpus"]
+    other_outputs = [row for row in rows if row.kind not in ("corpus", "folder")]
+    stale = [row for row in rows if row.why and row.state != "not read"]
+    nodes = list(requested_nodes(project.config, [row.name for row in corpora]))
+    seconds_by_row = _seconds_by_row(names, instance, nodes)
+    tables = {
+        "not_up_to_date": _stale_rows(stale),
+        "corpora": _table_rows(corpora, ("documents", "tokens"), seconds_by_row),
+        "made_of_them": _table_rows(other_outputs, ("samples", "tokens"), seconds_by_row),
+        "read_by": _reader_rows(names, instance, repository, nodes),
+    }
+    return {name: table(rows, len(rows)) for name, rows in tables.items() if rows}
 
 
 def _reasons(row: StatusRow) -> str:
@@ -127,7 +142,9 @@ def condition_note(
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> str | None:
-    """Return a note on the sensor that evaluates the conditions of `automation: host`.
+    """Return a note on the sensor that builds everything if `automation` is `host`.
+
+    Then each asset has an automation condition, which a sensor of the host evaluates.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
@@ -141,16 +158,26 @@ def condition_note(
     """
     if automation != "host" or repository is None:
         return None
-    # All assets have conditions, except the inventories of raw text. Look up one of them.
+    # One asset stands for all: only the inventories of raw text have no condition.
     tokenized = project_defs.names.asset(shape_of(TOKENIZED).asset)
     is_on_by_sensor = condition_sensors(instance, repository, tokenized)
     for sensor, is_on in is_on_by_sensor.items():
         if is_on:
             return f"The sensor `{sensor}` builds everything downstream of new text."
-    sensors = ", ".join(f"`{sensor}`" for sensor in is_on_by_sensor) or "one"
+    return _nothing_built_warning(is_on_by_sensor)
+
+
+def _nothing_built_warning(sensors: Iterable[str]) -> str:
+    """Return the warning for a project whose automation conditions no sensor evaluates.
+
+    Args:
+        sensors: Names of the sensors that could be switched on.
+    """
+    sensor_names = ", ".join(f"`{sensor}`" for sensor in sensors) or "one"
     return (
         "**Nothing is built automatically**: no sensor that evaluates automation conditions is on. "
-        f"Switch on {sensors} on the page Automation; Dagster's default sensor is off at first."
+        f"Switch on {sensor_names} on the page Automation; Dagster's default sensor is off at "
+        "first."
     )
 
 

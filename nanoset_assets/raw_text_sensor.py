@@ -12,7 +12,7 @@ the others after a while (`PATIENCE`).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -173,16 +173,7 @@ class _Tick:
             self.next_cursor.signatures[name] = contents.signature
         run_requests = self._run_requests()
 
-        # If a tick raises an error, Dagster discards its requests and its cursor. So raise an error
-        # only if that loses nothing. Otherwise log the complaints now. A later tick that has
-        # nothing else to do will raise them.
-        has_requests = bool(run_requests or partition_requests)
-        has_new_cursor = self.next_cursor != self.last_cursor
-        if self.complaints and not has_requests and not has_new_cursor:
-            raise _joined(self.complaints)
-        for complaint in self.complaints:
-            self.notes.append(str(complaint))  # the caller logs all notes
-
+        self._report_complaints(has_requests=bool(run_requests or partition_requests))
         skip_reason = None if run_requests else self._skip_reason()
         return dg.SensorResult(
             run_requests=run_requests,
@@ -190,6 +181,24 @@ class _Tick:
             cursor=dump(self.next_cursor).decode(),
             dynamic_partitions_requests=partition_requests,
         )
+
+    def _report_complaints(self, *, has_requests: bool) -> None:
+        """Raise the complaints if that loses nothing; otherwise add them to the notes.
+
+        If a tick raises an error, Dagster discards its requests and its cursor. A later tick that
+        has nothing else to do raises the complaints that are only logged now.
+
+        Args:
+            has_requests: Whether the tick requests runs or changes of partitions.
+
+        Raises:
+            NanosetError: There are complaints, no requests, and no change of the cursor.
+        """
+        has_new_cursor = self.next_cursor != self.last_cursor
+        if self.complaints and not has_requests and not has_new_cursor:
+            raise _joined(self.complaints)
+        for complaint in self.complaints:
+            self.notes.append(str(complaint))
 
     def _partition_requests(self) -> list[PartitionsRequest]:
         """Return the requests that add and delete partitions, and note corpora without text."""
@@ -210,25 +219,30 @@ class _Tick:
     def _check_corpora(self, registered: set[str]) -> None:
         """Add complaints about corpora that cannot be read, or that do not exist.
 
-        The text of a corpus may be written by another asset of Dagster, one of `upstream`. Such a
-        corpus may be missing until this asset has run for the first time.
-
         Args:
             registered: The corpora that are partitions already, because they had text before.
         """
         existing = [*self.text.corpora, *self.text.faults]
-        upstream = self.project_defs.upstream
-        not_written_yet = sorted(upstream.keys() - {*existing, *registered})
-        for corpus in not_written_yet:
-            writers = ", ".join(key.to_user_string() for key in upstream[corpus])
-            self.notes.append(f"{corpus}: there is no text yet; {writers} lands it")
-
+        not_written_yet = self._not_written_yet([*existing, *registered])
         # Several corpora may have the same fault: complain about it once.
         self.complaints += dict.fromkeys(self.text.faults.values())
         try:
             check_requested_corpora(self.project.config, [*existing, *not_written_yet])
         except ConfigError as error:
             self.complaints.append(error)
+
+    def _not_written_yet(self, known_corpora: list[str]) -> list[str]:
+        """Return the corpora that other assets have to write first, with a note about each.
+
+        Args:
+            known_corpora: The corpora that have text, or had some before.
+        """
+        upstream = self.project_defs.upstream
+        corpora = sorted(upstream.keys() - set(known_corpora))
+        for corpus in corpora:
+            writers = ", ".join(key.to_user_string() for key in upstream[corpus])
+            self.notes.append(f"{corpus}: there is no text yet; {writers} lands it")
+        return corpora
 
     def _run_requests(self) -> list[dg.RunRequest]:
         """Return the runs that build changed corpora, at most `MAX_REQUESTS`."""
@@ -261,22 +275,42 @@ class _Tick:
         now_ns = time.time_ns()
         changed: list[_ChangedCorpus] = []
         for name, contents in self.text.corpora.items():
-            if name in up_to_date:
-                continue
-            corpus = _ChangedCorpus(
-                contents=contents,
-                is_quiet=self._is_quiet(contents, now_ns),
-                current_digest=inventories[name].digest if name in inventories else None,
-            )
-            if name in self.active_runs.corpora:
-                self.notes.append(f"{name}: a run is under way")
-            elif name in self.active_runs.landing:
-                # A run of another asset is writing the text of the corpus.
-                writer = self.active_runs.landing[name]
-                self.notes.append(f"{name}: waits until {writer} has ended")
-            elif corpus.is_quiet or not self._has_to_wait(corpus, now_ns / 1e9):
-                changed.append(corpus)
+            if name not in up_to_date:
+                corpus = self._changed_corpus(contents, inventories.get(name), now_ns)
+                if self._can_be_built(corpus, now_ns / 1e9):
+                    changed.append(corpus)
         return changed
+
+    def _changed_corpus(
+        self, contents: Contents, inventory: Recipe | None, now_ns: int
+    ) -> _ChangedCorpus:
+        """Return what is known of a corpus that is not up to date.
+
+        Args:
+            contents: Its files.
+            inventory: Recipe of its current inventory, if it has one.
+            now_ns: The present time, in nanoseconds since 1970.
+        """
+        current_digest = None if inventory is None else inventory.digest
+        return _ChangedCorpus(contents, self._is_quiet(contents, now_ns), current_digest)
+
+    def _can_be_built(self, corpus: _ChangedCorpus, now: float) -> bool:
+        """Return whether a changed corpus can be built now; if not, add a note that says why.
+
+        Args:
+            corpus: The corpus.
+            now: The present time, in seconds since 1970.
+        """
+        name = corpus.name
+        if name in self.active_runs.corpora:
+            self.notes.append(f"{name}: a run is under way")
+            return False
+        if name in self.active_runs.landing:
+            # A run of another asset is writing the text of the corpus.
+            writer = self.active_runs.landing[name]
+            self.notes.append(f"{name}: waits until {writer} has ended")
+            return False
+        return corpus.is_quiet or not self._has_to_wait(corpus, now)
 
     def _up_to_date(self, inventories: Mapping[str, Recipe]) -> dict[str, Recipe]:
         """Return the corpora whose inventory lists their present files, for the next tick, too.
@@ -343,10 +377,9 @@ class _Tick:
     def _has_to_wait(self, corpus: _ChangedCorpus, now: float) -> bool:
         """Return whether a corpus that is being written to has to wait.
 
-        A corpus waits until nothing has been written to it for `settle_seconds`, so that an upload
-        leads to one build. The cursor stores since when it waits. After PATIENCE times
-        `settle_seconds`, it is built from the files that have settled: those to which nothing has
-        been written for that time. It waits on if that would build nothing new, or lose text.
+        It waits until nothing has been written to it for `settle_seconds`, so that an upload leads
+        to one build. If that takes too long, it is built from the files that have settled, unless
+        that would build nothing new, or lose text.
 
         Args:
             corpus: The corpus.
@@ -354,26 +387,28 @@ class _Tick:
         """
         name = corpus.name
         waiting_since = self.last_cursor.written_since.get(name, now)
-        self.next_cursor.written_since[name] = waiting_since
         longest_wait = PATIENCE * self.project.config.automation.settle_seconds
-        if now - waiting_since < longest_wait:
+        is_patient = now - waiting_since < longest_wait
+        if is_patient or not self._has_new_settled_files(corpus) or self._would_lose_text(corpus):
+            self.next_cursor.written_since[name] = waiting_since
             return True
-        if not self._has_new_settled_files(corpus):
-            return True
-
-        # A file of the last build that is being overwritten would be missing from a new build.
-        changed_file = overwritten_file(self.project, name, corpus.contents.texts)
-        if changed_file is not None:
-            self.notes.append(
-                f"{name}: {changed_file} of the last build was overwritten, "
-                "and something still writes to it"
-            )
-            return True
-
-        # Build it now, and start to wait again for the files that have not settled.
-        del self.next_cursor.written_since[name]
+        # Without an entry in the cursor, the other files start to wait again.
         self.notes.append(f"{name}: built without the files that something writes to")
         return False
+
+    def _would_lose_text(self, corpus: _ChangedCorpus) -> bool:
+        """Return whether a file of the last build is being overwritten, and add a note if so.
+
+        Such a file would be missing from a build of the files that have settled.
+        """
+        changed_file = overwritten_file(self.project, corpus.name, corpus.contents.texts)
+        if changed_file is None:
+            return False
+        self.notes.append(
+            f"{corpus.name}: {changed_file} of the last build was overwritten, "
+            "and something still writes to it"
+        )
+        return True
 
     def _has_new_settled_files(self, corpus: _ChangedCorpus) -> bool:
         """Return whether a build from the files of a corpus that have settled makes anything new.
@@ -392,35 +427,43 @@ class _Tick:
     def _run_request(self, corpus: _ChangedCorpus) -> dg.RunRequest | None:
         """Return the request for a run that builds a corpus, or None if no run is needed.
 
-        No run is needed if an earlier run has built the same files, or has failed with them and
-        would fail again.
-
         Args:
             corpus: The corpus.
         """
         # Each run has a tag that identifies the files for which it was requested.
         tags = {self.project_defs.names.tag(RAW_TAG): corpus.files_id}
         earlier_runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
-        if not earlier_runs:
-            return dg.RunRequest(run_key=corpus.files_id, partition_key=corpus.name, tags=tags)
+        run_key = corpus.files_id
+        if earlier_runs:
+            if not self._needs_another_run(corpus, earlier_runs):
+                return None
+            # Dagster starts one run for each run key, so another attempt needs a new one. If
+            # Dagster repeats a tick, it gets the same key again, and starts nothing twice.
+            run_key = f"{corpus.files_id}:{len(earlier_runs)}"
+        return dg.RunRequest(run_key=run_key, partition_key=corpus.name, tags=tags)
 
+    def _needs_another_run(
+        self, corpus: _ChangedCorpus, earlier_runs: Sequence[dg.RunRecord]
+    ) -> bool:
+        """Return whether a corpus has to be built again after runs for the same files.
+
+        Args:
+            corpus: The corpus.
+            earlier_runs: The runs, the latest first.
+        """
         latest_run = earlier_runs[0]
         reason = reason_not_repeated(self.instance, latest_run, earlier_runs)
         if reason is not None:
             self.notes.append(f"{corpus.name}: {reason}")
-            return None
+            return False
 
         # If that run has made the current inventory, the corpus is up to date after all. Store that
-        # in the cursor, so that the next tick need not find it out again.
+        # in the cursor, so that the next tick need not look at the runs.
         current_digest = corpus.current_digest
         if current_digest is not None and self._has_made(latest_run, corpus, current_digest):
             self.next_cursor.up_to_date[corpus.name] = current_digest
-            return None
-
-        # Dagster starts one run for each run key. A tick that Dagster repeats counts the same
-        # earlier runs, and so it requests the same key. Each later attempt gets a new one.
-        run_key = f"{corpus.files_id}:{len(earlier_runs)}"
-        return dg.RunRequest(run_key=run_key, partition_key=corpus.name, tags=tags)
+            return False
+        return True
 
     def _has_made(self, run: dg.RunRecord, corpus: _ChangedCorpus, digest: str) -> bool:
         """Return whether a run made the inventory with a digest from the present files of a corpus.
@@ -436,10 +479,8 @@ class _Tick:
 
     def _skip_reason(self) -> str:
         """Return a text for Dagster's UI that says why the tick requests no run."""
-        text = self.text
-        folder = self.project.config.raw_folder
-        summary = f"{len(text.corpora):,} corpora, {text.files:,} files in {folder}"
         written_corpora = list(self.next_cursor.written_since)  # something still writes to them
+        summary = self._summary()
         if not written_corpora and not self.notes:
             summary += ": nothing has changed"
         parts = [summary]
@@ -447,14 +488,22 @@ class _Tick:
             names = abbreviated(written_corpora, _MAX_NAMES)
             parts.append(f"waiting until nothing writes to {names}")
         parts += self.notes
+        parts += self._unread_texts()
+        return "; ".join(parts)
 
-        # Name some of the files and folders that are not read, and count the others.
-        unread = [f"{name}: {reason}" for name, reason in text.unread_entries.items()]
-        parts += unread[:_MAX_NAMES]
+    def _summary(self) -> str:
+        """Return how many corpora and files the raw folder has."""
+        folder = self.project.config.raw_folder
+        return f"{len(self.text.corpora):,} corpora, {self.text.files:,} files in {folder}"
+
+    def _unread_texts(self) -> list[str]:
+        """Name some of the files and folders that are not read, and count the others."""
+        unread = [f"{name}: {reason}" for name, reason in self.text.unread_entries.items()]
+        texts = unread[:_MAX_NAMES]
         n_unnamed = len(unread) - _MAX_NAMES
         if n_unnamed > 0:
-            parts.append(f"and {n_unnamed:,} more that are not read")
-        return "; ".join(parts)
+            texts.append(f"and {n_unnamed:,} more that are not read")
+        return texts
 
 
 def _joined(errors: list[NanosetError]) -> NanosetError:

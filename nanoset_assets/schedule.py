@@ -35,6 +35,7 @@ from nanoset_core.stages.inventory.make import (
 )
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages, sweep
+from nanoset_core.text.pieces import Inventory
 from nanoset_core.text.survey import RawText
 from nanoset_core.untrusted import Multiline, visible
 
@@ -95,20 +96,17 @@ def _tick_result(
         tick_time: When the tick was due.
     """
     names = project_defs.names
-    instance = context.instance
     project = project_defs.load()  # with the current nanoset.yaml
-
     # Look up runs before files and outputs: a run that ends in between still counts as active, so
     # what it has just built is not requested again.
-    active_runs = ActiveRuns(instance, names)
+    active_runs = ActiveRuns(context.instance, names)
     text = scan_corpora(project)
     sweep(project)  # removes temporary files of killed processes
-    register(instance, names, text.corpora, project.config)
+    register(context.instance, names, text.corpora, project.config)
 
-    # Compare all outputs with the present files, settings and code.
     survey = _survey(project, text)
     graph = graph_over(project, survey.recipes)
-    state = load_graph_state(graph, instance, names, active_runs)
+    state = load_graph_state(graph, context.instance, names, active_runs)
     due = due_runs(
         state,
         active_runs,
@@ -116,12 +114,7 @@ def _tick_result(
         retries_failed=True,
         includes_inventories=True,
     )
-
-    # Log what a person has to correct. Several corpora may have the same fault.
-    for fault in dict.fromkeys(text.faults.values()):
-        context.log.warning(visible(Multiline(fault)))
-    for note in reload_notes(project_defs.config, project.config):
-        context.log.warning(note)
+    _log_warnings(context, text, reload_notes(project_defs.config, project.config))
 
     # Request all assets of a corpus with new files, and of the other outputs those that are due.
     corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
@@ -129,11 +122,37 @@ def _tick_result(
     requests += _output_requests(names, tick_time, due.runs)
     if requests:
         return requests[:MAX_NIGHTLY_REQUESTS]  # the sensors and the next tick request the rest
+    return _skip_reason(len(state.steps), len(text.corpora), survey.being_written)
 
-    n_outputs = f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora"
-    reason = f"{n_outputs}: none is missing or stale"
-    if survey.being_written:
-        reason += f"; something writes to {', '.join(survey.being_written)}"
+
+def _log_warnings(
+    context: dg.ScheduleEvaluationContext, text: RawText, notes: Iterable[str]
+) -> None:
+    """Log what a person has to correct.
+
+    Args:
+        context: The context of the tick, which has its log.
+        text: The corpora of the raw folder, with those that cannot be read.
+        notes: What else is logged.
+    """
+    # Several corpora may have the same fault.
+    for fault in dict.fromkeys(text.faults.values()):
+        context.log.warning(visible(Multiline(fault)))
+    for note in notes:
+        context.log.warning(note)
+
+
+def _skip_reason(n_outputs: int, n_corpora: int, being_written: Sequence[str]) -> dg.SkipReason:
+    """Return the text for a tick that requests no run.
+
+    Args:
+        n_outputs: Outputs that were examined.
+        n_corpora: Corpora of the raw folder.
+        being_written: Corpora with files that something is writing to.
+    """
+    reason = f"{n_outputs:,} outputs of {n_corpora:,} corpora: none is missing or stale"
+    if being_written:
+        reason += f"; something writes to {', '.join(being_written)}"
     return dg.SkipReason(reason)
 
 
@@ -160,18 +179,13 @@ def _corpus_requests(
 
     Args:
         names: The names of the project.
-        tick_time: When the tick was due. It is part of the run keys. Dagster starts one run for
-            each key, so a tick that it repeats starts nothing twice. A later tick can request again
-            what has failed.
+        tick_time: When the tick was due. It is part of the run keys, of which Dagster starts each
+            only once: a tick that Dagster repeats starts nothing twice, but the next one can
+            request again what has failed.
         text: The files of all corpora.
         corpora: The corpora to build.
     """
-    # The assets that the job of a corpus makes. Their stages have the same kind, "corpus".
-    assets: list[dg.AssetKey] = []
-    for stage in stages():
-        if stage.kind == INVENTORY.kind and is_asset(stage):
-            assets.append(names.asset(shape_of(stage).asset))
-
+    assets = _assets_of_a_corpus(names)
     requests: list[dg.RunRequest] = []
     for corpus in corpora:
         request = dg.RunRequest(
@@ -182,6 +196,15 @@ def _corpus_requests(
         )
         requests.append(request)
     return requests
+
+
+def _assets_of_a_corpus(names: Names) -> list[dg.AssetKey]:
+    """Return the assets that the job of a corpus makes; their stages have the kind "corpus"."""
+    assets: list[dg.AssetKey] = []
+    for stage in stages():
+        if stage.kind == INVENTORY.kind and is_asset(stage):
+            assets.append(names.asset(shape_of(stage).asset))
+    return assets
 
 
 def _output_requests(
@@ -215,12 +238,21 @@ class _FileSurvey:
     being_written: list[str] = field(default_factory=list)
     """Corpora with files that something is writing to."""
 
+    def add(self, corpus: str, inventory: Inventory) -> None:
+        """Add a corpus; some of its files may be listed, while others are still being written.
+
+        Args:
+            corpus: The corpus.
+            inventory: The list of its files that a build would make.
+        """
+        if inventory.awaited:
+            self.being_written.append(corpus)
+        if inventory.pieces:
+            self.recipes[corpus] = inventory_recipe(inventory)
+
 
 def _survey(project: Project, text: RawText) -> _FileSurvey:
     """Find out what a build would list in the inventory of each corpus, without reading files.
-
-    An inventory is the output that lists the files of a corpus. A file that was written to a moment
-    ago is not listed yet, because it may be incomplete.
 
     Args:
         project: The project.
@@ -232,17 +264,10 @@ def _survey(project: Project, text: RawText) -> _FileSurvey:
         if overwritten_file(project, corpus, contents.texts) is not None:
             survey.being_written.append(corpus)
             continue
-
+        # The inventory would list the files, except those that were written to a moment ago.
         inventory = remembered_inventory(project, contents, quiet_period_of(project, corpus))
-        if inventory is None:
+        if inventory is None:  # some files were never read
             survey.with_new_files.append(corpus)
-            continue
-
-        # Some files of a corpus may be listed, while others are still being written.
-        has_unlisted_files = bool(inventory.awaited)
-        has_listed_files = bool(inventory.pieces)
-        if has_unlisted_files:
-            survey.being_written.append(corpus)
-        if has_listed_files:
-            survey.recipes[corpus] = inventory_recipe(inventory)
+        else:
+            survey.add(corpus, inventory)
     return survey

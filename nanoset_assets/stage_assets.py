@@ -115,19 +115,13 @@ def stage_asset(
     """
     names = project_defs.names
     shape = shape_of(stage)  # how the assets of the stage appear in Dagster
-
     # Dagster's graph shows only the last part of a key: `views` could be of any corpus. Their
     # groups distinguish them.
     group = GROUP if is_of_corpora(stage) else subject
-    # Stages with worker processes take all cores, so a pool limits how many of them run at once.
-    pool = None
-    if shape.uses_workers:
-        pool = project_defs.pool or names.path_name(WORKERS_POOL)
     retry_policy = dg.RetryPolicy(project_defs.retries) if project_defs.retries else None
     # The location is metadata of the definition, not of materialisations: if the project is moved,
     # a materialisation would still show the old location.
     location = _live_location(stage, project_defs.config, subject)
-    metadata = {"dagster/uri": location, **shape.metadata}
 
     @dg.asset(
         key=names.asset(asset_path(Node(stage, Key(subject)))),
@@ -141,38 +135,50 @@ def stage_asset(
         kinds=set(shape.kinds),
         tags=_tags(shape, project_defs, subject),
         description=shape.describe(subject),
-        metadata=metadata,
+        metadata={"dagster/uri": location, **shape.metadata},
         output_required=shape.is_output_required,
-        pool=pool,
+        pool=_pool_of(shape, project_defs),
     )
     def asset(
         context: dg.AssetExecutionContext, config: RunOptions
     ) -> Iterator[dg.MaterializeResult[Any]]:
         # A run makes one output. (This function has no docstring, since Dagster would show it as
         # the description of an asset that has none.)
-        project = project_defs.open_in_run(context, rebuild=config.rebuild)
-        key = key_of(context, stage, subject)
-        if _can_be_skipped(stage, project.config, key):
-            label = label_of(Node(stage, key))
-            note = f"{project.config.file} does not request {label}: there is nothing to make"
-            context.log.info(visible(note))
-            return
         run = AssetRun(
             context=context,
             project_defs=project_defs,
-            project=project,
+            project=project_defs.open_in_run(context, rebuild=config.rebuild),
             stage=stage,
-            key=key,
+            key=key_of(context, stage, subject),
             make_page=shape.make_page,
             input_label=input_label,
         )
-        # The host may have set a function that does more than make the output.
-        if project_defs.execute is None:
-            yield from run.results()
-        else:
-            yield from project_defs.execute(run)
+        yield from _results_of(run)
 
     return asset
+
+
+def _pool_of(shape: AssetShape, project_defs: ProjectDefs) -> str | None:
+    """Return the pool that limits how many runs of an asset execute at once, or None.
+
+    Stages with worker processes take all cores, so they share a pool.
+    """
+    if not shape.uses_workers:
+        return None
+    return project_defs.pool or project_defs.names.path_name(WORKERS_POOL)
+
+
+def _results_of(run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
+    """Make the output of a run, unless it is no longer requested, and yield its materialisation."""
+    config = run.project.config
+    if _can_be_skipped(run.stage, config, run.key):
+        note = f"{config.file} does not request {label_of(run.node)}: there is nothing to make"
+        run.context.log.info(visible(note))
+    elif run.project_defs.execute is None:
+        yield from run.results()
+    else:
+        # The host has set a function that does more than make the output.
+        yield from run.project_defs.execute(run)
 
 
 def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
@@ -226,28 +232,36 @@ def _dependencies(
     """
     if stage is INVENTORY:
         return _landing_dependencies(project_defs)
-
-    # Asset that is read → its partitions to which the dependency is limited. The list is empty if
-    # Dagster can find out by itself which partitions are read.
-    limits_by_asset: dict[tuple[str, ...], list[str]] = {}
-    for key in keys:
-        for source in Node(stage, key).direct_inputs(project_defs.config):
-            partitions = limits_by_asset.setdefault(asset_path(source), [])
-            partition = partition_of(source)
-            if partition is None or partition in partitions:
-                continue
-            if _reads_only_some_partitions(stage, source):
-                partitions.append(partition)
-
     dependencies: list[dg.AssetDep] = []
-    for asset, partitions in limits_by_asset.items():
+    for asset, partitions in _partitions_read(stage, project_defs.config, keys).items():
         # Without a mapping, Dagster assumes that each partition reads the partition of the same
         # name. If there is no such partition, it assumes that it reads all of them.
-        mapping = None
-        if partitions:
-            mapping = dg.SpecificPartitionsPartitionMapping(partitions)
+        mapping = dg.SpecificPartitionsPartitionMapping(partitions) if partitions else None
         dependencies.append(dg.AssetDep(project_defs.names.asset(asset), partition_mapping=mapping))
     return dependencies
+
+
+def _partitions_read(
+    stage: Stage, config: ProjectConfig, keys: Sequence[Key]
+) -> dict[tuple[str, ...], list[str]]:
+    """Return the assets that an asset reads, with those of their partitions that must be named.
+
+    Args:
+        stage: The stage of the asset.
+        config: The configuration of the project.
+        keys: The outputs of the asset.
+
+    Returns:
+        Path of an asset → its partitions; none if Dagster can find out by itself which are read.
+    """
+    partitions_by_asset: dict[tuple[str, ...], dict[str, None]] = {}
+    for key in keys:
+        for source in Node(stage, key).direct_inputs(config):
+            partitions = partitions_by_asset.setdefault(asset_path(source), {})
+            partition = partition_of(source)
+            if partition is not None and _reads_only_some_partitions(stage, source):
+                partitions[partition] = None
+    return {asset: list(partitions) for asset, partitions in partitions_by_asset.items()}
 
 
 def _reads_only_some_partitions(stage: Stage, source: Node) -> bool:

@@ -28,21 +28,26 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
         manifest: Manifest of the handoff.
         name: Its nanoset.
     """
-    samples = manifest.facts["samples"]
+    samples = manifest.facts["samples"]  # split → number of samples
     counts = [f"{split} {samples[split]:,}" for split in SPLITS if split in samples]
     ready = f"**Ready to train**: all index files are built. Samples: {', '.join(counts)}."
-    warnings: list[str] = []
-    for warning in TRAINER_FILES.show(project, manifest).warnings:
-        # The summary names the problem; the text in `start` says what to do about it.
-        what = warning.partition(":")[0]
-        warnings.append(f"{bold_text(what)}: see `start`.")
-
-    metadata: dict[str, Any] = {
-        "summary": markdown(ready, *warnings),
+    sample_counts = {f"{split}_samples": count for split, count in samples.items()}
+    return {
+        "summary": markdown(ready, *_warning_texts(project, manifest)),
         "start": folded(manifest.path(START).read_text(encoding="utf-8")),
+        **sample_counts,
+        "first_step": first_step(project, manifest),
+        **reader_metadata(project, name),
     }
-    for split, count in samples.items():
-        metadata[f"{split}_samples"] = count
-    metadata["first_step"] = first_step(project, manifest)
-    metadata |= reader_metadata(project, name)
-    return metadata
+
+
+def _warning_texts(project: Project, manifest: Manifest) -> list[str]:
+    """Return the problem that each warning of a handoff names.
+
+    A warning has the form `problem: what to do`. The page shows all of it under `start`.
+    """
+    texts: list[str] = []
+    for warning in TRAINER_FILES.show(project, manifest).warnings:
+        problem = warning.partition(":")[0]
+        texts.append(f"{bold_text(problem)}: see `start`.")
+    return texts

@@ -96,21 +96,11 @@ def shards_metadata(
         engine: The tokenizer engine that made them.
     """
     facts = manifest.facts
-    has_rejects = bool(facts["rejected"])
     new_tokens = sum(shard.facts["tokens"] for shard in shards if shard.digest in new_digests)
     tokens_per_second = per_second(new_tokens, seconds)
-
-    # The summary: counts, lost text, and the work of this run.
-    all_shards = format_count(len(shards), "shard")
-    work = f"Nothing was tokenized: all {all_shards} existed already."
-    if new_digests:
-        work = (
-            f"{len(new_digests):,} of {all_shards} made in {seconds:,.1f} s, "
-            f"{tokens_per_second:,.0f} tokens a second."
-        )
-    text_bytes = format_bytes(facts["read_bytes"])
-    summary = f"{counts_text(facts)} of {text_bytes} of lines; {_lines_text(facts)}."
-    metadata: dict[str, Any] = {"summary": markdown(summary, *loss_texts(project, manifest), work)}
+    work = _work_text(len(new_digests), len(shards), seconds, tokens_per_second)
+    losses = loss_texts(project, manifest)
+    metadata: dict[str, Any] = {"summary": markdown(_corpus_text(facts), *losses, work)}
 
     # Tables: lengths of documents, rejected lines, and files.
     metadata |= length_metadata(facts["length_histogram"], facts["tokens"])
@@ -123,12 +113,42 @@ def shards_metadata(
     metadata["shards_made"] = len(new_digests)
     if new_digests:
         metadata["tokens_per_second"] = tokens_per_second
-    metadata["engine"] = engine
-    encoders = encoders_of(shards)
-    if encoders:
-        metadata["made_by"] = describe_encoders(encoders)
-    metadata["shards"] = _shards_table(shards, with_rejects=has_rejects)
+
+    metadata |= _engine_metadata(shards, engine)
+    metadata["shards"] = _shards_table(shards, with_rejects=bool(facts["rejected"]))
     return metadata
+
+
+def _corpus_text(facts: Mapping[str, Any]) -> str:
+    """Return the counts of a tokenized corpus in a sentence."""
+    text_bytes = format_bytes(facts["read_bytes"])
+    return f"{counts_text(facts)} of {text_bytes} of lines; {_lines_text(facts)}."
+
+
+def _work_text(n_new: int, n_shards: int, seconds: float, tokens_per_second: float) -> str:
+    """Return what a run has done in a sentence.
+
+    Args:
+        n_new: Shards that it has made.
+        n_shards: All shards of the corpus.
+        seconds: How long it took.
+        tokens_per_second: Its speed.
+    """
+    all_shards = format_count(n_shards, "shard")
+    if n_new == 0:
+        return f"Nothing was tokenized: all {all_shards} existed already."
+    return (
+        f"{n_new:,} of {all_shards} made in {seconds:,.1f} s, "
+        f"{tokens_per_second:,.0f} tokens a second."
+    )
+
+
+def _engine_metadata(shards: Sequence[Manifest], engine: str) -> dict[str, str]:
+    """Return the tokenizer engine of this run, and if known, the programs that made the shards."""
+    encoders = encoders_of(shards)
+    if not encoders:
+        return {"engine": engine}
+    return {"engine": engine, "made_by": describe_encoders(encoders)}
 
 
 def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str, Any]:

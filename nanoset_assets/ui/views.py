@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -38,13 +39,30 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         f"{counts_text(facts)} of {code(facts['corpus'])}. The view is an index of {index_size}; "
         "its tokens are those of the corpus."
     )
-    # Warn of listed ids that no document has, and of budgets that are not filled.
-    warnings: list[str] = []
-    for key, count in facts["missing_ids"].items():
-        warnings.append(f"**{count:,} ids of {code(key)} match no document.**")
-    for gap in gap_warnings(facts, manifest.name):
-        warnings.append(bold_text(gap))
+    readers = readers_text(project, manifest.name)
+    return {
+        "summary": markdown(summary, *_warnings(manifest), readers),
+        "chosen": table(_rule_rows(facts)),
+        "first_documents": first_documents(project, manifest),
+        "prefix": dg.MetadataValue.path(facts["prefix"]),
+        "dagster/partition_row_count": facts["documents"],
+        "index_bytes": index_bytes,
+        **facts_of(manifest, "documents", "sequences", "tokens", "dtype"),
+    }
 
+
+def _warnings(manifest: Manifest) -> list[str]:
+    """Return warnings of listed ids that no document has, and of budgets that are not filled."""
+    warnings: list[str] = []
+    for key, count in manifest.facts["missing_ids"].items():
+        warnings.append(f"**{count:,} ids of {code(key)} match no document.**")
+    for gap in gap_warnings(manifest.facts, manifest.name):
+        warnings.append(bold_text(gap))
+    return warnings
+
+
+def _rule_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each rule of a view, with the documents that are left after it."""
     rows: list[dict[str, Any]] = []
     for step in step_rows(facts):
         row = {
@@ -55,12 +73,4 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
             "left": step.bar,
         }
         rows.append(row)
-    return {
-        "summary": markdown(summary, *warnings, readers_text(project, manifest.name)),
-        "chosen": table(rows),
-        "first_documents": first_documents(project, manifest),
-        "prefix": dg.MetadataValue.path(facts["prefix"]),
-        "dagster/partition_row_count": facts["documents"],
-        "index_bytes": index_bytes,
-        **facts_of(manifest, "documents", "sequences", "tokens", "dtype"),
-    }
+    return rows

@@ -138,21 +138,9 @@ def tars_metadata(
     contexts = format_count(n_sequences, "context")
     n_tars = format_count(len(tars), "tar")
     summary = f"**{n_tars}, {contexts}**, {format_bytes(size)}; {len(new_tars):,} written now."
-
-    # A table of all tars of the group.
-    rows: list[dict[str, str]] = []
-    for tar in tars:
-        row = {
-            "tar": f"{tar.stem}.tar",
-            "sequences": f"{tar.sequences:,}",
-            "size": format_bytes(tar.size_bytes),
-            "sha256": f"{tar.sha256[:16]}…",
-        }
-        rows.append(row)
-
     metadata: dict[str, Any] = {
         "summary": markdown(summary),
-        "tars": table(rows, len(rows)),
+        "tars": table([_tar_row(tar) for tar in tars], len(tars)),
         "dagster/partition_row_count": n_sequences,
         "shards": len(tars),
         "sequences": n_sequences,
@@ -165,6 +153,16 @@ def tars_metadata(
         new_tokens = sum(tar.tokens for tar in new_tars)
         metadata["tokens_per_second"] = per_second(new_tokens, seconds)
     return metadata
+
+
+def _tar_row(tar: TarFacts) -> dict[str, str]:
+    """Return the row of a tar in the table of its group."""
+    return {
+        "tar": f"{tar.stem}.tar",
+        "sequences": f"{tar.sequences:,}",
+        "size": format_bytes(tar.size_bytes),
+        "sha256": f"{tar.sha256[:16]}…",
+    }
 
 
 def webdataset_page(run: AssetRun) -> dict[str, Any]:
@@ -181,33 +179,12 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         project: The project.
         manifest: Manifest of the webdataset.
     """
-    facts = manifest.facts
-    n_contexts = facts["sequences"]
-    length = facts["sequence_length"]
-    n_bytes = sum(shard["size_bytes"] for shard in facts["shards_written"])
-    contexts = format_count(n_contexts, "context")
-    tars = format_count(facts["shards"], "tar")
-    tokens = format_count(facts["tokens"], "token")
-    size = format_bytes(n_bytes)
-    summary = f"**{contexts} of {length:,} tokens in {tars}**, {tokens}, {size}."
-
-    # A table of the sources: what each contributes, and what does not fill a context.
-    rows: list[dict[str, str]] = []
-    for source in facts["sources"]:
-        row = {
-            "corpus": source["name"],
-            "tokens": f"{source['tokens']:,}",
-            "contexts": f"{source['contexts']:,}",
-            "dropped": f"{source['tokens_dropped']:,}",
-            "padded": f"{source['pad_tokens']:,}",
-        }
-        rows.append(row)
-
+    rows = [_source_row(source) for source in manifest.facts["sources"]]
     return {
-        "summary": markdown(summary),
+        "summary": markdown(_webdataset_summary(manifest.facts)),
         "read_it": markdown(*_reader_texts(project, manifest)),
         "sources": table(rows, len(rows)),
-        "dagster/row_count": n_contexts,
+        "dagster/row_count": manifest.facts["sequences"],
         **facts_of(
             manifest,
             "shards",
@@ -221,6 +198,32 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     }
 
 
+def _webdataset_summary(facts: Mapping[str, Any]) -> str:
+    """Return the size of a webdataset in a sentence."""
+    n_bytes = sum(shard["size_bytes"] for shard in facts["shards_written"])
+    contexts = format_count(facts["sequences"], "context")
+    tars = format_count(facts["shards"], "tar")
+    tokens = format_count(facts["tokens"], "token")
+    length = facts["sequence_length"]
+    size = format_bytes(n_bytes)
+    return f"**{contexts} of {length:,} tokens in {tars}**, {tokens}, {size}."
+
+
+def _source_row(source: Mapping[str, Any]) -> dict[str, str]:
+    """Return a row with what a source contributes, and what does not fill a context.
+
+    Args:
+        source: Facts of the source.
+    """
+    return {
+        "corpus": source["name"],
+        "tokens": f"{source['tokens']:,}",
+        "contexts": f"{source['contexts']:,}",
+        "dropped": f"{source['tokens_dropped']:,}",
+        "padded": f"{source['pad_tokens']:,}",
+    }
+
+
 def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
     """Return how OpenLM and the library webdataset open the tars, as lines of Markdown.
 
@@ -228,22 +231,34 @@ def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
         project: The project.
         manifest: Manifest of the webdataset.
     """
-    # The library webdataset expands a range in braces: shard-{00000000..00000041}.tar
-    first_number = shard_stem(0).removeprefix("shard-")
-    last_number = shard_stem(manifest.facts["shards"] - 1).removeprefix("shard-")
-    number_range = "{" + f"{first_number}..{last_number}" + "}"
-    tars = f"shard-{number_range}.tar"
-
+    tars = _tar_name_range(manifest.facts["shards"])
     folder = manifest.url()
-    lines: list[str] = []
     if is_remote(folder):
-        manifest_path = f"{folder}/{MANIFEST_NAME}"
         # The library reads a bucket through the output of a command.
-        tars = f"pipe:aws s3 cp {folder}/{tars} -"
-    else:
-        manifest_path = MANIFEST_NAME
-        shown_folder = place(project, folder).path  # relative to the project's folder
-        lines.append(f"In {code(shown_folder or folder)}:")
-    lines.append(f"OpenLM: {code(f'--dataset-manifest {manifest_path}')}")
-    lines.append(f"webdataset: {code(f'webdataset.WebDataset({tars!r})')}")
-    return lines
+        return _program_texts(f"{folder}/{MANIFEST_NAME}", f"pipe:aws s3 cp {folder}/{tars} -")
+    shown_folder = place(project, folder).path  # relative to the project's folder
+    return [f"In {code(shown_folder or folder)}:", *_program_texts(MANIFEST_NAME, tars)]
+
+
+def _tar_name_range(n_tars: int) -> str:
+    """Return the names of all tars as a range, such as shard-{00000000..00000041}.tar.
+
+    The library webdataset expands the range in braces.
+    """
+    first_number = shard_stem(0).removeprefix("shard-")
+    last_number = shard_stem(n_tars - 1).removeprefix("shard-")
+    number_range = "{" + f"{first_number}..{last_number}" + "}"
+    return f"shard-{number_range}.tar"
+
+
+def _program_texts(manifest_path: str, tars: str) -> list[str]:
+    """Return the option of OpenLM and the call of the library webdataset, as lines of Markdown.
+
+    Args:
+        manifest_path: Path or address of the list of the tars.
+        tars: Names of the tars, or the command that reads them.
+    """
+    return [
+        f"OpenLM: {code(f'--dataset-manifest {manifest_path}')}",
+        f"webdataset: {code(f'webdataset.WebDataset({tars!r})')}",
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -102,29 +102,34 @@ def _list_matching(pattern: _DividedPattern) -> _PatternListing:
     Returns:
         The matches. If the folder does not exist, there are none.
     """
-    folder = pattern.folder
-    names = pattern.names_below
-    path = "/".join(names)
-
-    # A path with wildcards.
+    path = "/".join(pattern.names_below)
     if _has_wildcard(path):
-        if not folder.is_dir():
-            return _PatternListing(folder, [], set())
-        all_stats, all_folders = list_below(folder)
-        stats = [stat for stat in all_stats if matches(stat.path.split("/"), names)]
-        folders = {name for name in all_folders if matches(name.split("/"), names)}
-        return _PatternListing(folder, stats, folders)
+        return _list_by_wildcards(pattern.folder, pattern.names_below)
+    if not path:
+        return _list_folder(pattern.folder)
+    if (pattern.folder / path).is_file():
+        return _PatternListing(pattern.folder, [stat_file(pattern.folder, path)], set())
+    return _list_folder(pattern.folder / path)
 
-    # One file.
-    if path and (folder / path).is_file():
-        return _PatternListing(folder, [stat_file(folder, path)], set())
 
-    # All files of a folder. Without a path, it is the folder of the pattern itself.
-    if path:
-        folder = folder / path
+def _list_folder(folder: RawFolder) -> _PatternListing:
+    """Return all files and folders below a folder, none if it does not exist."""
     if not folder.is_dir():
         return _PatternListing(folder, [], set())
     stats, folders = list_below(folder)
+    return _PatternListing(folder, stats, folders)
+
+
+def _list_by_wildcards(folder: RawFolder, names: Sequence[str]) -> _PatternListing:
+    """Return the files and folders below a folder whose paths match.
+
+    Args:
+        folder: The folder. If it does not exist, nothing matches.
+        names: The names of a path, with wildcards, such as `["*", "ids.txt"]`.
+    """
+    listing = _list_folder(folder)
+    stats = [stat for stat in listing.stats if matches(stat.path.split("/"), names)]
+    folders = {path for path in listing.folders if matches(path.split("/"), names)}
     return _PatternListing(folder, stats, folders)
 
 
@@ -136,18 +141,14 @@ def _check_folders(listing: _PatternListing, names: Sequence[str]) -> None:
 
     Args:
         listing: What the pattern matches.
-        names: The path of the pattern as a list, such as `["*", "ids.txt"]`.
+        names: The names of the path in the pattern, such as `["*", "ids.txt"]`.
 
     Raises:
-        InputError: A folder has the ending of a file, such as ".parquet", and no file in it is
-            read. It may be the ending of the pattern, or of any file that the pattern matches.
+        InputError: A folder that matches has the ending of a file, such as ".parquet", and no file
+            in it is read.
     """
     file_paths = [stat.path for stat in listing.stats]
-    endings = {PurePosixPath(path).suffix for path in file_paths}
-    if names:
-        endings.add(PurePosixPath(names[-1]).suffix)
-    endings.discard("")
-
+    endings = _file_endings([*file_paths, *names[-1:]])
     unread_folders = listing.folders - folders_of(file_paths)
     for path in sorted(unread_folders, key=natural_key):
         if PurePosixPath(path).suffix in endings:
@@ -157,6 +158,12 @@ def _check_folders(listing: _PatternListing, names: Sequence[str]) -> None:
                 expected="a file",
                 remedy=f"move the folder away, or name the files in it: {path}/*",
             )
+
+
+def _file_endings(paths: Iterable[str]) -> set[str]:
+    """Return the endings of some paths, such as ".parquet", of those that have one."""
+    endings = {PurePosixPath(path).suffix for path in paths}
+    return endings - {""}
 
 
 def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern:
@@ -173,41 +180,54 @@ def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern
     Raises:
         ConfigError: The pattern is not a valid path or address.
     """
-    scheme = ""
-    path = pattern
     if is_remote(pattern):
         scheme, _, path = pattern.partition("://")
-    names = path.rstrip("/").split("/")
-    n_folder_names = _position_of_wildcard(names)
-    if n_folder_names is None:
-        n_folder_names = len(names) - 1
+        names = path.rstrip("/").split("/")
+        # The first name is that of the bucket, which has no wildcard.
+        n_folder_names = max(1, _folder_name_count(names))
+        address = f"{scheme}://{'/'.join(names[:n_folder_names])}"
+        folder: RawFolder = _remote_folder(project, address, key)
+    else:
+        names = pattern.rstrip("/").split("/")
+        n_folder_names = _folder_name_count(names)
+        folder_path = "/".join(names[:n_folder_names])
+        if not folder_path:
+            folder_path = "/" if pattern.startswith("/") else "."
+        folder = project.config.local(folder_path, key)
+    return _DividedPattern(folder, names[n_folder_names:])
 
-    # A folder on a disk.
-    if not scheme:
-        folder = "/".join(names[:n_folder_names])
-        if not folder:
-            folder = "/" if path.startswith("/") else "."
-        return _DividedPattern(project.config.local(folder, key), names[n_folder_names:])
 
-    # A folder in a bucket. The first name is that of the bucket, which has no wildcard.
-    n_folder_names = max(1, n_folder_names)
+def _remote_folder(project: Project, address: str, key: str) -> RemoteFolder:
+    """Return a folder in a bucket, whose objects are identified by their ETags.
+
+    So they need not be downloaded to find out whether their content has changed.
+
+    Args:
+        project: The project.
+        address: Address of the folder.
+        key: The key of nanoset.yaml that has the address, for messages.
+
+    Raises:
+        ConfigError: The address is not valid.
+    """
     location = remote_location(
-        f"{scheme}://{'/'.join(names[:n_folder_names])}",
+        address,
         where=f"{project.config.file}: {key}",
         storage=project.config.storage,
         only_read=True,
     )
-    # The content of an object is identified by its ETag, so that it need not be downloaded.
-    folder_in_bucket = RemoteFolder(location.store, location.path, by_etag=True)
-    return _DividedPattern(folder_in_bucket, names[n_folder_names:])
+    return RemoteFolder(location.store, location.path, by_etag=True)
 
 
-def _position_of_wildcard(names: Sequence[str]) -> int | None:
-    """Return the index of the first name with a wildcard, or None."""
+def _folder_name_count(names: Sequence[str]) -> int:
+    """Return how many names of a path are those of the folder that is listed.
+
+    They are the names before the first wildcard. Without any wildcard, they are all but the last.
+    """
     for index, name in enumerate(names):
         if _has_wildcard(name):
             return index
-    return None
+    return len(names) - 1
 
 
 def _has_wildcard(text: str) -> bool:
@@ -228,10 +248,7 @@ def _content_digests(
     Returns:
         For each file, the digests of its pieces. Large files are hashed in several pieces.
     """
-    # The digests of local files are remembered from one call to the next. Each folder of files has
-    # a memory of its own. All memories are below `views`, also those for other kinds of outputs.
-    memory_folder = project.outputs.folder / "views" / _MEMORY_FOLDER / digest_of(str(folder))
-    memory = FingerprintMemory(memory_folder / ".fingerprints.json")
+    memory = _fingerprint_memory(project, folder)
     digests = []
     for stat in stats:
         pieces = memory.recall(stat)
@@ -240,7 +257,13 @@ def _content_digests(
             memory.note(stat, pieces)
         digests.append([piece.digest for piece in pieces])
 
-    # The digest of an object follows from its ETag, without reading it: nothing to remember.
+    # The digest of an object follows from its ETag, without reading it: nothing has to be saved.
     if not isinstance(folder, RemoteFolder):
         memory.save({stat.path for stat in stats})
     return digests
+
+
+def _fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory:
+    """Return the memory of the digests of local files, of which each folder has its own."""
+    memory_folder = project.outputs.folder / "views" / _MEMORY_FOLDER / digest_of(str(folder))
+    return FingerprintMemory(memory_folder / ".fingerprints.json")

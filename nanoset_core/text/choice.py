@@ -95,7 +95,7 @@ def first_positions(pattern: Sequence[str]) -> frozenset[int]:
 
 
 def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) -> frozenset[int]:
-    """Compare the next name of a path with a pattern, and return where the comparison continues.
+    """Return with which parts of a pattern the name after `name` is compared.
 
     The names of a path are compared one after the other, each with a part of the pattern. A `**`
     may stand for any number of folders, so several parts are possible for a name. The path a/x/b is
@@ -116,23 +116,25 @@ def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) 
         pattern: Parts of the pattern.
 
     Returns:
-        The numbers of the parts with which the name after it is compared. If `len(pattern)` is one
-        of them, the path up to `name` matches the pattern.
+        Numbers of parts. If `len(pattern)` is one of them, the path up to `name` matches.
     """
-    is_hidden = name.startswith(".")
     following = set()
     for position in positions:
-        if position == len(pattern):  # the pattern ended with the folder above
-            continue
-        part = pattern[position]
-        # As in a shell, a wildcard does not match a hidden file or folder.
-        if is_hidden and not part.startswith("."):
-            continue
-        if part == "**":
-            following.add(position)  # it may stand for more folders
-        elif fnmatchcase(name, part):
-            following.add(position + 1)
+        # At the end of the pattern there is no part: the pattern ended with the folder above.
+        if position < len(pattern) and _matches_name(pattern[position], name):
+            may_stand_for_more = pattern[position] == "**"
+            following.add(position if may_stand_for_more else position + 1)
     return _with_skipped_folders(following, pattern)
+
+
+def _matches_name(part: str, name: str) -> bool:
+    """Return whether one part of a pattern matches a name; `**` is a wildcard for any name.
+
+    As in a shell, a wildcard does not match a hidden file or folder.
+    """
+    if name.startswith(".") and not part.startswith("."):
+        return False
+    return fnmatchcase(name, part)
 
 
 def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozenset[int]:
@@ -173,17 +175,33 @@ def held_out(path: str) -> HeldOutName | None:
         The split and the pattern; None if no name says that the file is held out.
     """
     *folders, file_name = path.split("/")
-    for split, keyword in _HELD_OUT.items():
-        # The expression matches from the start of the name to the end of the word, as in `test-`.
-        match = keyword.match(file_name)
-        if match is not None:
-            beginning = escape(match[0])
-            return HeldOutName(split, _with_wildcards_for_numbers(f"{beginning}*"))
-
+    keyword = _keyword_in(file_name)
+    if keyword is not None:
+        pattern = f"{escape(keyword.text)}*"
+        return HeldOutName(keyword.split, _with_wildcards_for_numbers(pattern))
     for folder in folders:
-        for split, keyword in _HELD_OUT.items():
-            if keyword.match(folder) is not None:
-                return HeldOutName(split, _with_wildcards_for_numbers(f"{escape(folder)}/"))
+        keyword = _keyword_in(folder)
+        if keyword is not None:
+            pattern = f"{escape(folder)}/"
+            return HeldOutName(keyword.split, _with_wildcards_for_numbers(pattern))
+    return None
+
+
+class _Keyword(NamedTuple):
+    """A word at the start of a name that says that the data are held out."""
+
+    split: str
+    """`valid` or `test`."""
+    text: str
+    """The start of the name up to the end of the word, such as `test-`."""
+
+
+def _keyword_in(name: str) -> _Keyword | None:
+    """Return the word at the start of a file's or folder's name, if it names a held-out split."""
+    for split, expression in _HELD_OUT.items():
+        match = expression.match(name)
+        if match is not None:
+            return _Keyword(split, match[0])
     return None
 
 

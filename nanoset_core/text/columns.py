@@ -25,8 +25,6 @@ _UUID_HYPHENS = (8, 12, 16, 20)
 def row_bytes(array: Any) -> float:
     """Estimate how many bytes of memory a row of an Arrow array needs as a plain value.
 
-    Readers use the estimate to choose how many rows they convert at once.
-
     Usually it is the average size of a value. But a dictionary, for example, stores a value once
     for many rows. All rows that are converted at once might have the longest value, so then the
     estimate is the size of the longest value.
@@ -36,20 +34,29 @@ def row_bytes(array: Any) -> float:
     """
     import pyarrow as pa
 
-    array_type = array.type
-    if isinstance(array_type, pa.BaseExtensionType):
+    if isinstance(array.type, pa.BaseExtensionType):
         return row_bytes(array.storage)
-
-    # Encodings that store a value once for many rows.
-    if pa.types.is_string_view(array_type) or pa.types.is_binary_view(array_type):
-        return _longest_view(array)
-    if pa.types.is_dictionary(array_type):
-        return _longest_value(array.dictionary)
-    if pa.types.is_run_end_encoded(array_type):
-        return _longest_value(array.values)
-
-    # Each row has a value of its own.
+    longest = _longest_shared_value(array)
+    if longest is not None:
+        return longest
     return float(array.get_total_buffer_size()) / max(len(array), 1)
+
+
+def _longest_shared_value(array: Any) -> float | None:
+    """Return the size of the longest value in an encoding that stores it once for many rows.
+
+    Returns:
+        The size in bytes; None if each row has a value of its own.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        return _longest_view(array)
+    if pa.types.is_dictionary(array.type):
+        return _longest_value(array.dictionary)
+    if pa.types.is_run_end_encoded(array.type):
+        return _longest_value(array.values)
+    return None
 
 
 def _longest_value(values: Any) -> float:
@@ -177,17 +184,25 @@ def _uuid_texts(storage: Any) -> Any:
     # An array of nulls alone may have no bytes that could be converted.
     if storage.null_count == len(storage):
         return pa.nulls(len(storage), pa.binary())
+    texts = _hyphenated_hex(_fixed_size_bytes(storage))
+    # The text of a null is arbitrary, and masked.
+    is_null = storage.is_null().to_numpy(zero_copy_only=False)  # (n_uuids,)
+    return pa.array(texts, pa.binary(), mask=is_null)
 
-    # Write all bytes as hexadecimal digits, and put hyphens between them.
-    uuids = _fixed_size_bytes(storage)  # (n_uuids, 16)
+
+def _hyphenated_hex(uuids: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    """Write UUIDs as hexadecimal digits with hyphens between them.
+
+    Args:
+        uuids: The bytes of each UUID, shape (n_uuids, 16).
+
+    Returns:
+        The 36 characters of each UUID in ASCII, shape (n_uuids,).
+    """
     hex_text = uuids.tobytes().hex().encode("ascii")
     hex_digits = np.frombuffer(hex_text, np.uint8).reshape(-1, 32)  # (n_uuids, 32) ASCII codes
     characters = np.insert(hex_digits, _UUID_HYPHENS, ord("-"), axis=1)  # (n_uuids, 36)
-
-    # The 36 characters of a row become one text. The text of a null is arbitrary, and masked.
-    texts = characters.view("S36").ravel()  # (n_uuids,)
-    is_null = storage.is_null().to_numpy(zero_copy_only=False)  # (n_uuids,)
-    return pa.array(texts, pa.binary(), mask=is_null)
+    return characters.view("S36").ravel()
 
 
 def _fixed_size_bytes(array: Any) -> NDArray[np.uint8]:
@@ -380,32 +395,41 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> ColumnTexts:
     import pyarrow.compute as pc
 
     array = column_at(rows, names)  # bytes
-    lengths = pc.binary_length(array)
-    longest = pc.max(lengths).as_py() or 0  # None if all rows are null
-    n_bytes = pc.sum(lengths).as_py() or 0
-
-    # Convert all rows together, which is fast. Only if a text is too long or damaged, none is
-    # converted in this way.
-    texts: list[str | None] = [None] * len(array)
-    if longest <= max_bytes:
-        with suppress(UnicodeDecodeError):
-            texts = to_strings(array)
+    n_bytes = pc.sum(pc.binary_length(array)).as_py() or 0  # None if all rows are null
+    texts = _converted_together(array, max_bytes)
     if None not in texts:
         return ColumnTexts(texts, problems={}, n_bytes=n_bytes)
 
-    # Look at each row that has no text yet. It is null, or was not converted.
+    # Look at each row without a text. Most are null, unless no row was converted.
     structs = [_field_at(rows, names[:depth]) for depth in range(1, len(names))]
     levels = [*structs, array]
     problems: dict[int, RowProblem] = {}
-    for row in range(len(texts)):
-        if texts[row] is not None:
-            continue
+    rows_without_text = [row for row, text in enumerate(texts) if text is None]
+    for row in rows_without_text:
         text = _text_of_row(levels, names, row, max_bytes)
         if isinstance(text, RowProblem):
             problems[row] = text
         else:
             texts[row] = text
     return ColumnTexts(texts, problems, n_bytes)
+
+
+def _converted_together(array: Any, max_bytes: int) -> list[str | None]:
+    """Convert all rows of a column together, which is fast: None for a null.
+
+    If a row is too long or damaged, no row is converted: then all are None.
+
+    Args:
+        array: An Arrow array of bytes.
+        max_bytes: The most bytes of a text.
+    """
+    import pyarrow.compute as pc
+
+    longest = pc.max(pc.binary_length(array)).as_py() or 0  # None if all rows are null
+    if longest <= max_bytes:
+        with suppress(UnicodeDecodeError):
+            return to_strings(array)
+    return [None] * len(array)
 
 
 def _text_of_row(

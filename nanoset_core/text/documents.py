@@ -173,17 +173,25 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
     else:
         batch = _batch_of_all_lines(block, parsed)
     batch.read_bytes = block.end - block.begin
-
-    # A document with None for its id has none in its line, or one that is too long to be kept.
-    # Count the latter.
     if None in batch.ids:
-        n_dropped = 0
-        for identity, number in zip(batch.ids, batch.lines, strict=True):
-            line = block.lines[number - block.first_number]
-            if identity is None and has_long_id(line, fields.id):
-                n_dropped += 1
-        batch.dropped_ids = counter_of(path, n_dropped)
+        batch.dropped_ids = counter_of(path, _count_long_ids(batch, block, fields.id))
     return batch
+
+
+def _count_long_ids(batch: DocumentBatch, block: LineBlock, id_key: str) -> int:
+    """Count the documents without an id whose line has one that is too long to be kept.
+
+    Args:
+        batch: The documents.
+        block: The lines that they are from.
+        id_key: Key of the ids.
+    """
+    n_long = 0
+    for identity, number in zip(batch.ids, batch.lines, strict=True):
+        line = block.lines[number - block.first_number]
+        if identity is None and has_long_id(line, id_key):
+            n_long += 1
+    return n_long
 
 
 def _rejected_long_line(block: LineBlock, path: str) -> DocumentBatch:

@@ -163,16 +163,9 @@ def take_inventory(
     for file, pieces in fingerprint_all(folder, unknown_files, executor, progress):
         memory.note(file, pieces)
         known.pieces[file.path] = pieces
-
     inventory = _inventory(corpus, files, known)
     if not inventory.pieces:
-        raise InputError(
-            "something writes to every file of the corpus",
-            where=folder,
-            found=f"{format_count(len(files), 'file')}, such as {files[0].path}",
-            expected="a file that is left alone",
-            remedy="wait, or build it by hand, which takes files as they are",
-        )
+        raise _all_files_being_written(folder, files)
 
     # Another corpus may read the files that this one leaves out, so remember these, too.
     memory.save({*contents.left_out, *(file.path for file in files)})
@@ -180,16 +173,25 @@ def take_inventory(
     return replace(inventory, ignored=ignored)
 
 
+def _all_files_being_written(folder: RawFolder, files: Sequence[FileStat]) -> InputError:
+    """Return the error for a corpus all of whose files something is writing to."""
+    return InputError(
+        "something writes to every file of the corpus",
+        where=folder,
+        found=f"{format_count(len(files), 'file')}, such as {files[0].path}",
+        expected="a file that is left alone",
+        remedy="wait, or build it by hand, which takes files as they are",
+    )
+
+
 def _known_files(
     files: Sequence[FileStat], memory: FingerprintMemory, quiet: QuietPeriod | None
 ) -> _KnownFiles:
     """Return the pieces of the files that do not have to be hashed.
 
-    A piece is a range of a file, with its digest. There are two kinds of such files:
-
-    - Files whose present version was hashed before: the memory has their pieces.
-    - Files that are being written, called unsettled: they are taken as they were in the previous
-      inventory, until nothing has written to them for a while.
+    They are known for files whose present version was hashed before. Files that are being written,
+    called unsettled, are taken as they were in the previous inventory, until nothing has written to
+    them for a while.
 
     Args:
         files: The files, as they were listed.

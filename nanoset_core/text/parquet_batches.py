@@ -154,27 +154,26 @@ class _RowGroup:
             TableDamageError: The row group has fewer rows than its metadata says. This is only
                 noticed if all of the group is read.
         """
-        batches = self.table.iter_batches(
-            self._batch_rows(),
-            row_groups=[self.number],
-            columns=self.columns,
-            use_threads=False,
-        )
-        row = self.first_row  # of the next batch
-        for batch in batches:
-            # The last batch may have more rows than are wanted.
-            n_wanted = stop_row - row
-            yield NumberedBatch(row, batch.slice(0, n_wanted))
-            row += batch.num_rows
-            is_end_of_group = row >= self.stop_row
-            if row >= stop_row and not is_end_of_group:
+        batch_start = self.first_row  # number of the first row of the next batch
+        for batch in self._batches_of_columns(self._batch_rows()):
+            # The last batch may have more rows than are needed.
+            yield NumberedBatch(batch_start, batch.slice(0, stop_row - batch_start))
+            batch_start += batch.num_rows
+            # At the end of the group, look for another batch all the same, to notice too many rows.
+            if stop_row <= batch_start < self.stop_row:
                 return
+        self._check_row_count(batch_start - self.first_row)
 
-        # All rows of the group were read, so their number can be checked. At the end of the group,
-        # the loop goes on until the reader has no further batch, to notice rows in excess.
-        if row != self.stop_row:
-            n_read = row - self.first_row
-            n_rows = self.stop_row - self.first_row
+    def _batches_of_columns(self, n_rows: int) -> Iterator[Any]:
+        """Yield the chosen columns of the group in record batches of at most `n_rows`."""
+        yield from self.table.iter_batches(
+            n_rows, row_groups=[self.number], columns=self.columns, use_threads=False
+        )
+
+    def _check_row_count(self, n_read: int) -> None:
+        """Raise TableDamageError if the group has another number of rows than its metadata says."""
+        n_rows = self.stop_row - self.first_row
+        if n_read != n_rows:
             raise TableDamageError(
                 f"row group {self.number} gave {n_read:,} of its {n_rows:,} rows"
             )
@@ -182,34 +181,34 @@ class _RowGroup:
     def _batch_rows(self) -> int:
         """Choose how many rows to read at once, so that a batch has about SLICE_BYTES.
 
-        A dictionary stores a value once for many rows, but a batch stores it for each row. All rows
-        of a batch might have the longest value. So if there may be long values, fewer rows are read
-        at once: in this worst case, a batch must fit into REPEATED_BYTES.
+        Parquet may store a value once for many rows, in a dictionary, but a batch stores it for
+        each row. All rows of a batch might have the longest value. So if there may be long values,
+        fewer rows are read at once: in this worst case, a batch must fit into REPEATED_BYTES.
         """
-        # Read a row first. If the metadata of a column is damaged, this raises an exception. To
-        # look at damaged metadata, as below, would make pyarrow abort the process.
-        first_batches = self.table.iter_batches(
-            1, row_groups=[self.number], columns=self.columns, use_threads=False
-        )
-        next(first_batches, None)
-
-        # Metadata of the chosen columns' chunks in this row group.
-        metadata = self.metadata
-        schema = self.table.schema
-        paths = [schema.column(index).path for index in range(len(schema))]
-        chunks = [metadata.column(index) for index in column_indices(paths, self.columns)]
-
-        # How many rows of the average size have SLICE_BYTES.
+        self._check_metadata()
+        chunks = self._column_chunks()
         total_bytes = sum(chunk.total_uncompressed_size for chunk in chunks)
-        average_row_bytes = total_bytes / max(metadata.num_rows, 1)
-        rows_by_average = SLICE_BYTES / max(average_row_bytes, 1)
-
-        # How many rows have REPEATED_BYTES if each has the longest value of every dictionary. A
-        # value is at most as long as its dictionary.
+        average_row_bytes = total_bytes / max(self.metadata.num_rows, 1)
+        # No value is longer than its dictionary.
         longest_row_bytes = sum(_dictionary_bytes(chunk) for chunk in chunks)
-        rows_by_longest = REPEATED_BYTES / max(longest_row_bytes, 1)
 
+        rows_by_average = SLICE_BYTES / max(average_row_bytes, 1)
+        rows_by_longest = REPEATED_BYTES / max(longest_row_bytes, 1)
         return int(max(1, min(BATCH_ROWS, rows_by_average, rows_by_longest)))
+
+    def _check_metadata(self) -> None:
+        """Read a row, which raises an exception if the metadata of a column is damaged.
+
+        Looking at damaged metadata before that would make pyarrow abort the process.
+        """
+        next(self._batches_of_columns(1), None)
+
+    def _column_chunks(self) -> list[Any]:
+        """Return the metadata of the chosen columns in this row group."""
+        schema = self.table.schema
+        metadata = self.metadata
+        paths = [schema.column(index).path for index in range(len(schema))]
+        return [metadata.column(index) for index in column_indices(paths, self.columns)]
 
 
 def _dictionary_bytes(chunk: Any) -> float:
