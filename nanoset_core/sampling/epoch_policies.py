@@ -62,7 +62,6 @@ def apply_epoch_limits(
     exceeded: list[ExceededLimit] = []
     for split in SPLITS:
         exceeded += epoch_limits.exceeded(config, split)
-
     if not exceeded or policy == "repeat":
         limited = config
     elif policy == "raise":

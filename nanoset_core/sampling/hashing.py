@@ -194,9 +194,9 @@ def sum_words(
     data = data[borders[0] : borders[-1]]
     borders = borders - borders[0]
 
-    # Divide each text into words, at least one. The shift divides by 8, faster than numpy's `//`.
+    # Divide each text into words.
     lengths = np.diff(borders)  # (n_texts,) in bytes
-    words_per_text = np.maximum((lengths + (WORD_BYTES - 1)) >> 3, 1)  # (n_texts,)
+    words_per_text = _words_in(lengths)  # (n_texts,)
     stops = np.cumsum(words_per_text)  # (n_texts,) index after each text's last word
     first_words = stops - words_per_text  # (n_texts,) index of each text's first word
     words = _read_words(data, borders[:-1], words_per_text, item_bytes)  # (n_words,)
@@ -209,6 +209,17 @@ def sum_words(
     _mix_in_place(words)
     sums: NDArray[np.uint64] = np.add.reduceat(words, first_words)
     return sums
+
+
+def _words_in(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return into how many words of 8 bytes each text is divided, at least one.
+
+    Args:
+        lengths: Bytes of each text, shape (n_texts,).
+    """
+    # The shift divides by 8, faster than numpy's `//`.
+    n_words: NDArray[np.int64] = np.maximum((lengths + (WORD_BYTES - 1)) >> 3, 1)
+    return n_words
 
 
 def _add_steps(

@@ -100,14 +100,9 @@ def build_sample_index(
     # The first sample starts at the first token. The rows of all others follow from the sums.
     index[0] = 0
     tokens_before = 0
+    shape = _SampleShape(sequence_length, add_extra_token)
     for block in _running_sums(sizes, document_index, threads):
-        _fill_rows(
-            index[: n_full_samples + 1],
-            block,
-            tokens_before,
-            sequence_length=sequence_length,
-            add_extra_token=add_extra_token,
-        )
+        _fill_rows(index[: n_full_samples + 1], block, tokens_before, shape)
         tokens_before += int(block.stops[-1])
     if tokens_before != total_tokens:
         raise _other_tokens_error(tokens_before, num_epochs, tokens_per_epoch)
@@ -159,6 +154,22 @@ def _index_dtype(n_positions: int, longest: int) -> np.dtype:
     if max(n_positions, longest) <= _INT32_MAX:
         return np.dtype(np.int32)
     return np.dtype(np.int64)
+
+
+class _SampleShape(NamedTuple):
+    """How a sequence of tokens is cut into samples."""
+
+    sequence_length: int
+    """Tokens of a sample, without the extra one."""
+    extra_tokens: int
+    """1 if a sample has one token more, which is the next sample's first; else 0."""
+
+    def last_sample_at(self, n_tokens: int) -> int:
+        """Return the last sample whose target is within the first tokens.
+
+        The target of sample j is j * sequence_length + extra_tokens.
+        """
+        return (n_tokens - self.extra_tokens) // self.sequence_length
 
 
 class _BlockSums(NamedTuple):
@@ -261,12 +272,7 @@ def _computed_ahead(
 
 
 def _fill_rows(
-    rows: NDArray[np.signedinteger],
-    block: _BlockSums,
-    tokens_before: int,
-    *,
-    sequence_length: int,
-    add_extra_token: int,
+    rows: NDArray[np.signedinteger], block: _BlockSums, tokens_before: int, shape: _SampleShape
 ) -> None:
     """Write where each sample starts that starts in one block of documents.
 
@@ -287,23 +293,21 @@ def _fill_rows(
             changed.
         block: The block.
         tokens_before: Tokens of all blocks before it.
-        sequence_length: Tokens of a sample, without the extra one.
-        add_extra_token: 1 if a sample has one token more, which is the next sample's first; else 0.
+        shape: How tokens are cut into samples.
     """
-    # Find the samples whose target is in the block: tokens_before < target <= tokens_after, where
-    # the target of sample j is j * sequence_length + add_extra_token.
+    # The samples whose target is in the block: tokens_before < target <= tokens_after.
     tokens_after = tokens_before + int(block.stops[-1])
-    first_sample = max((tokens_before - add_extra_token) // sequence_length + 1, 1)
-    last_sample = min((tokens_after - add_extra_token) // sequence_length, len(rows) - 1)
+    first_sample = max(shape.last_sample_at(tokens_before) + 1, 1)
+    last_sample = min(shape.last_sample_at(tokens_after), len(rows) - 1)
     if first_sample > last_sample:
         return
 
     # Count tokens from the start of the block, so that they fit into the type of its sums.
-    first_start = first_sample * sequence_length - tokens_before
-    last_start = last_sample * sequence_length - tokens_before
+    first_start = first_sample * shape.sequence_length - tokens_before
+    last_start = last_sample * shape.sequence_length - tokens_before
     # (n_samples_of_block,) tokens of the block before each sample
-    starts = np.arange(first_start, last_start + 1, sequence_length, dtype=block.stops.dtype)
-    documents = block.documents_with(starts + add_extra_token)
+    starts = np.arange(first_start, last_start + 1, shape.sequence_length, dtype=block.stops.dtype)
+    documents = block.documents_with(starts + shape.extra_tokens)
     document_starts = block.stops[documents]  # (n_samples_of_block,)
 
     rows_of_block = rows[first_sample : last_sample + 1]

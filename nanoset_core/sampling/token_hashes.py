@@ -20,6 +20,8 @@ Equal hashes are taken for equal documents, except where documents are about to 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,6 +40,27 @@ def hash_sequences(tokens: Tokens, lengths: NDArray[np.integer]) -> NDArray[np.u
         Shape (n_filled,); sequences without tokens have none.
     """
     return SequenceHasher(lengths).add(tokens)
+
+
+class _ChunkSequences(NamedTuple):
+    """The sequences that have tokens in a chunk: consecutive ones."""
+
+    first: int
+    """Number of the first one."""
+    after_ended: int
+    """Number after the last one that ends in the chunk."""
+    after_last: int
+    """Number after the last one: `after_ended`, or one more if that sequence continues."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the chunk is behind all sequences."""
+        return self.first == self.after_last
+
+    @property
+    def last_continues(self) -> bool:
+        """Whether the last sequence continues in the next chunk."""
+        return self.after_last > self.after_ended
 
 
 class SequenceHasher:
@@ -86,35 +109,73 @@ class SequenceHasher:
         """
         tokens = self._after_waiting(tokens)
         start = self._n_hashed
-        stop = start + len(tokens)
-        self._n_hashed = stop
-
-        # The sequences from `first` up to `after_last` have tokens in the chunk. Those before
-        # `after_ended` end in it. So at most the last one continues in the next chunk.
-        first, after_ended = np.searchsorted(self._stops, [start, stop], side="right")
-        after_last = np.searchsorted(self._starts, stop)
-        if first == after_last:
+        self._n_hashed += len(tokens)
+        chunk = self._sequences_between(start, self._n_hashed)
+        if chunk.is_empty:
             return np.empty(0, np.uint64)
-        last_continues = after_last > after_ended
 
-        # (n_in_chunk + 1,) where each sequence starts in the chunk, and where the last one stops
-        borders = np.append(self._starts[first:after_last], self._stops[after_last - 1]) - start
-        borders = np.clip(borders, 0, len(tokens))
-        if last_continues:
+        borders = self._borders_in(chunk, start, len(tokens))
+        if chunk.last_continues:
             borders = self._hold_back(tokens, borders)
         sums = self._sum_words(tokens, borders)
+        n_ended = chunk.after_ended - chunk.first
+        self._remember_open(sums, borders, n_ended, tokens.dtype.itemsize)
 
-        n_ended = after_ended - first
+        ended = slice(chunk.first, chunk.after_ended)
+        lengths = self._stops[ended] - self._starts[ended]
+        return finish_hashes(sums[:n_ended], lengths * tokens.dtype.itemsize)
+
+    def _sequences_between(self, start: int, stop: int) -> _ChunkSequences:
+        """Find the sequences that have tokens in a chunk.
+
+        Args:
+            start: Number of the chunk's first token among all tokens.
+            stop: Number after its last token.
+        """
+        first, after_ended = np.searchsorted(self._stops, [start, stop], side="right").tolist()
+        after_last = int(np.searchsorted(self._starts, stop))
+        return _ChunkSequences(first, after_ended, after_last)
+
+    def _borders_in(
+        self, chunk: _ChunkSequences, chunk_start: int, n_tokens: int
+    ) -> NDArray[np.int64]:
+        """Return where each sequence starts in a chunk, and where the last one stops.
+
+        Args:
+            chunk: The sequences that have tokens in the chunk; at least one.
+            chunk_start: Number of the chunk's first token among all tokens.
+            n_tokens: Tokens of the chunk.
+
+        Returns:
+            Positions in the chunk, shape (n_in_chunk + 1,). Those of sequences that start before
+            it, or stop after it, are its own start and stop.
+        """
+        starts = self._starts[chunk.first : chunk.after_last]
+        borders = np.append(starts, self._stops[chunk.after_last - 1]) - chunk_start
+        clipped: NDArray[np.int64] = np.clip(borders, 0, n_tokens)
+        return clipped
+
+    def _remember_open(
+        self, sums: NDArray[np.uint64], borders: NDArray[np.int64], n_ended: int, token_bytes: int
+    ) -> None:
+        """Remember the sum of the sequence that continues in the next chunk, if one does.
+
+        Args:
+            sums: Sum over the words of each sequence of this chunk, those of earlier chunks
+                included; shape (n_in_chunk,).
+            borders: Start of each of them in the chunk, and the stop of the last one; shape
+                (n_in_chunk + 1,).
+            n_ended: How many of them have ended; at most one more follows.
+            token_bytes: Bytes of a token.
+        """
         if n_ended > 0:
-            # The next sequence starts with a word of this chunk or of a later one.
+            # The sequence that continues, if any, has no words in earlier chunks.
             self._open_sum = np.uint64(0)
             self._n_open_words = 0
         if len(sums) > n_ended:
             n_tokens = int(borders[-1] - borders[-2])
             self._open_sum = sums[-1]
-            self._n_open_words += n_tokens * tokens.dtype.itemsize // WORD_BYTES
-        lengths = self._stops[first:after_ended] - self._starts[first:after_ended]
-        return finish_hashes(sums[:n_ended], lengths * tokens.dtype.itemsize)
+            self._n_open_words += n_tokens * token_bytes // WORD_BYTES
 
     def _after_waiting(self, tokens: Tokens) -> Tokens:
         """Put the tokens that wait since the last chunk before those of the next one."""

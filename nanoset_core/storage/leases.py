@@ -566,12 +566,17 @@ def _wait_for_gates(store: Store, *, ignored: str | None = None) -> None:
         owner = owner_of(gates[0])
         state = (gates[0], owner.is_stopped)
         if state != reported_state:
-            logger.warning(
-                "waits until `nanoset gc` of %s has ended: %s; %s",
-                store.url(),
-                owner,
-                owner.remedy(),
-            )
+            _log_wait_for_gate(store, owner)
             reported_state = state
         time.sleep(pause)
         pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+
+
+def _log_wait_for_gate(store: Store, owner: Owner) -> None:
+    """Log that a process is waited for which deletes outputs of a store."""
+    logger.warning(
+        "waits until `nanoset gc` of %s has ended: %s; %s",
+        store.url(),
+        owner,
+        owner.remedy(),
+    )

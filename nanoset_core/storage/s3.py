@@ -177,11 +177,7 @@ class S3Store(Store):
 
         def request() -> T:
             """Send the request once, and report it as pending meanwhile."""
-            with contextlib.ExitStack() as stack:
-                content = {}
-                if body is not None:
-                    content["Body"] = Body(stack.enter_context(body()))
-                stack.enter_context(unanswered().asking(object_and_server, patience))
+            with _content_of(body) as content, unanswered().asking(object_and_server, patience):
                 answer = call(Bucket=self.bucket, **arguments, **content)
                 if "Body" in answer:
                     answer["Body"] = Body(answer["Body"])
@@ -587,6 +583,20 @@ def _written_ns(answer: Any) -> int:
     Fractions of a second are cut off, since only some answers have them.
     """
     return int(answer["LastModified"].timestamp()) * 10**9
+
+
+@contextlib.contextmanager
+def _content_of(body: Callable[[], Any] | None) -> Iterator[dict[str, Body]]:
+    """Yield the argument of boto3's operation with the bytes that a request sends, if it does.
+
+    Args:
+        body: Opens the bytes; None for a request that sends none.
+    """
+    if body is None:
+        yield {}
+        return
+    with body() as opened:
+        yield {"Body": Body(opened)}
 
 
 def _has_bytes(stored: Stored, data: bytes) -> bool:

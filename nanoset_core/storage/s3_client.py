@@ -64,12 +64,7 @@ def new_client(process: int, server: Server, address: str | None, read_seconds: 
         import botocore.session
         from botocore.config import Config
     except ImportError as error:
-        raise StorageError(
-            "buckets need boto3",
-            where=server.address or "S3",
-            found=str(error),
-            remedy="pip install 'nanoset-platform[s3]'",
-        ) from error
+        raise _no_boto3_error(server, error) from error
 
     with setting_up(server):
         session = boto3.session.Session(
@@ -83,6 +78,16 @@ def new_client(process: int, server: Server, address: str | None, read_seconds: 
             endpoint_url=server.endpoint_url,
             config=Config(**client_settings(server, read_seconds)),
         )
+
+
+def _no_boto3_error(server: Server, error: ImportError) -> StorageError:
+    """Return the error for a server of buckets if boto3 is not installed."""
+    return StorageError(
+        "buckets need boto3",
+        where=server.address or "S3",
+        found=str(error),
+        remedy="pip install 'nanoset-platform[s3]'",
+    )
 
 
 @contextlib.contextmanager

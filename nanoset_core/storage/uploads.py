@@ -161,16 +161,16 @@ def publish_folder(
     data = read_regular(folder / manifest)
     manifest_name = access.name(folder / manifest)
     has_manifest = manifest_name in stored_sizes
-    if has_manifest and store.read(manifest_name) != data:
+    is_published = has_manifest and store.read(manifest_name) == data
+    if has_manifest and not is_published:
         store.delete(manifest_name)
-        has_manifest = False
 
     # Upload the files, and the manifest last.
     sha256_by_path = {folder / name: sha256 for name, sha256 in files.items()}
     sizes = upload_files(access, sha256_by_path, sha256_by_path, stored_sizes=stored_sizes)
-    for path, size in zip(sha256_by_path, sizes, strict=True):
-        stored_sizes[access.name(path)] = size
-    if not has_manifest:
+    names = [access.name(path) for path in sha256_by_path]
+    stored_sizes |= dict(zip(names, sizes, strict=True))
+    if not is_published:
         store.put(manifest_name, data)
     stored_sizes[manifest_name] = len(data)
     drop_copies(access, sha256_by_path)

@@ -187,16 +187,26 @@ def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
     with temporary_folder("copies") as folder, explained(folder, expected=_ROOM):
         copy = folder / path.name
         store_of_parent = path.parent.place  # the folder of the bucket that contains the file
-        try:
+        with _errors_naming(path, copy):
             yield copy, FileAccess(folder, store_of_parent)
-        except FileNotFoundError as error:
-            raise _missing(path) from error
-        except NanosetError as error:
-            # Replace the path of the copy by the address of the file.
-            where = error.where
-            if where:
-                where = where.replace(str(copy), str(path))
-            raise error.at(where) from error
+
+
+@contextmanager
+def _errors_naming(path: RemoteFolder, copy: Path) -> Iterator[None]:
+    """Let errors of the block name a file in a bucket instead of its copy.
+
+    Raises:
+        MissingError: The block did not find the file.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+    except NanosetError as error:
+        where = error.where
+        if where:
+            where = where.replace(str(copy), str(path))
+        raise error.at(where) from error
 
 
 def _missing(path: RemoteFolder) -> MissingError:

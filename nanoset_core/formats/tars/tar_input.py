@@ -387,22 +387,37 @@ def _flatten(task: _FlattenTask) -> None:
         InputError: A context has another length, or a token does not fit the vocabulary or the
             dtype.
     """
-    # After a tar is decoded, a small file marks it as done. It says what was decoded, with the
-    # tar's time of modification: if the tar is changed, the content differs, and it is decoded
-    # again. The content is never parsed.
-    tar = task.tar
-    identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}
-    done_content = json.dumps(identity).encode()
+    # After a tar is decoded, a small file marks it as done.
+    done_content = _done_content(task.tar)
     done_file = task.folder / f"done-{task.number}.json"
     if done_file.exists() and read_regular(done_file) == done_content:
         return
+    _write_contexts(task)
+    write_atomic(done_file, done_content)
 
+
+def _done_content(tar: TarSource) -> bytes:
+    """Return the content of the file that marks a tar as decoded; it is never parsed.
+
+    It says what was decoded, with the tar's time of modification: if the tar is changed, the
+    content differs, and the tar is decoded again.
+    """
+    identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}
+    return json.dumps(identity).encode()
+
+
+def _write_contexts(task: _FlattenTask) -> None:
+    """Write the tokens of a tar to its place in the file of tokens, some contexts at a time.
+
+    Raises:
+        FormatError: A member does not contain the tokens of a context.
+        InputError: A context has another length, or a token does not fit the vocabulary or the
+            dtype.
+    """
     dtype = np.dtype(task.tar_input.dtype)
     context_bytes = task.tar_input.sequence_length * dtype.itemsize
-
-    # Decode some contexts at a time, to bound memory.
     contexts_at_once = max(1, _CHUNK_BYTES // context_bytes)
-    contexts = _checked_contexts(tar, task.tar_input)
+    contexts = _checked_contexts(task.tar, task.tar_input)
     file_of_tokens = task.folder / _TOKENS  # with the tokens of all tars
     with file_of_tokens.open("r+b") as file:
         file.seek(task.first_context * context_bytes)
@@ -410,7 +425,6 @@ def _flatten(task: _FlattenTask) -> None:
             file.write(np.array(chunk, dtype).tobytes())
         file.flush()
         os.fsync(file.fileno())
-    write_atomic(done_file, done_content)
 
 
 def _checked_contexts(tar: TarSource, tar_input: TarInput) -> Iterator[NDArray[np.integer[Any]]]:

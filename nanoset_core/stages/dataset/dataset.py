@@ -25,7 +25,7 @@ that view:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Protocol
@@ -357,15 +357,10 @@ class Dataset(ABC):
             self._is_ascending[rows] = _is_ascending(self.index, rows)
         if not self._is_ascending[rows]:
             return rows
-
-        # Find the last sequence that starts before each of the two bytes. The range begins, or
-        # stops, with the sequence after it. If no sequence starts before a byte, the position of
-        # the last one is -1, and the sequence after it is the first one.
         first_row, stop_row = rows
         pointers = self.index.sequence_pointers[first_row:stop_row]  # first byte of each sequence
-        last_before = last_not_greater(pointers, [start_byte - 1, stop_byte - 1])
-        start_position, stop_position = (last_before + 1).tolist()
-        return first_row + start_position, first_row + stop_position
+        n_before_start, n_before_stop = _count_below(pointers, [start_byte, stop_byte])
+        return first_row + n_before_start, first_row + n_before_stop
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
         """Return the pieces of a document: its tokens in each sequence that has some of them.
@@ -484,6 +479,14 @@ class CorpusDataset(Dataset):
 def corpus_of(manifest: Manifest) -> str:
     """Return the name of the corpus that contains the documents of a dataset."""
     return str(manifest.facts.get("corpus", manifest.name))
+
+
+def _count_below(ascending: NDArray[np.int64], limits: Sequence[int]) -> list[int]:
+    """Return how many numbers of an ascending array are less than each limit."""
+    # The place of the last number that is less; -1 if there is none.
+    last_places = last_not_greater(ascending, [limit - 1 for limit in limits])
+    counts: list[int] = (last_places + 1).tolist()
+    return counts
 
 
 def _is_ascending(index: Index, rows: tuple[int, int]) -> bool:

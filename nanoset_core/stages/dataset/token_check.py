@@ -485,14 +485,24 @@ class TokenCheck:
         # In a bucket, only the first and the last sequence: each sequence takes two requests.
         n_sequences = QUICK_PLACES if dataset.is_here else 2
         for sequence in spread_rows(len(dataset), n_sequences).tolist():
-            length = int(dataset.sequence_lengths[sequence])
-            start = int(dataset.sequence_pointers[sequence]) // dataset.dtype.itemsize
-            ends = self._read_ends(sequence, start, length)
-            # In a short sequence, the same token could count as a first and as a last one.
-            is_too_short = length < self.expected.min_length
-            if is_too_short or ends.found != self.expected.ends:
-                self._report_wrong_ends(report, ends, n_sequences=1)
+            wrong_ends = self._wrong_ends(dataset, sequence)
+            if wrong_ends is not None:
+                self._report_wrong_ends(report, wrong_ends, n_sequences=1)
                 return
+
+    def _wrong_ends(self, dataset: MMapIndexedDataset, sequence: int) -> TokenFault | None:
+        """Describe the first and last tokens of a sequence, unless they are the expected ones.
+
+        Args:
+            dataset: The dataset.
+            sequence: Number of the sequence.
+        """
+        length = int(dataset.sequence_lengths[sequence])
+        start = int(dataset.sequence_pointers[sequence]) // dataset.dtype.itemsize
+        ends = self._read_ends(sequence, start, length)
+        # In a short sequence, the same token could count as a first and as a last one.
+        is_too_short = length < self.expected.min_length
+        return ends if is_too_short or ends.found != self.expected.ends else None
 
     def conclude(self, report: Report, outcomes: Sequence[RangeFacts]) -> None:
         """Report the figures and faults of all ranges.
