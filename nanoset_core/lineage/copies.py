@@ -181,9 +181,8 @@ def find_copies(
         try:
             for document in _documents_with(project, corpus, ids):
                 named.add(corpus, document)
-            ignored = _documents_with(project, corpus, [*ids, *ignored_ids])
-            ignored_numbers = [document.number for document in ignored]
-            ignored_by_corpus[corpus.name] = np.array(ignored_numbers, np.int64)
+            ignored = _numbers_with(project, corpus, [*ids, *ignored_ids])
+            ignored_by_corpus[corpus.name] = ignored
         except (NanosetError, OSError) as error:
             not_searched[corpus.name] = one_line(error)
 
@@ -197,6 +196,12 @@ def find_copies(
         except (NanosetError, OSError) as error:
             not_searched[corpus.name] = one_line(error)
     return Copies(copies, not_searched)
+
+
+def _numbers_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> NDArray[np.int64]:
+    """Return the numbers of the documents that `_documents_with` finds, shape (n_documents,)."""
+    documents = _documents_with(project, corpus, ids)
+    return np.array([document.number for document in documents], np.int64)
 
 
 def _current_corpora(
@@ -269,22 +274,10 @@ def _copies_in(
     Raises:
         StorageError: There are too many documents of equal length to compare.
     """
-    # Narrow the documents by length and hash.
     sharded = Sharded.of(project, corpus.dataset)
     candidates = np.setdiff1d(_candidates(project, corpus, sharded, named), ignored)
-    max_compared = MAX_COMPARED_REMOTELY if project.outputs.access.has_copies else MAX_COMPARED
-    if len(candidates) > max_compared:
-        raise StorageError(
-            f"{len(candidates):,} documents have as many tokens, too many to compare: "
-            "a nanoset that reads the corpus and has `held_out: warn` keeps a hash of each document"
-        )
-
-    # Compare the tokens themselves: document → id of the named document that it is a copy of.
-    id_by_number: dict[int, str] = {}
-    for number in candidates.tolist():
-        digest = corpus.token_digest(number)
-        if digest in named.id_by_digest:
-            id_by_number[number] = named.id_by_digest[digest]
+    _check_comparable(project, len(candidates))
+    id_by_number = _compared(corpus, candidates, named)
 
     # Look up the file and line of each copy.
     copies: list[Copy] = []
@@ -301,6 +294,41 @@ def _copies_in(
             )
         )
     return copies
+
+
+def _check_comparable(project: Project, n_candidates: int) -> None:
+    """Check that the tokens of some documents can be read and compared in reasonable time.
+
+    Raises:
+        StorageError: There are too many documents.
+    """
+    max_compared = MAX_COMPARED_REMOTELY if project.outputs.access.has_copies else MAX_COMPARED
+    if n_candidates > max_compared:
+        raise StorageError(
+            f"{n_candidates:,} documents have as many tokens, too many to compare: "
+            "a nanoset that reads the corpus and has `held_out: warn` keeps a hash of each document"
+        )
+
+
+def _compared(
+    corpus: _Corpus, candidates: NDArray[np.int64], named: _NamedTokens
+) -> dict[int, str]:
+    """Return which documents have the tokens of a named document.
+
+    Args:
+        corpus: The corpus that has the documents.
+        candidates: Numbers of the documents, shape (n_candidates,).
+        named: The tokens of the named documents.
+
+    Returns:
+        Number of the document → id of the named document.
+    """
+    id_by_number: dict[int, str] = {}
+    for number in candidates.tolist():
+        digest = corpus.token_digest(number)
+        if digest in named.id_by_digest:
+            id_by_number[number] = named.id_by_digest[digest]
+    return id_by_number
 
 
 def _candidates(
@@ -320,30 +348,41 @@ def _candidates(
     Returns:
         Numbers in the corpus, int64, shape (n_candidates,), ascending.
     """
-    # Keep the documents with as many tokens as a named one.
-    lengths = np.array(sorted(named.lengths), np.int32)
-    parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
-    for document_table in document_values(project, corpus.name, corpus.dataset, ["tokens"]):
-        has_named_length = np.isin(document_table.tokens, lengths)
-        parts.append(document_table.numbers[has_named_length])
-    with_length = np.concatenate(parts)
-
-    # If hashes can be compared, keep those with the hash of a named document.
+    with_length = _with_named_length(project, corpus, named)
     named_hashes = named.hashes(corpus.sequences.dtype)
-    if named_hashes is None:
+    if named_hashes is None:  # hashes cannot be compared
         return with_length
-    parts = [np.empty(0, np.int64)]
+
+    parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
     bounds = sharded.document_bounds.tolist()
     for shard, (first_document, stop_document) in enumerate(pairwise(bounds)):
         is_in_shard = (with_length >= first_document) & (with_length < stop_document)
         candidates = with_length[is_in_shard]
         if len(candidates) == 0:
             continue
-        shard_hashes = stored_hashes(project, corpus.name, sharded.shards[shard])
-        if shard_hashes is not None:
-            # There is a hash for each document of the shard, in their order.
-            hashes = shard_hashes[candidates - first_document]  # (n_candidates_in_shard,)
-            candidates = candidates[np.isin(hashes, named_hashes)]
-        # Without stored hashes, all documents of this length remain candidates.
+        # A hash for each document of the shard, in their order; None if they were not stored.
+        hashes = stored_hashes(project, corpus.name, sharded.shards[shard])
+        if hashes is not None:
+            has_named_hash = np.isin(hashes[candidates - first_document], named_hashes)
+            candidates = candidates[has_named_hash]
         parts.append(candidates)
+    return np.concatenate(parts)
+
+
+def _with_named_length(project: Project, corpus: _Corpus, named: _NamedTokens) -> NDArray[np.int64]:
+    """Return the documents of a corpus that have as many tokens as a named document.
+
+    Args:
+        project: The project.
+        corpus: The corpus.
+        named: The tokens of the named documents.
+
+    Returns:
+        Numbers in the corpus, int64, shape (n_documents,), ascending.
+    """
+    lengths = np.array(sorted(named.lengths), np.int32)
+    parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
+    for document_table in document_values(project, corpus.name, corpus.dataset, ["tokens"]):
+        has_named_length = np.isin(document_table.tokens, lengths)
+        parts.append(document_table.numbers[has_named_length])
     return np.concatenate(parts)

@@ -134,36 +134,38 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     """
     import pyarrow as pa
 
-    config = project.config
     context = InspectionContext.of(project)
     search = _DocumentSearch(project, pa.array(ids, pa.large_string()))
+    # Datasets come first: `search` remembers the documents of each, for the samples.
+    yield from _dataset_holdings(project, context, search)
+    for name in project.config.nanosets:
+        for split in SPLITS:
+            with suppress(MissingError):  # it has not been built, or has no share of the documents
+                opened_split = Split.of(context, name, split)
+                output = f"nanoset {name} {split}"
+                yield from _sample_holdings(context, output, opened_split, search)
+    for name in project.config.webdatasets:
+        with suppress(MissingError):  # it has not been built
+            tars = Tars.of(context, name)
+            yield from _sample_holdings(context, f"webdataset {name}", tars, search)
 
-    # Search all datasets: corpora, views and packs. `search` remembers the documents of each, so
-    # that they are known when splits and webdatasets are searched below.
-    for name in [*corpus_names(project), *config.derived]:
+
+def _dataset_holdings(
+    project: Project, context: InspectionContext, search: _DocumentSearch
+) -> Iterator[Holding]:
+    """Yield the datasets that contain the documents: corpora, views and packs.
+
+    Args:
+        project: The project.
+        context: Opens datasets.
+        search: Finds the documents.
+    """
+    for name in [*corpus_names(project), *project.config.derived]:
         with suppress(MissingError):  # it has not been built
             dataset = context.datasets.open(current_dataset(project, name))
             documents = search.documents_of(dataset)
             if len(documents):
                 yield Holding(f"{dataset.kind} {name}", len(documents))
-
-    # Find the samples with these documents, in the splits of nanosets.
-    for name in config.nanosets:
-        for split in SPLITS:
-            with suppress(MissingError):  # it has not been built, or has no share of the documents
-                opened_split = Split.of(context, name, split)
-                output = f"nanoset {name} {split}"
-                holding = _sample_holding(context, output, opened_split, search)
-                if holding is not None:
-                    yield holding
-
-    # The same in webdatasets.
-    for name in config.webdatasets:
-        with suppress(MissingError):  # it has not been built
-            tars = Tars.of(context, name)
-            holding = _sample_holding(context, f"webdataset {name}", tars, search)
-            if holding is not None:
-                yield holding
 
 
 class _DocumentSearch:
@@ -196,38 +198,46 @@ class _DocumentSearch:
             packs do not number documents themselves.
         """
         folder = dataset.manifest.folder
-        if folder in self._documents_by_folder:
-            return self._documents_by_folder[folder]
+        if folder not in self._documents_by_folder:
+            if dataset.is_whole_corpus:
+                documents = self._in_corpus(dataset)
+            else:
+                documents = self._in_derived(dataset)
+            self._documents_by_folder[folder] = documents
+        return self._documents_by_folder[folder]
 
+    def _in_corpus(self, dataset: Dataset) -> NDArray[np.int64]:
+        """Return the documents of a whole corpus, by the ids in its tables; (n_documents,)."""
         parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
-        if dataset.is_whole_corpus:
-            for document_table in document_values(
-                self._project, dataset.name, dataset.manifest, only_ids=self._ids
-            ):
-                parts.append(document_table.numbers)
-        else:
-            # Views and packs store no ids. Search the corpus that they are made from, and look up
-            # where they have its documents: a view may repeat a document, or leave it out.
-            for corpus_number in self.documents_of(dataset.corpus).tolist():
-                parts.append(dataset.copies_of(corpus_number))
-        documents = np.concatenate(parts)
-        self._documents_by_folder[folder] = documents
-        return documents
+        for document_table in document_values(
+            self._project, dataset.name, dataset.manifest, only_ids=self._ids
+        ):
+            parts.append(document_table.numbers)
+        return np.concatenate(parts)
+
+    def _in_derived(self, dataset: Dataset) -> NDArray[np.int64]:
+        """Return the documents of a view or packs, which store no ids; shape (n_documents,).
+
+        A view may repeat a document of its corpus, or leave it out.
+        """
+        parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
+        for corpus_number in self.documents_of(dataset.corpus).tolist():
+            parts.append(dataset.copies_of(corpus_number))
+        return np.concatenate(parts)
 
 
-def _sample_holding(
+def _sample_holdings(
     context: InspectionContext, output: str, samples: Split | Tars, search: _DocumentSearch
-) -> Holding | None:
-    """Return how many of the documents a split or webdataset contains, and in which samples.
+) -> Iterator[Holding]:
+    """Yield how many of the documents a split or webdataset contains, and in which samples.
+
+    Nothing is yielded if no sample has tokens of the documents.
 
     Args:
         context: The project.
         output: Kind and name of the output.
         samples: The split or webdataset.
         search: Has found the documents in all datasets already.
-
-    Returns:
-        The result; None if no sample has tokens of the documents.
     """
     n_documents = 0
     sample_numbers: list[int] = []  # of the samples that contain tokens of the documents
@@ -242,11 +252,10 @@ def _sample_holding(
             places = samples.places(dataset_number, origin)
             sample_numbers += [appearance.sample for appearance in places.appearances]
 
-    if not sample_numbers:
-        return None  # the documents are in another split
-    first_and_last = (min(sample_numbers), max(sample_numbers))
-    steps = _steps(context, output, first_and_last)
-    return Holding(output, n_documents, first_and_last, steps)
+    if sample_numbers:  # otherwise the documents are in another split
+        first_and_last = (min(sample_numbers), max(sample_numbers))
+        steps = _steps(context, output, first_and_last)
+        yield Holding(output, n_documents, first_and_last, steps)
 
 
 def _steps(
