@@ -245,27 +245,35 @@ class SampleForm:
         # The mask without documents: (1, sequence_length, sequence_length)
         if self._causal is None:
             self._causal = ~np.tri(self.length, dtype=bool)[np.newaxis]
-        causal = self._causal
+        if self.reset_attention and is_end is not None:
+            return self._causal | _is_of_later_document(is_end)
 
-        # All samples have this mask if it is not reset. Megatron-LM still makes a copy for each if
-        # another option depends on ends of documents, and so does this.
-        if not self.reset_attention or is_end is None:
-            has_copies = self.needs_ends
-            if has_copies:
-                shape_of_masks = (*shape[:-1], *causal.shape)
-                return np.broadcast_to(causal, shape_of_masks).copy()
-            is_one_sample = len(shape) == 1
-            return causal if is_one_sample else [causal] * shape[0]
+        # All samples have the same mask. Megatron-LM still makes a copy for each if another option
+        # depends on ends of documents, and so does this.
+        if self.needs_ends:
+            shape_of_masks = (*shape[:-1], *self._causal.shape)
+            return np.broadcast_to(self._causal, shape_of_masks).copy()
+        is_one_sample = len(shape) == 1
+        return self._causal if is_one_sample else [self._causal] * shape[0]
 
-        # Number the documents of each sample, by counting the ends before each token.
-        document_numbers = np.zeros(shape, np.int64)  # (…, sequence_length)
-        np.cumsum(is_end[..., :-1], axis=-1, out=document_numbers[..., 1:])
 
-        # A token (the query) must not attend to a token (the key) of an earlier document. Those of
-        # later documents are forbidden already.
-        document_of_query = document_numbers[..., np.newaxis, :, np.newaxis]
-        document_of_key = document_numbers[..., np.newaxis, np.newaxis, :]
-        return causal | (document_of_query > document_of_key)
+def _is_of_later_document(is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return, for each two tokens of a sample, whether the first is of a later document.
+
+    Args:
+        is_end: True at each end-of-document token, shape (…, sequence_length).
+
+    Returns:
+        Shape (…, 1, sequence_length, sequence_length): the first token, which attends, is the
+        second axis from the end.
+    """
+    # Number the documents of each sample, by counting the ends before each token.
+    document_numbers = np.zeros(is_end.shape, np.int64)  # (…, sequence_length)
+    np.cumsum(is_end[..., :-1], axis=-1, out=document_numbers[..., 1:])
+    document_of_query = document_numbers[..., np.newaxis, :, np.newaxis]
+    document_of_key = document_numbers[..., np.newaxis, np.newaxis, :]
+    is_later: NDArray[np.bool_] = document_of_query > document_of_key
+    return is_later
 
 
 def _copy_for_each(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.sampling.hashing import U64
 from nanoset_core.stages.attributes.mapped_files import CHUNK_ROWS, create_array, map_array
 
@@ -143,19 +144,11 @@ def _divide_into_parts(
     for chunk_rows in _chunks_of_rows_with_id(is_valid):
         chunk_hashes = id_hashes[chunk_rows]
         parts = _part_of(chunk_hashes, part_bits)
-
-        # Sort the rows of the chunk by their parts, so that the rows of a part follow each other:
-        #     parts, sorted     0 1 1 1
-        #     rows_per_part     1 3
-        #     number_in_part    0 0 1 2
         by_part = np.argsort(parts, kind="stable")
-        sorted_parts = parts[by_part]
         rows_per_part = np.bincount(parts, minlength=len(starts))  # (n_parts,)
-        rows_of_earlier_parts = np.cumsum(rows_per_part) - rows_per_part
-        number_in_part = np.arange(len(chunk_rows)) - rows_of_earlier_parts[sorted_parts]
 
         # Write each part's rows after those of earlier chunks.
-        positions = next_positions[sorted_parts] + number_in_part  # (n_chunk_rows,)
+        positions = positions_in(next_positions, rows_per_part)  # (n_chunk_rows,)
         hashes[positions] = chunk_hashes[by_part]
         rows[positions] = chunk_rows[by_part]
         next_positions += rows_per_part
@@ -198,24 +191,40 @@ def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) ->
     hashes = hashes[by_hash]
     rows = rows[by_hash]
 
-    # A row shares its hash with another one if the row after it, or before it, has the same hash.
-    equals_next = hashes[:-1] == hashes[1:]  # (n_part_rows - 1,)
-    is_shared = np.zeros(len(hashes), np.bool_)
-    is_shared[:-1] |= equals_next
-    is_shared[1:] |= equals_next
-
-    # A row with a hash of its own is the only one with its id.
+    # A row with a hash of its own is the only one with its id. The other rows have equal ids, or
+    # different ids that happen to have the same hash: read these.
+    is_shared = _equals_neighbour(hashes)
     is_first = ~is_shared
     is_repeated = np.zeros(len(hashes), np.bool_)
-
-    # The other rows have equal ids, or different ids that happen to have the same hash. So their
-    # ids are read. `unique` finds the first row of each id among them, and how many rows have it.
     shared = np.flatnonzero(is_shared)  # (n_shared,)
     if len(shared):
-        shared_ids = ids.take(pa.array(rows[shared]))
-        id_codes = shared_ids.dictionary_encode().indices.to_numpy()  # a number for each id
-        _, first_indices, counts = np.unique(id_codes, return_index=True, return_counts=True)
-        first_of_each_id = shared[first_indices]
+        distinct = _distinct(ids.take(pa.array(rows[shared])))
+        first_of_each_id = shared[distinct.first_indices]
         is_first[first_of_each_id] = True
-        is_repeated[first_of_each_id] = counts > 1
+        is_repeated[first_of_each_id] = distinct.counts > 1
     return _SortedPart(hashes[is_first], rows[is_first], is_repeated[is_first])
+
+
+def _equals_neighbour(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return which values equal the one before or after them; shape (n_values,)."""
+    equals_next = values[:-1] == values[1:]  # (n_values - 1,)
+    equals_neighbour = np.zeros(len(values), np.bool_)
+    equals_neighbour[:-1] |= equals_next
+    equals_neighbour[1:] |= equals_next
+    return equals_neighbour
+
+
+class _DistinctTexts(NamedTuple):
+    """The distinct texts of an array; each array has one entry for each of them."""
+
+    first_indices: NDArray[np.int64]
+    """Index of its first occurrence."""
+    counts: NDArray[np.int64]
+    """How often it occurs."""
+
+
+def _distinct(texts: Any) -> _DistinctTexts:
+    """Return the distinct texts of an Arrow array without nulls."""
+    codes = texts.dictionary_encode().indices.to_numpy()  # a number for each distinct text
+    _, first_indices, counts = np.unique(codes, return_index=True, return_counts=True)
+    return _DistinctTexts(first_indices, counts)

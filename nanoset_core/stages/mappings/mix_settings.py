@@ -6,7 +6,7 @@ The functions find the mistakes in it that can be found without the datasets.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError
@@ -63,34 +63,16 @@ def mix_errors(
         has_samples: Whether the number of train's samples is known.
     """
     for keys in data:
-        # A phase must have exactly one of the two keys. The nanoset itself has other choices, which
-        # another rule checks.
+        # The nanoset itself may have other data, which another rule checks.
         is_phase = keys.key != ""
         if is_phase and len(keys.written) != 1:
-            yield ConfigError(
-                "the data of a phase must be given once",
-                where=where + keys.key,
-                found=" and ".join(keys.written) or "neither",
-                expected="one of blend, mix",
-                remedy="add a blend, or a mix",
-            )
+            yield _phase_data_error(where, keys)
         if keys.mix is None:
             continue
-
-        # The parts of the tree.
+        key = f"{where}{keys.key}.mix"
         tree = MixPart(mix=keys.mix)
-        count_by_corpus = Counter(tree.corpora)
-        repeated = [corpus for corpus, count in count_by_corpus.items() if count > 1]
-        if repeated:
-            yield ConfigError(
-                "a corpus is named twice",
-                where=f"{where}{keys.key}.mix",
-                found=", ".join(repeated),
-                remedy="remove the repetition; to read it more often, give it a greater share",
-            )
-        yield from _part_errors(f"{where}{keys.key}.mix", tree, limit=None, has_samples=has_samples)
-
-        # Limits on epochs are keys of the parts.
+        yield from _repetition_errors(key, tree)
+        yield from _part_errors(key, tree, limit=None, has_samples=has_samples)
         if max_epochs is not None:
             yield ConfigError(
                 "a mixture has limits of its own",
@@ -98,6 +80,35 @@ def mix_errors(
                 found=max_epochs,
                 remedy="write max_epochs within `mix`",
             )
+
+
+def _phase_data_error(where: str, keys: DataKeys) -> ConfigError:
+    """Return the error for a phase that has not exactly one of the keys `blend` and `mix`."""
+    return ConfigError(
+        "the data of a phase must be given once",
+        where=where + keys.key,
+        found=" and ".join(keys.written) or "neither",
+        expected="one of blend, mix",
+        remedy="add a blend, or a mix",
+    )
+
+
+def _repetition_errors(where: str, tree: MixPart) -> Iterator[ConfigError]:
+    """Yield an error if a corpus is in several places of a mixture.
+
+    Args:
+        where: The key of the mixture.
+        tree: The mixture.
+    """
+    count_by_corpus = Counter(tree.corpora)
+    repeated = [corpus for corpus, count in count_by_corpus.items() if count > 1]
+    if repeated:
+        yield ConfigError(
+            "a corpus is named twice",
+            where=where,
+            found=", ".join(repeated),
+            remedy="remove the repetition; to read it more often, give it a greater share",
+        )
 
 
 def _part_errors(
@@ -142,21 +153,7 @@ def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[C
         part: The part: a corpus, or a group of corpora.
         limit: `max_epochs` of the part, or of the nearest group around it that has this key.
     """
-    # Keys that exclude each other: the amounts, and bounds of a share together with an amount that
-    # is no share.
-    amounts = [name for name in _AMOUNTS if getattr(part, name) is not None]
-    bounds = [name for name in _BOUNDS if getattr(part, name) is not None]
-    if len(amounts) > 1:
-        yield ConfigError(
-            "share, tokens and epochs each say how much of it is read",
-            where=where,
-            found=", ".join(amounts),
-            remedy="keep one of them",
-        )
-    elif amounts and amounts[0] != "share" and bounds:
-        yield _useless_bound(f"{where}.{bounds[0]}", amounts[0])
-
-    # Numbers that contradict each other.
+    yield from _excluding_key_errors(where, part)
     floor = part.min_share or 0.0
     cap = 1.0 if part.max_share is None else part.max_share
     if floor > cap:
@@ -175,6 +172,28 @@ def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[C
         )
 
 
+def _excluding_key_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
+    """Yield an error for keys of a part that exclude each other.
+
+    These are two amounts, or a bound of the share together with an amount that is no share.
+
+    Args:
+        where: Key of the part in nanoset.yaml, for the errors.
+        part: The part.
+    """
+    amounts = [name for name in _AMOUNTS if getattr(part, name) is not None]
+    bounds = [name for name in _BOUNDS if getattr(part, name) is not None]
+    if len(amounts) > 1:
+        yield ConfigError(
+            "share, tokens and epochs each say how much of it is read",
+            where=where,
+            found=", ".join(amounts),
+            remedy="keep one of them",
+        )
+    elif amounts and amounts[0] != "share" and bounds:
+        yield _useless_bound(f"{where}.{bounds[0]}", amounts[0])
+
+
 def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
     """Yield errors of the parts of a group that do not fit together.
 
@@ -182,33 +201,53 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
         where: Key of the group in nanoset.yaml, for the errors.
         group: The group, whose parts are corpora or further groups.
     """
-    parts = group.parts
-    if not parts:
+    if not group.parts:
         yield ConfigError(
             "a group without parts",
             where=where,
             remedy="name a corpus, or remove the group",
         )
     # Parts whose amount is not fixed by tokens or epochs. They share what the others leave.
-    sharing_parts = {name: part for name, part in parts.items() if not part.has_fixed_amount}
+    sharing_parts = {name: part for name, part in group.parts.items() if not part.has_fixed_amount}
     bounds = [name for name in _BOUNDS if getattr(group, name) is not None]
-    if parts and not sharing_parts and bounds:
+    if group.parts and not sharing_parts and bounds:
         yield _useless_bound(f"{where}.{bounds[0]}", "tokens or epochs of each part")
+    yield from _share_errors(where, sharing_parts)
+    all_parts_share = len(sharing_parts) == len(group.parts)
+    yield from _total_errors(where, sharing_parts.values(), all_parts_share=all_parts_share)
 
-    has_share = [part.share is not None for part in sharing_parts.values()]
+
+def _share_errors(where: str, parts: Mapping[str, MixPart]) -> Iterator[ConfigError]:
+    """Yield an error if some parts of a group have a share, and others have none.
+
+    Args:
+        where: Key of the group.
+        parts: The parts that share what the others leave, by name.
+    """
+    has_share = [part.share is not None for part in parts.values()]
     if any(has_share) and not all(has_share):
         yield ConfigError(
             "some of these parts have a share, and others have none",
             where=where,
-            found=", ".join(sharing_parts),
+            found=", ".join(parts),
             remedy=(
                 "give each of them a share, or none of them: "
                 "then they are read in proportion to their tokens"
             ),
         )
 
-    # Floors and caps of the parts must allow shares that add up to 1.
-    total_floor = plain_sum([part.min_share or 0.0 for part in sharing_parts.values()])
+
+def _total_errors(
+    where: str, parts: Collection[MixPart], *, all_parts_share: bool
+) -> Iterator[ConfigError]:
+    """Yield an error if the floors or caps of parts allow no shares that add up to 1.
+
+    Args:
+        where: Key of the group.
+        parts: The parts that share what the others leave.
+        all_parts_share: Whether these are all parts of the group.
+    """
+    total_floor = plain_sum([part.min_share or 0.0 for part in parts])
     if total_floor > 1 + _TOLERANCE:
         yield ConfigError(
             "the floors of these parts add up to more than 1",
@@ -216,10 +255,8 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
             found=f"{total_floor:g}",
             remedy="lower them: they are parts of their parent",
         )
-    caps = [1.0 if part.max_share is None else part.max_share for part in sharing_parts.values()]
-    total_cap = plain_sum(caps)
-    all_parts_share = bool(sharing_parts) and len(sharing_parts) == len(parts)
-    if all_parts_share and total_cap < 1 - _TOLERANCE:
+    total_cap = plain_sum([1.0 if part.max_share is None else part.max_share for part in parts])
+    if parts and all_parts_share and total_cap < 1 - _TOLERANCE:
         yield ConfigError(
             "the caps of these parts add up to less than 1",
             where=where,

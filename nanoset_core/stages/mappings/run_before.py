@@ -144,18 +144,20 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
             where=handoff.url(),
             remedy="name a handoff of a nanoset that has one",
         )
-
-    # A run may have phases, each with a split of its own. The trainer counts the samples of the
-    # whole run, so subtract those that it read in the phases before this split.
-    samples_before = 0
-    options = handoff.recipe["options"]
-    if options.get("span"):  # [start, stop] of the phase, in iterations; none without phases
-        start_iteration, _ = options["span"]
-        # A list: [iterations, global_batch_size, eval_interval, eval_iters].
-        global_batch_size = options["schedule"][1]
-        samples_before = start_iteration * global_batch_size
+    # The trainer counts the samples of the whole run, with those of phases before this split.
+    samples_before = _samples_before(handoff)
     samples_of_split = continue_from.consumed_samples - samples_before
     return Read(plan, config, end=samples_of_split, before=samples_before)
+
+
+def _samples_before(handoff: Manifest) -> int:
+    """Return how many samples a run has read in the phases before that of a handoff."""
+    options = handoff.recipe["options"]
+    if not options.get("span"):  # the run has no phases
+        return 0
+    start_iteration, _ = options["span"]  # the iterations of the phase
+    global_batch_size: int = options["schedule"][1]  # after the number of iterations
+    return int(start_iteration) * global_batch_size
 
 
 class ContinuedProject(NamedTuple):

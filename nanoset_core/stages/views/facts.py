@@ -15,7 +15,7 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from nanoset_core.stages.views.budgets import FULL_SHARE
+from nanoset_core.stages.views.budgets import FULL_SHARE, BudgetGap
 from nanoset_core.stages.views.selection import Selection
 
 STEPS = "steps"
@@ -38,31 +38,32 @@ def choice_facts(
         selection: The documents of the view.
         missing_ids: Key of nanoset.yaml that names files of ids → how many of the ids match no
             document.
-        places: Document number → its file, line and id, for each document that is too long for the
-            rest of a budget.
+        places: Number of a document → its file, line and id, for each document that does not fit
+            into a budget.
 
     Returns:
         Name of the fact → plain value.
     """
-    # How many documents and tokens remain after each step.
     step_rows = []
     for count in selection.step_counts:
         step_rows.append([count.view, count.step, count.documents, count.tokens])
-    facts: dict[str, Any] = {STEPS: step_rows}
-
-    # Ids that are probably wrong, since no document has them.
-    facts[MISSING_IDS] = {key: count for key, count in missing_ids.items() if count > 0}
-
-    # A gap is a budget that stays far from full, because the next document does not fit. Record the
-    # budget, the number of this document, and its file, line and id.
-    gap_records = []
-    for gap in selection.gaps:
-        record = asdict(gap)
-        record["place"] = places[gap.document]
-        gap_records.append(record)
-    if gap_records:
-        facts[GAPS] = gap_records
+    facts: dict[str, Any] = {
+        STEPS: step_rows,
+        MISSING_IDS: {key: count for key, count in missing_ids.items() if count > 0},
+    }
+    if selection.gaps:
+        facts[GAPS] = [_gap_record(gap, places) for gap in selection.gaps]
     return facts
+
+
+def _gap_record(gap: BudgetGap, places: Mapping[int, str]) -> dict[str, Any]:
+    """Return the record of a budget that stays far from full, because a document does not fit.
+
+    Args:
+        gap: The budget and the document.
+        places: Number of the document → its file, line and id.
+    """
+    return {**asdict(gap), "place": places[gap.document]}
 
 
 class StepRow(NamedTuple):
@@ -82,6 +83,10 @@ class StepRow(NamedTuple):
         """The share as a bar and in percent."""
         n_characters = round(min(self.share, 1) * _BAR_CHARACTERS)
         return f"{'█' * n_characters} {self.share:.1%}"
+
+    def amount(self, unit: str) -> int:
+        """Return the number of `documents` or `tokens`."""
+        return self.tokens if unit == "tokens" else self.documents
 
 
 def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
@@ -127,12 +132,11 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
 def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
     """Yield a warning for each budget of a view that is far from full.
 
-    This is for manifests that do not record which document is too long for the rest of a budget.
-    They do record how many documents and tokens remain after each step. If more remained before
-    the budget than it allows, and clearly less than it allows after it, a document did not fit.
+    This is for manifests of earlier versions, which do not record the document that does not fit.
+    If the documents before the budget exceed it, and those after it do not fill it, there is one.
 
     Args:
-        facts: The facts of the view's manifest.
+        facts: The facts of the view's manifest, with the counts before and after each step.
         name: Name of the view. Budgets of views from which it is chosen are not reported.
     """
     for row_before, row_after in pairwise(step_rows(facts)):
@@ -141,14 +145,8 @@ def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[s
             continue
         limit = int(budget["limit"].replace(",", ""))
         unit = budget["unit"]
-        if unit == "tokens":
-            available = row_before.tokens
-            used = row_after.tokens
-        else:
-            available = row_before.documents
-            used = row_after.documents
-
-        could_be_filled = available > limit
+        used = row_after.amount(unit)
+        could_be_filled = row_before.amount(unit) > limit
         is_filled = used >= FULL_SHARE * limit
         if could_be_filled and not is_filled:
             usage = _usage_text(limit, unit, used)
@@ -156,27 +154,39 @@ def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[s
 
 
 def _gap_warning(gap: Mapping[str, Any]) -> str:
-    """Return a warning that names the document which does not fit into a budget.
+    """Return a warning that names the documents which do not fit into a budget.
 
     Args:
         gap: An entry of the fact `budget_gaps`: the fields of a `BudgetGap`, and the `place` of the
             document: its file, line and id.
     """
-    unit = gap["unit"]  # of the budget: "documents" or "tokens"
-    usage = _usage_text(gap["budget"], unit, gap["reached"])
-    amount = f"{gap['amount']:,}"
+    usage = _usage_text(gap["budget"], gap["unit"], gap["reached"])
     if gap["documents"] == 1:
-        # The unit is tokens: a single document always fits into a budget of documents with room.
-        document = f"document {gap['document']:,} ({gap['place']})"
-        return (
-            f"{usage}, and ends where {document}, of {amount} tokens, does not fit: "
-            f"leave it out (`where: tokens < {gap['amount']}`, or `exclude`), or raise `{unit}`"
-        )
-    # Documents with the same id, and the copies of a repeated document, are taken together.
+        return f"{usage}, and ends where {_single_document_text(gap)}"
+    return f"{usage}, and ends where {_several_documents_text(gap)}"
+
+
+def _single_document_text(gap: Mapping[str, Any]) -> str:
+    """Return which document does not fit into a budget, as the end of a warning.
+
+    The unit is tokens: a single document always fits into a budget of documents with room.
+    """
+    document = f"document {gap['document']:,} ({gap['place']})"
+    return (
+        f"{document}, of {gap['amount']:,} tokens, does not fit: "
+        f"leave it out (`where: tokens < {gap['amount']}`, or `exclude`), or raise `{gap['unit']}`"
+    )
+
+
+def _several_documents_text(gap: Mapping[str, Any]) -> str:
+    """Return which documents do not fit into a budget together, as the end of a warning.
+
+    Documents with the same id, and the copies of a repeated document, are taken together.
+    """
     documents = f"{gap['documents']:,} documents or copies with the id of {gap['place']}"
     return (
-        f"{usage}, and ends where {documents}, of {amount} {unit} in all, do not fit: "
-        f"leave them out (`exclude`), or raise `{unit}`"
+        f"{documents}, of {gap['amount']:,} {gap['unit']} in all, do not fit: "
+        f"leave them out (`exclude`), or raise `{gap['unit']}`"
     )
 
 

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import CHUNK_SEQUENCES, Index, idx_path, read_idx
 from nanoset_core.formats.indexed.stream import last_not_greater
@@ -63,9 +64,6 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
 def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
     """Check that each sequence of tokens of a view is a sequence of its dataset.
 
-    The view and the dataset have an index each, but share one file of tokens. An index has the
-    pointer of each sequence, which is its position in that file, and its length.
-
     Args:
         report: Gets an error for the first sequence that the dataset does not have.
         dataset: Manifest of the dataset that the view was chosen from.
@@ -75,20 +73,11 @@ def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
     view_index = _index_of(view)
     for start in range(0, len(view_index.sequence_lengths), CHUNK_SEQUENCES):
         chunk = slice(start, start + CHUNK_SEQUENCES)
-        lengths = view_index.sequence_lengths[chunk]
-        pointers = view_index.sequence_pointers[chunk]
-
         # Sequences without tokens are left out: several sequences may have their pointer.
-        has_tokens = lengths > 0
-        lengths = lengths[has_tokens]
-        pointers = pointers[has_tokens]
-
-        # Find the sequence of the dataset with the same pointer: the last one that does not begin
-        # after it. If there is none (-1), another sequence is compared, which differs.
-        candidates = last_not_greater(dataset_index.sequence_pointers, pointers)
-        is_same_start = dataset_index.sequence_pointers[candidates] == pointers
-        is_same_length = dataset_index.sequence_lengths[candidates] == lengths
-        foreign = np.flatnonzero(~(is_same_start & is_same_length))
+        has_tokens = view_index.sequence_lengths[chunk] > 0
+        lengths = view_index.sequence_lengths[chunk][has_tokens]
+        pointers = view_index.sequence_pointers[chunk][has_tokens]
+        foreign = np.flatnonzero(~_has_sequences(dataset_index, pointers, lengths))
         if len(foreign):
             length = int(lengths[foreign[0]])
             pointer = int(pointers[foreign[0]])
@@ -100,6 +89,25 @@ def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
                 remedy=f"delete {view.url()}, and {BUILD}",
             )
             return
+
+
+def _has_sequences(
+    index: Index, pointers: NDArray[np.int64], lengths: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Return which of some sequences an index has; shape (n_sequences,).
+
+    Args:
+        index: The index.
+        pointers: First byte of each sequence in the .bin, shape (n_sequences,).
+        lengths: Tokens of each sequence, above 0, shape (n_sequences,).
+    """
+    # The last sequence of the index that does not begin after the pointer. If there is none (-1),
+    # another sequence is compared, which differs.
+    candidates = last_not_greater(index.sequence_pointers, pointers)
+    is_same_start = index.sequence_pointers[candidates] == pointers
+    is_same_length = index.sequence_lengths[candidates] == lengths
+    has_sequence: NDArray[np.bool_] = is_same_start & is_same_length
+    return has_sequence
 
 
 def _index_of(dataset: Manifest) -> Index:
