@@ -1,5 +1,9 @@
 """The first filters of several views, applied together."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,51 +16,56 @@ QUARTER = HashSplit("w", "id", 0.0, 0.25)
 COLUMNS = ["id", "tokens", "file", "line", "byte_offset"]
 
 
-class CountedSplit(HashSplit):
-    """A filter that counts how often it is asked."""
+@pytest.fixture
+def masks_of_half(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A list to which each mask is appended that the filter HALF computes."""
+    masks = []
+    compute_mask = HashSplit.mask
 
-    calls = 0
+    def record(split, values):
+        mask = compute_mask(split, values)
+        if split is HALF:
+            masks.append(mask)
+        return mask
 
-    def mask(self, reader):
-        type(self).calls += 1
-        return super().mask(reader)
+    monkeypatch.setattr(HashSplit, "mask", record)
+    return masks
 
 
-def test_views_with_a_common_beginning_share_its_work(tmp_path):
-    split = CountedSplit("v", "id", 0.0, 0.5)
-    rules = [Rule((split,)), Rule((split, QUARTER)), Rule((split, Budget("w", "tokens", 9)))]
+def test_a_filter_with_which_several_views_start_is_applied_once(tmp_path, masks_of_half):
+    rules = [Rule((HALF,)), Rule((HALF, QUARTER)), Rule((HALF, Budget("w", "tokens", 9)))]
+    shards = shards_of(documents_table(200), 50)
     filters = LeadingFilters(rules, tmp_path)
 
-    shards = shards_of(documents_table(200), 50)
     for shard in shards:
         filters.add(shard.values(COLUMNS))
 
-    assert CountedSplit.calls == len(shards)
+    assert len(masks_of_half) == len(shards)
 
 
-def test_counts_after_each_filter_are_those_of_the_documents_that_are_kept(tmp_path):
+def test_documents_and_tokens_after_each_filter_are_counted(tmp_path):
     table = documents_table(200)
+    token_counts = np.array(table.column("tokens").to_pylist())
     filters = LeadingFilters([Rule((HALF, QUARTER))], tmp_path)
     for shard in shards_of(table, 64):
         filters.add_totals(shard.n_documents, shard.n_tokens)
         filters.add(shard.values(COLUMNS))
 
-    kept = np.concatenate(list(filters.chunks(0)))
-    tokens = np.array(table.column("tokens").to_pylist())
+    numbers = np.concatenate(list(filters.chunks(0)))
     counts = list(filters.counts(0))
 
-    assert [count.documents for count in counts] == sorted(
-        (count.documents for count in counts), reverse=True
-    )
-    assert counts[0] == (200, tokens.sum())
-    assert counts[-1] == (len(kept), tokens[kept].sum())
+    document_counts = [count.documents for count in counts]
+    assert document_counts == sorted(document_counts, reverse=True)
+    assert counts[0] == (200, token_counts.sum())
+    assert counts[-1] == (len(numbers), token_counts[numbers].sum())
 
 
-@pytest.mark.parametrize("size", [1, 7, 8, 9, 64])
-def test_documents_are_found_again_in_parts_of_any_size(size, tmp_path):
+@pytest.mark.parametrize("shard_size", [1, 7, 8, 9, 64])
+def test_chosen_documents_are_those_of_all_shards_whatever_their_size(shard_size, tmp_path):
+    """A bit is stored for each document, and shards need not consist of whole bytes."""
     filters = LeadingFilters([Rule((HALF,)), Rule(())], tmp_path)
-    expected = []
-    for shard in shards_of(documents_table(100), size):
+    expected: list[int] = []
+    for shard in shards_of(documents_table(100), shard_size):
         values = shard.values(COLUMNS)
         filters.add(values)
         expected += values.numbers[HALF.mask(values)].tolist()
