@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from nanoset_core.errors import NanosetError, SourceChangedError
@@ -207,21 +208,25 @@ def with_object_marks(
     if not is_in_bucket:
         return list(ranges)
 
-    # What was stored when the files were hashed. It is loaded only if there is such a file.
-    memory: FingerprintMemory | None = None
-    marked_ranges = []
-    for source in ranges:
-        mark_by_path: dict[str, int] = {}
-        for piece in source.pieces:
-            if not is_table(piece.path):
-                continue  # a file of lines
-            if memory is None:
-                memory = fingerprint_memory(project, folder)
-            mark = memory.mark(piece)
-            if mark is not None:
-                mark_by_path[piece.path] = mark
-        marked_ranges.append(replace(source, marks=mark_by_path))
-    return marked_ranges
+    # The marks that objects had when they were hashed are loaded only if they are needed.
+    pieces = chain.from_iterable(source.pieces for source in ranges)
+    has_tables = any(is_table(piece.path) for piece in pieces)
+    if not has_tables:
+        return [replace(source, marks={}) for source in ranges]
+    memory = fingerprint_memory(project, folder)
+    return [replace(source, marks=_marks_of_tables(source, memory)) for source in ranges]
+
+
+def _marks_of_tables(source: SourceRange, memory: FingerprintMemory) -> dict[str, int]:
+    """Return the path of each Parquet and Arrow file of a range → its mark when it was hashed."""
+    mark_by_path: dict[str, int] = {}
+    for piece in source.pieces:
+        if not is_table(piece.path):
+            continue
+        mark = memory.mark(piece)
+        if mark is not None:
+            mark_by_path[piece.path] = mark
+    return mark_by_path
 
 
 def inventory_recipe(inventory: Inventory) -> Recipe:

@@ -7,7 +7,8 @@ test data, and on files that became smaller or disappeared.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.project.project import Project
@@ -42,36 +43,67 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
     notices = _held_out_notices(project.config, corpus, contents)
     try:
         current = project.outputs.current(STAGE, corpus)
-        previous = None
-        if current is not None:
-            previous = project.outputs.previous(current)
+        previous = None if current is None else project.outputs.previous(current)
         current_pieces = pieces_by_file(current)
         previous_pieces = pieces_by_file(previous)
     except NanosetError:
         # The inventory is damaged, which other checks report.
         return notices + contents.notices()
 
-    # Divide the files of the current inventory into files that changed since then and others. A
-    # change of the size is enough, since the notices below are about sizes.
-    size_by_path = {file.path: file.size for file in contents.texts}
-    changed_sizes: dict[str, int] = {}  # path → bytes in the current inventory
-    unchanged_pieces: dict[str, Sequence[Piece]] = {}
-    for path, pieces in current_pieces.items():
-        size = _size(pieces)
-        if size_by_path.get(path) != size:
-            changed_sizes[path] = size
-        elif size:
-            unchanged_pieces[path] = pieces
-
-    # A few copies are normal, such as licences. Only a large share of the text is worth a notice.
-    originals = _originals_of_copies(unchanged_pieces)
-    copied_bytes = sum(size_by_path[path] for path in originals)
-    if copied_bytes > project.config.documents.max_duplicate_fraction * contents.size:
-        pairs = [f"{path} ({original})" for path, original in originals.items()]
-        notices.append(Notice("copies", len(pairs), abbreviated(pairs)))
-
+    changes = _SizeChanges.of(contents, current_pieces)
+    notices += _copy_notices(project.config, contents, changes.unchanged_pieces)
     previous_sizes = {path: _size(pieces) for path, pieces in previous_pieces.items()}
-    return notices + contents.notices(previous_sizes | changed_sizes)
+    return notices + contents.notices({**previous_sizes, **changes.changed_sizes})
+
+
+@dataclass(frozen=True, slots=True)
+class _SizeChanges:
+    """Which files of an inventory have another size now. Notices are only about sizes."""
+
+    changed_sizes: Mapping[str, int]
+    """Each file whose size changed, or that was deleted → its bytes in the inventory."""
+    unchanged_pieces: Mapping[str, Sequence[Piece]]
+    """Each other file that is not empty → its pieces."""
+
+    @staticmethod
+    def of(contents: Contents, recorded: Mapping[str, Sequence[Piece]]) -> _SizeChanges:
+        """Compare the files of a corpus with an inventory.
+
+        Args:
+            contents: The files.
+            recorded: Path of each file in the inventory → its pieces.
+        """
+        size_by_path = {file.path: file.size for file in contents.texts}
+        changed_sizes: dict[str, int] = {}
+        unchanged_pieces: dict[str, Sequence[Piece]] = {}
+        for path, pieces in recorded.items():
+            size = _size(pieces)
+            if size_by_path.get(path) != size:
+                changed_sizes[path] = size
+            elif size:
+                unchanged_pieces[path] = pieces
+        return _SizeChanges(changed_sizes, unchanged_pieces)
+
+
+def _copy_notices(
+    config: ProjectConfig, contents: Contents, pieces_of_file: Mapping[str, Sequence[Piece]]
+) -> list[Notice]:
+    """Return a notice if a large share of a corpus is copies of other files of the corpus.
+
+    A few copies are normal, such as licences.
+
+    Args:
+        config: The settings, which say how large the share may be.
+        contents: The files of the corpus.
+        pieces_of_file: Path of each file whose content is known → its pieces.
+    """
+    originals = _originals_of_copies(pieces_of_file)
+    size_by_path = {file.path: file.size for file in contents.texts}
+    copied_bytes = sum(size_by_path[path] for path in originals)
+    if copied_bytes <= config.documents.max_duplicate_fraction * contents.size:
+        return []
+    pairs = [f"{path} ({original})" for path, original in originals.items()]
+    return [Notice("copies", len(pairs), abbreviated(pairs))]
 
 
 def _size(pieces: Sequence[Piece]) -> int:
@@ -101,43 +133,48 @@ def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[
 def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:
     """Return a notice if train reads files that are named like validation or test data.
 
-    For example, `valid-0001.jsonl` is probably for validation. There is no notice if all files of
-    the corpus have such names, or if the user has chosen the files by the key `files` of
-    nanoset.yaml.
+    For example, `valid-0001.jsonl` is probably for validation. There is no notice if the user has
+    chosen the files by the key `files` of nanoset.yaml.
 
     Args:
         config: The settings of nanoset.yaml.
         corpus: Name of the corpus.
         contents: The files of the corpus.
-
-    Returns:
-        A list with the notice, or an empty list.
     """
     spec = config.corpora.get(corpus, CorpusSpec())
     if spec.files is not None or not config.trains_on(corpus):
         return []
 
-    # Find files with such names, and a pattern for each kind of name, such as `valid-*`.
-    held_out_paths: list[str] = []
-    patterns_by_split: dict[str, list[str]] = {}
-    for file in contents.ordered:
-        held_out_name = held_out(file.path)
-        if held_out_name is None:
-            continue
-        split, pattern = held_out_name
-        held_out_paths.append(file.path)
-        patterns = patterns_by_split.setdefault(split, [])
-        if pattern not in patterns:
-            patterns.append(pattern)
-
     # If all files have such names, the user has put them into a corpus of their own.
-    n_files = len(contents.texts)
-    is_mixed = 0 < len(held_out_paths) < n_files
+    held_out_names = _held_out_names(contents)
+    is_mixed = 0 < len(held_out_names) < len(contents.texts)
     if not is_mixed:
         return []
-    lines = _separated_corpora(config.folder_name(corpus), corpus, spec, patterns_by_split)
-    text = f"{abbreviated(held_out_paths)}; to separate them write {lines}"
-    return [Notice("held_out", len(held_out_paths), text)]
+    patterns = _patterns_by_split(held_out_names.values())
+    lines = _separated_corpora(config.folder_name(corpus), corpus, spec, patterns)
+    text = f"{abbreviated(list(held_out_names))}; to separate them write {lines}"
+    return [Notice("held_out", len(held_out_names), text)]
+
+
+def _held_out_names(contents: Contents) -> dict[str, tuple[str, str]]:
+    """Return the path of each file named like validation or test data → its split and pattern.
+
+    For example, "valid-0001.jsonl" → ("valid", "valid-*").
+    """
+    names: dict[str, tuple[str, str]] = {}
+    for file in contents.ordered:
+        split_and_pattern = held_out(file.path)
+        if split_and_pattern is not None:
+            names[file.path] = split_and_pattern
+    return names
+
+
+def _patterns_by_split(splits_and_patterns: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return each split → the patterns of its files' names, each once."""
+    patterns_by_split: dict[str, list[str]] = {}
+    for split, pattern in dict.fromkeys(splits_and_patterns):
+        patterns_by_split.setdefault(split, []).append(pattern)
+    return patterns_by_split
 
 
 def _separated_corpora(

@@ -7,7 +7,7 @@ each corpus by itself is correct.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,42 +98,49 @@ def check_no_shared_files(project: Project, names: Iterable[str], where: str) ->
         text_key = config.documents_of(corpus).text_key
         for file in _files(project, corpus):
             first = first_by_text.setdefault((text_key, file.identity), file)
-            if first.corpus == corpus:
-                continue
-            raise ConfigError(
-                "two corpora that are read together contain the same file",
-                where=f"{config.file}: {where}",
-                found=f"{_named(config, first)} is {_named(config, file)}",
-                expected="each file in one of the corpora: otherwise its documents are read twice",
-                remedy=f"leave {corpus} out, or divide the files by `files` and `exclude` of the "
-                "corpora. To read text more often, use weights, mix or a view's `repeat`",
-            )
+            if first.corpus != corpus:
+                raise _shared_file_error(config, where, first, file)
+
+
+def _shared_file_error(
+    config: ProjectConfig, where: str, first: CorpusFile, second: CorpusFile
+) -> ConfigError:
+    """Return the error that a file of one corpus is a file of another one as well."""
+    return ConfigError(
+        "two corpora that are read together contain the same file",
+        where=f"{config.file}: {where}",
+        found=f"{_named(config, first)} is {_named(config, second)}",
+        expected="each file in one of the corpora: otherwise its documents are read twice",
+        remedy=f"leave {second.corpus} out, or divide the files by `files` and `exclude` of the "
+        "corpora. To read text more often, use weights, mix or a view's `repeat`",
+    )
 
 
 def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
-    """Return the corpora whose files have to be listed to find files that two of them share.
+    """Return the corpora that may share a file with another one, as far as the settings show.
 
-    All others cannot share a file with another one. Corpora share a file only if they read the same
-    text key. They also have to read the same folder, unless links can lead from one folder to the
-    other.
+    Only their files have to be listed. Corpora share a file only if they read the same text key.
+    They also have to read the same folder, unless links can lead from one folder to the other: a
+    file system can have links, a bucket cannot.
 
     Args:
         config: The settings of nanoset.yaml.
         corpora: Names of the corpora that are read together.
     """
-    corpora = list(corpora)
-    count_by_text_key = Counter(config.documents_of(corpus).text_key for corpus in corpora)
-    count_by_folder = Counter(config.folder_name(corpus) for corpus in corpora)
-    # A file system can have links, a bucket cannot.
-    is_on_file_system = isinstance(config.raw_folder, Path)
-    candidates = []
-    for corpus in corpora:
-        shares_text_key = count_by_text_key[config.documents_of(corpus).text_key] > 1
-        shares_folder = count_by_folder[config.folder_name(corpus)] > 1
-        can_share_files = shares_folder or is_on_file_system
-        if shares_text_key and can_share_files:
-            candidates.append(corpus)
-    return candidates
+    text_key_by_corpus = {name: config.documents_of(name).text_key for name in corpora}
+    folder_by_corpus = {name: config.folder_name(name) for name in text_key_by_corpus}
+    corpora_with_same_key = _with_shared_value(text_key_by_corpus)
+    can_have_links = isinstance(config.raw_folder, Path)
+    if can_have_links:
+        return corpora_with_same_key
+    corpora_with_same_folder = _with_shared_value(folder_by_corpus)
+    return [name for name in corpora_with_same_key if name in corpora_with_same_folder]
+
+
+def _with_shared_value(value_by_name: Mapping[str, Hashable]) -> list[str]:
+    """Return the names whose value is also the value of another name."""
+    counts = Counter(value_by_name.values())
+    return [name for name, value in value_by_name.items() if counts[value] > 1]
 
 
 def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:

@@ -10,7 +10,7 @@ differently are doubtful, and so are all tokens of a class that may add some of 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,44 +121,76 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     # File name → content, which is None if the file cannot be read.
     objects = {path.name: _read_object(path) for path in files}
     contents = {name: value for name, value in objects.items() if value is not None}
-
-    # All added tokens, with their ids.
     config = contents.get(CONFIG, {})
     special_map: Mapping[str, Any] = {}
-    if _DECODER in config:
-        # Since transformers 4.34, tokenizer_config.json has all added tokens; if it does,
-        # transformers does not read the other files.
-        listed = _decoder_tokens(config[_DECODER])
-    else:
+    # Since transformers 4.34, tokenizer_config.json has all added tokens; if it does, transformers
+    # does not read the other files.
+    if _DECODER not in config:
         special_map = contents.get(SPECIAL_TOKENS_MAP, {})
-        special_names = _special_names({**config, **special_map})
-        listed = _added_tokens(contents.get(ADDED_TOKENS, {}), special_names, added_ids)
+    listed = _listed_tokens(config, special_map, contents.get(ADDED_TOKENS, {}), added_ids)
+    special = _special_tokens(config, special_map)
 
-    # Tokens of keys such as eos_token, and of lists such as additional_special_tokens.
-    purpose_tokens = _purpose_tokens(config, special_map)
-    further_tokens = _further_tokens(config, special_map)
-    special = [*purpose_tokens.tokens, *further_tokens.tokens]
-
-    # Versions of transformers differ in which other tokens they add. If one key names a token
-    # without doubt, the doubts about other keys do not matter.
-    certain_names = {"", *texts_of([*listed, *special])}
-    all_doubts = {**_other_doubts(config), **further_tokens.doubts, **purpose_tokens.doubts}
-    doubts = {name: reason for name, reason in all_doubts.items() if name not in certain_names}
-
-    # Tokens that the class of the tokenizer has by itself.
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
     is_known_class = class_name in _CLASS_TOKENS
-    unknown_class = "" if is_known_class else class_name
     return NamedTokens(
         listed=listed,
-        special=special,
-        doubts=doubts,
+        special=special.tokens,
+        doubts=_remaining_doubts({**_other_doubts(config), **special.doubts}, listed, special),
         class_tokens=_class_tokens(class_name, {*config, *special_map}),
-        unknown_class=unknown_class,
+        unknown_class="" if is_known_class else class_name,
         sources=list(contents),
         unreadable=[name for name, value in objects.items() if value is None],
         splits_special_tokens=config.get("split_special_tokens") is True,
     )
+
+
+def _listed_tokens(
+    config: Mapping[str, Any],
+    special_map: Mapping[str, Any],
+    id_by_token: Mapping[str, Any],
+    added_ids: Collection[int],
+) -> list[Token]:
+    """Return all added tokens that the files list with their ids.
+
+    Args:
+        config: The content of tokenizer_config.json, which may list them.
+        special_map: The content of special_tokens_map.json.
+        id_by_token: The content of added_tokens.json, which lists them otherwise.
+        added_ids: Ids of the added tokens in the tokenizer.json itself.
+    """
+    if _DECODER in config:
+        return _decoder_tokens(config[_DECODER])
+    special_names = _special_names({**config, **special_map})
+    return _added_tokens(id_by_token, special_names, added_ids)
+
+
+def _special_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
+    """Return the tokens of keys such as eos_token, and of lists such as additional_special_tokens.
+
+    Args:
+        config: The content of tokenizer_config.json.
+        special_map: The content of special_tokens_map.json.
+    """
+    purpose_tokens = _purpose_tokens(config, special_map)
+    further_tokens = _further_tokens(config, special_map)
+    return _SpecialTokens(
+        tokens=[*purpose_tokens.tokens, *further_tokens.tokens],
+        doubts={**further_tokens.doubts, **purpose_tokens.doubts},
+    )
+
+
+def _remaining_doubts(
+    doubts: Mapping[str, str], listed: Sequence[Token], special: _SpecialTokens
+) -> dict[str, str]:
+    """Return the doubts about tokens that no key names without doubt.
+
+    Args:
+        doubts: Text of a token → why it is not certain that transformers adds it.
+        listed: The tokens that are listed with their ids.
+        special: The tokens that are named for a purpose.
+    """
+    certain_names = {"", *texts_of([*listed, *special.tokens])}
+    return {name: reason for name, reason in doubts.items() if name not in certain_names}
 
 
 def _read_object(path: Path) -> Mapping[str, Any] | None:
@@ -265,35 +297,64 @@ def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
 def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
     """Return the tokens of keys that list several tokens, such as additional_special_tokens.
 
-    A token is a text, or an object with a text and flags. Transformers 4 and 5 treat some of them
-    differently. These are doubtful: a message names them, with the reason.
+    A token is a text, or an object with a text and flags. It is doubtful if transformers 4 and 5
+    treat it differently.
 
     Args:
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json.
     """
-    tokens: list[Token] = []
-    doubts = {}
-
-    # Both versions add the tokens of tokenizer_config.json. But they refuse an object that does not
-    # have the entry `"__type": "AddedToken"`.
-    for token in _members_of_lists(config):
-        if _is_untyped(token):
-            doubts[_text_of(token)] = f"an object without __type in {CONFIG}"
-        elif _text_of(token):
-            tokens.append({**_text_and_flags(token), "special": True})
-
-    # Of special_tokens_map.json, transformers 4 adds all tokens. Transformers 5 ignores objects,
-    # and ignores all tokens if the other file has a list as well.
+    of_config = _divided(_members_of_lists(config), _why_doubtful_in_config)
     config_has_list = any(key in config for key in _LISTS)
-    for token in _members_of_lists(special_map):
-        if config_has_list:
-            doubts[_text_of(token)] = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
-        elif isinstance(token, dict):
-            doubts[_text_of(token)] = f"an object in a list of {SPECIAL_TOKENS_MAP}"
+    of_map = _divided(
+        _members_of_lists(special_map),
+        _why_doubtful_beside_list if config_has_list else _why_doubtful_in_map,
+    )
+    return _SpecialTokens(
+        tokens=[*of_config.tokens, *of_map.tokens], doubts={**of_config.doubts, **of_map.doubts}
+    )
+
+
+def _why_doubtful_in_config(token: Any) -> str | None:
+    """Return why a token of a list in tokenizer_config.json is doubtful, or None.
+
+    Both versions of transformers refuse an object without the entry `"__type": "AddedToken"`.
+    """
+    return f"an object without __type in {CONFIG}" if _is_untyped(token) else None
+
+
+def _why_doubtful_in_map(token: Any) -> str | None:
+    """Return why a token of a list in special_tokens_map.json is doubtful, or None.
+
+    Transformers 4 adds all of these tokens, and transformers 5 ignores objects.
+    """
+    return f"an object in a list of {SPECIAL_TOKENS_MAP}" if isinstance(token, dict) else None
+
+
+def _why_doubtful_beside_list(_: Any) -> str:
+    """Return why tokens of special_tokens_map.json are doubtful if the other file has a list, too.
+
+    Transformers 4 adds them, and transformers 5 ignores them.
+    """
+    return f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
+
+
+def _divided(tokens: Iterable[Any], why_doubtful: Callable[[Any], str | None]) -> _SpecialTokens:
+    """Divide tokens into those that transformers certainly adds and doubtful ones.
+
+    Args:
+        tokens: Texts, or objects with a text and flags. Empty ones are ignored.
+        why_doubtful: Returns why it is not certain that transformers adds a token, or None.
+    """
+    certain: list[Token] = []
+    doubts: dict[str, str] = {}
+    for token in tokens:
+        reason = why_doubtful(token)
+        if reason is not None:
+            doubts[_text_of(token)] = reason
         elif _text_of(token):
-            tokens.append({**_text_and_flags(token), "special": True})
-    return _SpecialTokens(tokens, doubts)
+            certain.append({**_text_and_flags(token), "special": True})
+    return _SpecialTokens(certain, doubts)
 
 
 def _other_doubts(config: Mapping[str, Any]) -> dict[str, str]:
