@@ -10,7 +10,7 @@ from __future__ import annotations
 import getpass
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -56,7 +56,6 @@ def print_warnings(
         at_most: How many warnings to print in full; default: all new ones.
         err: Whether to print to standard error.
     """
-    # Find out which warnings this user has seen.
     warnings = list(dict.fromkeys(lines))
     if not warnings:
         return
@@ -65,22 +64,34 @@ def print_warnings(
     new_warnings = [line for line in warnings if _hash(line) not in known]
     n_known = len(warnings) - len(new_warnings)
 
-    # New warnings stand out among known ones: by their first word, and in bold.
     printed = warnings if show_known else new_warnings[:at_most]
-    for line in printed:
-        if line in new_warnings and n_known:
-            echo(f"new {line}", fg="yellow", bold=True, err=err)
-        else:
-            echo(line, fg="yellow", bold=False, err=err)
+    _print_lines(printed, new_warnings, has_known=n_known > 0, err=err)
     if not show_known:
         _print_counts(n_new=len(new_warnings) - len(printed), n_known=n_known, err=err)
 
-    # Remember what a person has seen. In a log, print how to make warnings known instead.
     is_seen = show_known or (sys.stderr if err else sys.stdout).isatty()
     if is_seen:
         _remember(project.outputs, known_hashes, printed)
     elif printed and at_most is None:
         echo(f"after `{SHOW}`, commands only count these warnings", err=err)
+
+
+def _print_lines(
+    warnings: Iterable[str], new_warnings: Collection[str], *, has_known: bool, err: bool
+) -> None:
+    """Print warnings; new ones stand out among known ones by their first word, and in bold.
+
+    Args:
+        warnings: The warnings to print.
+        new_warnings: Those that the user has not seen yet.
+        has_known: Whether there are others.
+        err: Whether to print to standard error.
+    """
+    for line in warnings:
+        if line in new_warnings and has_known:
+            echo(f"new {line}", fg="yellow", bold=True, err=err)
+        else:
+            echo(line, fg="yellow", bold=False, err=err)
 
 
 def _print_counts(*, n_new: int, n_known: int, err: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.records.parsing import CONFIG_FILE
-from nanoset_core.records.settings import MISSING, alternatives, bare, range_of, setting
+from nanoset_core.records.settings import MISSING, Setting, alternatives, bare, range_of, setting
 from nanoset_core.storage.location import is_remote, remote_location
 
 if TYPE_CHECKING:
@@ -219,26 +219,26 @@ def option_for(
         param: The command's parameter; default: the field's name.
         arguments: Arguments of `click.option`; they override those from the field.
     """
-    field = setting(section, name)
-    from_field: dict[str, Any] = {"help": field.help}
-
-    # A default of None means that the setting is absent: --help does not show it.
-    if field.default is MISSING:
-        from_field["required"] = True
-    elif field.default is not None:
-        from_field["default"] = field.default
-        from_field["show_default"] = not isinstance(field.default, bool)
-
-    # A setting may take several types, such as `int | None`. The option takes the first of them.
-    type_of_option = alternatives(field.hint)[0]
-    from_field["type"] = _parameter_type(type_of_option)
-    # `bare` removes annotations from a type, such as a range of numbers.
-    if bare(type_of_option) is bool:
-        from_field["is_flag"] = True  # no value follows it
-
     if not flags:
         flags = (f"--{name.replace('_', '-')}",)
+    from_field = _arguments_of_option(setting(section, name))
     return click.option(*flags, param or name, **(from_field | arguments))
+
+
+def _arguments_of_option(field: Setting) -> dict[str, Any]:
+    """Return the arguments of `click.option` for an option that sets a field."""
+    # A setting may take several types, such as `int | None`. The option takes the first of them.
+    type_of_option = alternatives(field.hint)[0]
+    arguments: dict[str, Any] = {"help": field.help, "type": _parameter_type(type_of_option)}
+    if field.default is MISSING:
+        arguments["required"] = True
+    elif field.default is not None:  # None means that the setting is absent: --help hides it
+        arguments["default"] = field.default
+        arguments["show_default"] = not isinstance(field.default, bool)
+    # `bare` removes annotations from a type, such as a range of numbers.
+    if bare(type_of_option) is bool:
+        arguments["is_flag"] = True  # no value follows it
+    return arguments
 
 
 def _parameter_type(hint: Any) -> Any:
@@ -302,9 +302,6 @@ class ManyValued(click.Command):
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Let some flags take several values, and parse the arguments as click does.
 
-        Click takes only one value after a flag. So `--input a b` is changed to `--input a --input
-        b`. `many_valued` lists the flags for which this is done.
-
         Args:
             context: The context of the command.
             args: The arguments that the user gave.
@@ -312,24 +309,31 @@ class ManyValued(click.Command):
         Returns:
             The arguments that are left after parsing, as click's method returns them.
         """
-        # An argument that starts with `--` is a flag. One that starts with `-` is a flag only if
-        # the command has it: otherwise it may be a negative number.
-        known_flags: set[str] = set()
-        for parameter in self.params:
-            known_flags.update(name for name in parameter.opts if name.startswith("-"))
+        return super().parse_args(context, list(self._with_repeated_flags(args)))
 
-        click_args: list[str] = []
-        current_flag: str | None = None  # the last flag, if it takes several values
+    def _with_repeated_flags(self, args: Sequence[str]) -> Iterator[str]:
+        """Yield arguments with each flag that takes several values before each of its values.
+
+        Click takes only one value after a flag. So `--input a b` becomes `--input a --input b`. A
+        flag without any value is left out.
+        """
+        known_flags = self._known_flags()
+        repeated_flag: str | None = None  # the last flag, if it takes several values
         for argument in args:
+            # An argument that starts with `-` may be a negative number instead of a flag.
             is_flag = argument.startswith("--") or argument in known_flags
             if is_flag and argument in self.many_valued:
-                # Written before each of its values. Without any value, the flag has no effect.
-                current_flag = argument
-            elif is_flag:
-                current_flag = None
-                click_args.append(argument)
-            elif current_flag is not None:
-                click_args += [current_flag, argument]
-            else:
-                click_args.append(argument)
-        return super().parse_args(context, click_args)
+                repeated_flag = argument
+                continue
+            if is_flag:
+                repeated_flag = None
+            elif repeated_flag is not None:
+                yield repeated_flag
+            yield argument
+
+    def _known_flags(self) -> set[str]:
+        """Return the flags of the command, such as `--output` and `-o`."""
+        flags: set[str] = set()
+        for parameter in self.params:
+            flags.update(name for name in parameter.opts if name.startswith("-"))
+        return flags

@@ -103,23 +103,31 @@ def document_line(origin: DocumentOrigin) -> str:
 def places_lines(
     documents: Sequence[DocumentPlaces], split: str | None, show: int
 ) -> Iterator[str]:
-    """Yield lines that list the samples of each document.
+    """Yield lines that list the samples of each document, with an empty line between documents.
 
     Args:
         documents: The documents, with the samples that hold them.
-        split: The split of a nanoset that was searched; None if tars were.
+        split: The split of a nanoset that was searched; None if the tars of a webdataset were.
         show: How many samples of each document to list.
     """
+    if documents:
+        yield f"{format_count(len(documents), 'document')} found"
     for number, document in enumerate(documents):
-        yield "" if number else f"{format_count(len(documents), 'document')} found"
-        yield document_line(document.origin)
-        if document.reason is not None:
-            yield f"  {document.reason}"
-        for appearance in document.appearances[:show]:
-            yield f"  {_appearance_text(appearance, split)}: {_ranges_text(appearance)}"
-        n_unlisted = len(document.appearances) - show
-        if n_unlisted > 0:
-            yield f"  … and {format_count(n_unlisted, 'more sample')} (--show)"
+        if number > 0:
+            yield ""
+        yield from _document_places_lines(document, split, show)
+
+
+def _document_places_lines(document: DocumentPlaces, split: str | None, show: int) -> Iterator[str]:
+    """Yield a line for a document, and one for each of its samples; or why it is in none."""
+    yield document_line(document.origin)
+    if document.reason is not None:
+        yield f"  {document.reason}"
+    for appearance in document.appearances[:show]:
+        yield f"  {_appearance_text(appearance, split)}: {_ranges_text(appearance)}"
+    n_unlisted = len(document.appearances) - show
+    if n_unlisted > 0:
+        yield f"  … and {format_count(n_unlisted, 'more sample')} (--show)"
 
 
 def _appearance_text(appearance: Appearance | TarAppearance, split: str | None) -> str:

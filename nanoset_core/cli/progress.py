@@ -122,8 +122,7 @@ class Bars(Display):
         """Return the lines that the terminal shows now.
 
         A command has steps, such as the outputs that it builds. A step does several pieces of work.
-        A piece of work has two lines: a bar, and figures. While no work is running, the step has
-        one line without a bar.
+        While no work is running, the step has one line without a bar.
 
         Args:
             width: Columns of the terminal. Every line is narrower.
@@ -132,23 +131,11 @@ class Bars(Display):
         step = state.step
         lines: list[str] = []
         for work in state.works:
-            step_number = step.count  # such as "[3/25] "
-            bar = bar_line(
-                width,
-                label=f"{step_number}{work.label}",
-                share=work.share,
-                elapsed=work.seconds,
-                remaining=work.seconds_left,
-                is_unicode=self._is_unicode,
-            )
-            figures = _fitted(f"  {work.figures}", width)
-            lines += [bar, figures]
-
-        description = step.about
-        if not state.works and description:
+            lines += self._work_lines(work, step.count, width)
+        if not state.works and step.about:
             step_line = bar_line(
                 width,
-                label=visible(description),
+                label=visible(step.about),
                 share=None,
                 elapsed=time.monotonic() - step.since,
                 remaining=None,
@@ -156,6 +143,24 @@ class Bars(Display):
             )
             lines.append(step_line)
         return lines
+
+    def _work_lines(self, work: RunningWork, step_number: str, width: int) -> list[str]:
+        """Return the two lines of a piece of work: its bar, and its figures.
+
+        Args:
+            work: The work.
+            step_number: Number of its step, such as "[3/25] "; may be empty.
+            width: Columns of the terminal.
+        """
+        bar = bar_line(
+            width,
+            label=f"{step_number}{work.label}",
+            share=work.share,
+            elapsed=work.seconds,
+            remaining=work.seconds_left,
+            is_unicode=self._is_unicode,
+        )
+        return [bar, _fitted(f"  {work.figures}", width)]
 
 
 def _terminal_size(stream: TextIO) -> tuple[int, int]:
@@ -189,11 +194,7 @@ def bar_line(
     """
     from rich.cells import cell_len
 
-    eta = _UNKNOWN if remaining is None else _clock(remaining)
-    times = f"{_clock(elapsed)} ETA {eta}"
-    if share is not None:
-        times = f"{math.floor(100 * share):3d}% {times}"
-
+    times = _times(share, elapsed, remaining)
     # Columns for the label and the bar. The last column of the terminal stays free, and a space
     # separates the times.
     available = width - 1 - len(times) - 1
@@ -208,6 +209,15 @@ def bar_line(
         available -= len(bar) + 1
     fitted_label = _fitted(label, available + 1, pad=True, is_unicode=is_unicode)
     return " ".join(part for part in (fitted_label, bar, times) if part)
+
+
+def _times(share: float | None, elapsed: float, remaining: float | None) -> str:
+    """Return the end of a line of progress, such as " 50% 0:01:23 ETA 0:01:20"."""
+    eta = _UNKNOWN if remaining is None else _clock(remaining)
+    times = f"{_clock(elapsed)} ETA {eta}"
+    if share is None:
+        return times
+    return f"{math.floor(100 * share):3d}% {times}"
 
 
 def _bar(share: float, columns: int, *, is_unicode: bool) -> str:

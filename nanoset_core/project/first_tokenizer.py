@@ -72,7 +72,6 @@ def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokeniz
     from nanoset_core.tokenizers.files import tokenizer_path
     from nanoset_core.tokenizers.tokenizer import special_tokens, tokenizer_facts
 
-    # Read what the files of the tokenizer say.
     try:
         file = tokenizer_path(folder if named is None else named)
         facts = tokenizer_facts(file)
@@ -83,21 +82,15 @@ def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokeniz
             raise
         return NO_TOKENIZER
 
-    # If none of them names the token that ends documents, let the user choose a special token.
     if end_token is None and special_texts:
         end_token = _asked_end(file, special_texts, ask)
-
-    # Write the section `tokenizer`, which names the file and the end-of-document token.
-    tokenizer: dict[str, Any] = {"path": file.name}
-    if named is not None:
-        tokenizer["path"] = _path_in_config(folder, Path(file))
-    tokenizer |= _end_keys(file, end_token)
-
-    # Write the section `tokenization`, which says whether tokens are added to a document: its end
-    # token, and those of the tokenizer's template, such as <s>.
-    tokenization = _append_eod_keys(end_token)
-    tokenization |= _special_tokens_keys(facts.template)
-    return FirstTokenizer(tokenizer, tokenization, file)
+    path = file.name if named is None else _path_in_config(folder, Path(file))
+    return FirstTokenizer(
+        tokenizer={"path": path, **_end_keys(file, end_token)},
+        # Which tokens are added to a document: its end token, and those of the template.
+        tokenization={**_append_eod_keys(end_token), **_special_tokens_keys(facts.template)},
+        file=file,
+    )
 
 
 def _asked_end(file: TokenizerPath, special: Sequence[str], ask: Ask) -> EndToken | None:

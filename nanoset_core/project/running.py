@@ -278,33 +278,42 @@ def chosen_executor(
     Raises:
         ConfigError: A variable is invalid, or both an address and a file are given.
     """
-    # An empty variable counts as absent.
-    address = environment.get(ADDRESS_VARIABLE) or None
-    scheduler_file = environment.get(FILE_VARIABLE) or None
-    wait = environment.get(WAIT_VARIABLE) or None
     errors: list[ConfigError] = []
-
-    # Let the environment say how long to wait, whatever the executor is.
+    wait = environment.get(WAIT_VARIABLE) or None  # an empty variable counts as absent
     if wait is not None:
         errors += _wait_errors(wait, f"{WAIT_VARIABLE} in the environment")
         spec = replace(spec, wait=wait)
 
-    # Let the environment name a Dask scheduler, in place of the executor in nanoset.yaml.
     chosen_by = spec.key_in_charge(where)
-    if address is not None or scheduler_file is not None:
-        variable = ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE
+    scheduler = _scheduler_of_environment(environment, spec.wait)
+    if scheduler is not None:
+        spec = scheduler
+        variable = ADDRESS_VARIABLE if spec.scheduler_file is None else FILE_VARIABLE
         chosen_by = f"{variable} in the environment"
-        # A path in a variable is relative to the current folder, not to that of nanoset.yaml.
-        if scheduler_file is not None:
-            scheduler_file = str(Path(scheduler_file).absolute())
-        spec = ExecutorSpec(
-            kind="dask", address=address, scheduler_file=scheduler_file, wait=spec.wait
-        )
         errors += _scheduler_errors(spec, chosen_by)
 
     if errors:
         raise combined(errors, "the environment")
     return spec, chosen_by
+
+
+def _scheduler_of_environment(
+    environment: Mapping[str, str], wait: str | float | None
+) -> ExecutorSpec | None:
+    """Return the Dask scheduler that environment variables name, or None if they name none.
+
+    Args:
+        environment: The environment variables. Empty ones count as absent.
+        wait: How long to wait for the scheduler.
+    """
+    address = environment.get(ADDRESS_VARIABLE) or None
+    scheduler_file = environment.get(FILE_VARIABLE) or None
+    if address is None and scheduler_file is None:
+        return None
+    # A path in a variable is relative to the current folder, not to that of nanoset.yaml.
+    if scheduler_file is not None:
+        scheduler_file = str(Path(scheduler_file).absolute())
+    return ExecutorSpec(kind="dask", address=address, scheduler_file=scheduler_file, wait=wait)
 
 
 def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:

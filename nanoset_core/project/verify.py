@@ -222,8 +222,8 @@ def verify_project(
 ) -> Iterator[Report]:
     """Verify the outputs of a project, and yield a report on each row of `nanoset status`.
 
-    If everything is verified, the first report warns of files in the raw folder that are not read.
-    It is left out if there are none.
+    Without a selection, a report on files in the raw folder that are not read precedes the others,
+    if there are any.
 
     Args:
         project: The project. If it has an executor, such as a Dask cluster, a deep verification
@@ -239,19 +239,23 @@ def verify_project(
         unread = verify_raw_folder(project)
         if unread.findings:
             yield unread
-
-    # Verify the outputs on a cluster, or one after the other as the reports are requested.
-    chosen = targets(project, select)
-    executor = project.executor
-    if deep and executor is not None:
-        reports: Iterator[Report] = verify_by(executor, chosen)
-    else:
-        reports = (target.verify(deep=deep) for target in chosen)
-
     # Show addresses in a bucket instead of paths of local copies.
     access = project.outputs.access
-    for report in reports:
+    for report in _reports(project, targets(project, select), deep=deep):
         yield report.with_places(access.folder, access.url(access.folder))
+
+
+def _reports(project: Project, chosen: Sequence[Target], *, deep: bool) -> Iterator[Report]:
+    """Verify outputs on the cluster of a project, or here as soon as each report is requested.
+
+    Args:
+        project: The project.
+        chosen: The outputs.
+        deep: Whether to read every byte. Only that is worth a cluster.
+    """
+    if deep and project.executor is not None:
+        return verify_by(project.executor, chosen)
+    return (target.verify(deep=deep) for target in chosen)
 
 
 @dataclass(slots=True)
