@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from nanoset_core.untrusted import Multiline
 if TYPE_CHECKING:
     from nanoset_core.outputs.manifest import Manifest
     from nanoset_core.project.project import Project
-    from nanoset_core.sampling.epoch_limits import ExceededLimit
     from nanoset_core.sampling.split_data import LengthReader
     from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 
@@ -115,28 +115,59 @@ def _show_plans(
     contexts: dict[str, NanosetContext] = {}
     for name in names:
         contexts[name] = NanosetContext(project, name, reader, {**packs}, exact=not plan_only)
+    plans = _planned_splits(contexts, splits)
 
-    # Plan all splits before anything is printed, since planning may fail.
+    shown = [
+        _shown_split(contexts[name], name, split, plan, packs)
+        for (name, split), plan in plans.items()
+    ]
+    exceeded = list(chain.from_iterable(plan.exceeded for plan in plans.values()))
+    if not as_json:
+        print_rows([packs_row(name, manifest) for name, manifest in packs.items()])
+    print_splits(shown, exceeded, as_json=as_json)
+    if not as_json:
+        _warn_of_empty_splits(plans)
+
+
+def _planned_splits(
+    contexts: Mapping[str, NanosetContext], splits: Sequence[SplitName]
+) -> dict[tuple[str, SplitName], PlannedSplit]:
+    """Return (nanoset, split) → its plan. All are planned before any is printed: one may fail.
+
+    Args:
+        contexts: Name of each nanoset → what its splits are planned from.
+        splits: The splits.
+    """
     plans: dict[tuple[str, SplitName], PlannedSplit] = {}
     for name, context in contexts.items():
         for split in splits:
             plans[name, split] = context.plan(split)
+    return plans
 
-    # Convert the plans to plain values, and print them.
-    shown: list[ShownSplit] = []
-    exceeded: list[ExceededLimit] = []
-    for (name, split), plan in plans.items():
-        corpora = [corpus.to_json() for corpus in contexts[name].corpora(plan)]
-        mixture = [asdict(row) for row in plan.mixture]
-        shown.append(ShownSplit(name, split, _member_values(plan, packs), corpora, mixture))
-        exceeded += plan.exceeded
-    if not as_json:
-        print_rows([packs_row(name, manifest) for name, manifest in packs.items()])
-    print_splits(shown, exceeded, as_json=as_json)
-    if as_json:
-        return
 
-    # Warn of splits that have a share of the data, but too little for a sample.
+def _shown_split(
+    context: NanosetContext,
+    name: str,
+    split: SplitName,
+    plan: PlannedSplit,
+    packs: Mapping[str, Manifest],
+) -> ShownSplit:
+    """Return the plan of a split as plain values.
+
+    Args:
+        context: What the splits of the nanoset are planned from.
+        name: The nanoset.
+        split: The split.
+        plan: Its plan.
+        packs: Name of packs that are not built yet → their planned manifest.
+    """
+    corpora = [corpus.to_json() for corpus in context.corpora(plan)]
+    mixture = [asdict(row) for row in plan.mixture]
+    return ShownSplit(name, split, _member_values(plan, packs), corpora, mixture)
+
+
+def _warn_of_empty_splits(plans: Mapping[tuple[str, SplitName], PlannedSplit]) -> None:
+    """Warn of splits that have a share of the data, but too little for a sample."""
     for (name, split), plan in plans.items():
         if plan.lacking and not plan.members:
             warn(f"warning: {name} {split}: {plan.lacking}")

@@ -202,22 +202,11 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
         UsageError: Options describe a tokenizer, but none is named.
     """
     from nanoset_core.cli.terminal import print_notices
-    from nanoset_core.tokenizers.files import TokenizerFile, define
+    from nanoset_core.tokenizers.files import define
     from nanoset_core.tokenizers.files.kinds import kind_of
 
-    # The file with all that the options say about it.
     path = _named_path(flags)
-    source = TokenizerFile(
-        path or Path(),
-        _local_copy(flags.merges),
-        pattern=flags.pattern,
-        special_tokens=flags.special_tokens_of_tokenizer or None,
-        num_special_tokens=flags.num_special_tokens,
-        vocab_size=None if own_vocab_size else flags.vocab_size,
-        legacy=flags.legacy,
-    )
-
-    # Without a file, options that describe one are a mistake.
+    source = _described_file(path or Path(), flags, own_vocab_size=own_vocab_size)
     if path is None:
         if source.settings or flags.tokenizer_type is not None:
             raise click.UsageError(
@@ -226,19 +215,39 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
             )
         return None
 
-    # Check that the file is of the kind that the options name.
     kind = kind_of(source)
     if flags.tokenizer_type is not None:
         _check_kind(source, kind, "--tokenizer-type", TOKENIZER_TYPES[flags.tokenizer_type])
     if flags.vocab_file is not None:
         _check_kind(source, kind, "--vocab-file", _VOCAB_FILE_KINDS)
-
     # Megatron-LM's tiktoken JSON is the only kind of file that does not state the vocabulary's
     # size. For others, the command's own --vocab-size does not describe the tokenizer.
     if own_vocab_size and kind == "tiktoken JSON":
         source = replace(source, vocab_size=flags.vocab_size)
     print_notices(define(source).notices)
     return source if source.settings else path
+
+
+def _described_file(path: Path, flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerFile:
+    """Return the file of a tokenizer with all that options say about it.
+
+    Args:
+        path: The file.
+        flags: The values of the options.
+        own_vocab_size: Whether --vocab-size is an option of the command itself, and may not
+            describe the tokenizer.
+    """
+    from nanoset_core.tokenizers.files import TokenizerFile
+
+    return TokenizerFile(
+        path,
+        _local_copy(flags.merges),
+        pattern=flags.pattern,
+        special_tokens=flags.special_tokens_of_tokenizer or None,
+        num_special_tokens=flags.num_special_tokens,
+        vocab_size=None if own_vocab_size else flags.vocab_size,
+        legacy=flags.legacy,
+    )
 
 
 def _named_path(flags: _TokenizerFlags) -> Path | None:

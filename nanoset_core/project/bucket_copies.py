@@ -37,14 +37,7 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
     """
     access = project.outputs.access
     if not access.has_copies:
-        raise ConfigError(
-            "these outputs are not in a bucket, so there are no copies",
-            where=f"{project.config.file}: root",
-            found=project.config.root,
-            expected="s3://bucket/prefix, of which this machine keeps copies",
-            remedy="leave out --copies",
-        )
-
+        raise _not_in_bucket_error(project)
     # Builds on this machine read copies in this folder, and hold leases on what they work on.
     local = FileAccess(access.folder)
     if not remove:
@@ -56,6 +49,17 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
         for path in copies:
             path.unlink(missing_ok=True)
     return copies
+
+
+def _not_in_bucket_error(project: Project) -> ConfigError:
+    """Return the error that there are no copies, since the outputs are not in a bucket."""
+    return ConfigError(
+        "these outputs are not in a bucket, so there are no copies",
+        where=f"{project.config.file}: root",
+        found=project.config.root,
+        expected="s3://bucket/prefix, of which this machine keeps copies",
+        remedy="leave out --copies",
+    )
 
 
 def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> dict[Path, int]:

@@ -14,6 +14,7 @@ from nanoset_core.cli.options import ANY_PATH, ManyValued, option
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 
 if TYPE_CHECKING:
+    from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenizers.files import TokenizerPath
     from tokenizers import Tokenizer
@@ -60,13 +61,26 @@ def describe_dataset(
         MissingError: A file is missing.
         FormatError: A file is damaged.
     """
-    import numpy as np
-
     from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
     from nanoset_core.tokenizers.files import tokenizer_path
 
-    # The size of the dataset.
     dataset = MMapIndexedDataset(str(prefix))
+    yield from _count_lines(prefix, dataset)
+
+    decoder = None
+    if tokenizer_file is not None:
+        file = tokenizer_path(tokenizer_file)
+        decoder = _Decoder.load(file)
+        if _has_default_special_tokens(file):
+            yield _DEFAULT_SPECIAL_TOKENS
+    for index in range(min(sequences, len(dataset))):
+        yield _sequence_line(dataset, index, decoder)
+
+
+def _count_lines(prefix: Location, dataset: MMapIndexedDataset) -> Iterator[str]:
+    """Yield lines with the number of documents, sequences and tokens of a dataset."""
+    import numpy as np
+
     lengths = dataset.sequence_lengths  # (n_sequences,) tokens of each
     n_documents = len(dataset.document_indices) - 1
     yield f"{prefix}: {n_documents:,} documents, {len(dataset):,} sequences, {dataset.dtype}"
@@ -74,23 +88,21 @@ def describe_dataset(
         n_tokens = int(lengths.sum(dtype=np.int64))
         yield f"{n_tokens:,} tokens; a sequence has {describe_lengths(lengths)}"
 
-    # Its first sequences, as text if their tokenizer is known.
-    decoder = None
-    if tokenizer_file is not None:
-        file = tokenizer_path(tokenizer_file)
-        decoder = _Decoder.load(file)
-        if _has_default_special_tokens(file):
-            yield _DEFAULT_SPECIAL_TOKENS
 
-    for index in range(min(sequences, len(dataset))):
-        length = int(lengths[index])
-        ids = dataset.get(index, 0, min(SHOWN_TOKENS, length)).tolist()
-        shown = " ".join(map(str, ids))
-        if decoder is not None:
-            shown = decoder.decode(ids)
-        if length > SHOWN_TOKENS:
-            shown += " …"
-        yield f"[{index}] {length:,} tokens: {shown}"
+def _sequence_line(dataset: MMapIndexedDataset, index: int, decoder: _Decoder | None) -> str:
+    """Return the length of a sequence, and its first tokens: as text, or as ids without a decoder.
+
+    Args:
+        dataset: The dataset.
+        index: Number of the sequence.
+        decoder: Decodes the tokens, if their tokenizer is known.
+    """
+    length = int(dataset.sequence_lengths[index])
+    ids = dataset.get(index, 0, min(SHOWN_TOKENS, length)).tolist()
+    shown = " ".join(map(str, ids)) if decoder is None else decoder.decode(ids)
+    if length > SHOWN_TOKENS:
+        shown += " …"
+    return f"[{index}] {length:,} tokens: {shown}"
 
 
 def _has_default_special_tokens(file: TokenizerPath) -> bool:
