@@ -7,6 +7,7 @@ folder instead of a store.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import MissingError
@@ -50,23 +51,39 @@ def upload_files(
     if store is None:
         return []
     files = list(paths)
-    checksums = sha256 or {}
     if stored_sizes is None and len(files) > _MAX_SINGLE_REQUESTS:
         stored_sizes = _sizes_next_to(access, store, files)
+    uploader = _Uploader(access, store, sha256 or {}, stored_sizes)
+    return in_parallel(uploader.upload, files)
 
-    def upload(path: Path) -> int:
-        """Upload a file that has a copy, and return its bytes."""
-        name = access.name(path)
+
+@dataclass(frozen=True, slots=True)
+class _Uploader:
+    """Uploads files of the local folder to a store."""
+
+    access: FileAccess
+    store: Store
+    checksums: Mapping[Path, str | None]
+    """Path → sha256 that the file must have; other files are not checked."""
+    stored_sizes: Mapping[str, int] | None
+    """Name in the store → bytes, or None if the store was not listed."""
+
+    def upload(self, path: Path) -> int:
+        """Upload a file if it has a copy in the local folder, and return its bytes.
+
+        Raises:
+            MissingError: The file is neither in the folder nor in the store.
+            StorageError: The file has another checksum.
+        """
         if not path.is_file():
-            return _stored_size(access, path, stored_sizes)
+            return _stored_size(self.access, path, self.stored_sizes)
         # Ask for the size before the upload: afterwards, another process may remove the copy to
         # make room.
         size = path.stat().st_size
-        is_new = stored_sizes is not None and name not in stored_sizes
-        store.put_file(name, path, sha256=checksums.get(path), is_new=is_new)
+        name = self.access.name(path)
+        is_new = self.stored_sizes is not None and name not in self.stored_sizes
+        self.store.put_file(name, path, sha256=self.checksums.get(path), is_new=is_new)
         return size
-
-    return in_parallel(upload, files)
 
 
 def _sizes_next_to(access: FileAccess, store: Store, files: Iterable[Path]) -> dict[str, int]:

@@ -162,32 +162,67 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
         FormatError: The tar is damaged or has no tokens, or samples have their tokens in members
             with different extensions.
     """
-    chosen = data_key or first_key  # extension of the members with tokens, once it is known
-    contexts = 0
-    passed_over = 0
-    example = ""
-    counts: Counter[str] = Counter()  # extension → members
+    survey = _TarSurvey(path, data_key, first_key)
     with open_regular(path) as file:
         archive = FileBytes(file)
         for sample in iterate_samples(archive, path):
-            counts.update(sample.members.keys())
-            if chosen is None:
-                chosen = _kind_of_tokens(sample, archive, path)
-            if chosen in sample.members:
-                contexts += 1
-                continue
-            # If the user did not choose an extension, no tokens may be lost without a warning.
-            if data_key is None:
-                _check_that_no_tokens_are_lost(sample, archive, path, chosen)
-            passed_over += sample.member_count
-            example = example or sample.name
+            survey.add(sample, archive)
+    return survey.result()
 
-    if chosen is None:
-        chosen = _extension_of_damaged_text(counts)
-        contexts = 0 if chosen is None else counts[chosen]
-    if chosen is None or not contexts:
-        raise _no_tokens_error(path, counts, chosen)
-    return TarSource(path, chosen, contexts, passed_over, example)
+
+class _TarSurvey:
+    """Counts the members of a tar that are contexts, and those that are passed over.
+
+    Args:
+        path: Path of the tar.
+        data_key: Extension that the user named. Samples without such a member are passed over.
+        first_key: Extension that the earlier tars have. None: this is the first tar.
+    """
+
+    def __init__(self, path: Path, data_key: str | None, first_key: str | None) -> None:
+        self._path = path
+        self._is_key_given = data_key is not None
+        self._chosen = data_key or first_key
+        """Extension of the members with tokens, once it is known."""
+        self._contexts = 0
+        self._passed_over = 0
+        self._example = ""
+        """Name of the first sample that is passed over."""
+        self._counts: Counter[str] = Counter()
+        """Extension → number of members."""
+
+    def add(self, sample: TarSample, archive: Archive) -> None:
+        """Count the members of the next sample.
+
+        Raises:
+            FormatError: The sample has its tokens in a member with another extension than others.
+        """
+        self._counts.update(sample.members.keys())
+        if self._chosen is None:
+            self._chosen = _kind_of_tokens(sample, archive, self._path)
+        if self._chosen in sample.members:
+            self._contexts += 1
+            return
+        # If the user did not choose an extension, no tokens may be lost without a warning.
+        if not self._is_key_given:
+            _check_that_no_tokens_are_lost(sample, archive, self._path, self._chosen)
+        self._passed_over += sample.member_count
+        self._example = self._example or sample.name
+
+    def result(self) -> TarSource:
+        """Return the tar with its counts, after all samples were added.
+
+        Raises:
+            FormatError: The tar has no tokens.
+        """
+        chosen = self._chosen
+        contexts = self._contexts
+        if chosen is None:
+            chosen = _extension_of_damaged_text(self._counts)
+            contexts = 0 if chosen is None else self._counts[chosen]
+        if chosen is None or not contexts:
+            raise _no_tokens_error(self._path, self._counts, chosen)
+        return TarSource(self._path, chosen, contexts, self._passed_over, self._example)
 
 
 def _extension_of_damaged_text(counts: Mapping[str, int]) -> str | None:
