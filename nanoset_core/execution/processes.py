@@ -92,15 +92,14 @@ def run_tasks(
     if workers > 1:
         first_tasks = list(islice(remaining, workers))
     all_tasks = chain(first_tasks, remaining)
+    if len(first_tasks) > 1:
+        with _Pool(len(first_tasks), "spawn") as pool:
+            yield from pool.run(work, all_tasks)
+        return
 
     # A single task, or all tasks of a single worker, run in this process.
-    n_workers = len(first_tasks)
-    if n_workers <= 1:
-        for number, task in enumerate(all_tasks):
-            yield number, work(task)
-        return
-    with _Pool(n_workers, "spawn") as pool:
-        yield from pool.run(work, all_tasks)
+    for number, task in enumerate(all_tasks):
+        yield number, work(task)
 
 
 @contextmanager

@@ -542,10 +542,7 @@ def _check_pointers(path: Path, index: Index, start: int, stop: int) -> None:
     # One copy to aligned memory is faster than several passes over unaligned numbers.
     pointers = index.sequence_pointers[start:stop].astype(np.int64)
     itemsize = index.dtype.itemsize
-    is_impossible = (pointers < 0) | (pointers > _MAX_POINTER)
-    if itemsize > 1:
-        # The size of a token is a power of two, so this is the remainder of a division.
-        is_impossible |= (pointers & (itemsize - 1)) != 0
+    is_impossible = _is_impossible(pointers, itemsize)
     if is_impossible.any():
         position = int(np.argmax(is_impossible))
         sequence = start + position
@@ -556,6 +553,23 @@ def _check_pointers(path: Path, index: Index, start: int, stop: int) -> None:
             found=f"byte {int(pointers[position])} of the .bin",
             expected=f"a multiple of {itemsize}, 0 or more",
         )
+
+
+def _is_impossible(pointers: NDArray[np.int64], itemsize: int) -> NDArray[np.bool_]:
+    """Return which pointers cannot be the byte at which a token starts.
+
+    Args:
+        pointers: Bytes of a .bin, shape (n,).
+        itemsize: Size of a token, a power of two.
+
+    Returns:
+        Shape (n,).
+    """
+    is_impossible: NDArray[np.bool_] = (pointers < 0) | (pointers > _MAX_POINTER)
+    if itemsize > 1:
+        # For a power of two, this is the remainder of the division by it.
+        is_impossible |= (pointers & (itemsize - 1)) != 0
+    return is_impossible
 
 
 def _check_document_order(path: Path, index: Index) -> None:

@@ -108,12 +108,11 @@ def make_framing(
         template_before, template_after = added_tokens(tokenizer_file)
     before = template_before if bos is None else (bos, *template_before)
     after = template_after if eod is None else (*template_after, eod)
-
-    # Tools differ in what they write for a document without tokens. But with a template, the
-    # tokenizer returns tokens even for an empty text, so that every tool writes a sequence.
-    has_template = bool(template_before or template_after)
-    empty: Empty = "sequence" if has_template else _EMPTY[preset]
-    return Framing(before, after, empty)
+    if template_before or template_after:
+        # With a template, the tokenizer returns tokens even for an empty text, so that every tool
+        # writes a sequence.
+        return Framing(before, after, empty="sequence")
+    return Framing(before, after, empty=_EMPTY[preset])
 
 
 def adds_template(preset: WriterPreset, special_tokens: SpecialTokens | None) -> bool:

@@ -363,14 +363,6 @@ class _Call:
             key: Key of the texts, one of `options.keys`.
             prefix: Path of the key's .bin and .idx, without these endings.
         """
-        # Everything that decides the bytes: settings, and the content of the input files.
-        made_from = {
-            "nanoset": RECORD_VERSION,
-            "key": key,
-            "options": self._recorded_settings(),
-            "sources": [asdict(piece) for piece in self.ranges.pieces()],
-        }
-
         # The list of rejected lines is the same for all keys. It is written with the last one, if
         # there are any such lines.
         optional_files: list[str] = []
@@ -380,14 +372,29 @@ class _Call:
         pair = _PairFiles.of(prefix)
         return Delivery(
             folder=self.output_prefix.parent,
-            # `flags` has the options of the command by which messages name the settings.
-            receipt=Receipt(name=pair.record.name, made_from=made_from, flags=_FLAG_BY_SETTING),
+            receipt=self._receipt(key, pair.record.name),
             files=(pair.bin.name, pair.idx.name),
             optional=tuple(optional_files),
             # The .idx is put in place last: without it, readers do not take the .bin as complete.
             completing_files=(pair.idx.name,),
             is_hashed=True,  # notice later changes by the content, not by the times of the files
         )
+
+    def _receipt(self, key: str, name: str) -> Receipt:
+        """Return a receipt that names all that decides the bytes of a pair: settings and input.
+
+        Args:
+            key: Key of the texts.
+            name: Name of the file of the receipt.
+        """
+        made_from = {
+            "nanoset": RECORD_VERSION,
+            "key": key,
+            "options": self._recorded_settings(),
+            "sources": [asdict(piece) for piece in self.ranges.pieces()],
+        }
+        # `flags` has the options of the command by which messages name the settings.
+        return Receipt(name=name, made_from=made_from, flags=_FLAG_BY_SETTING)
 
     def _recorded_settings(self) -> dict[str, Any]:
         """Return the settings that decide the bytes of the outputs, as records contain them."""
