@@ -75,6 +75,7 @@ def last_not_greater(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> 
         int64, of the shape of `values`; -1 if all entries are greater.
     """
     values = np.asarray(values)
+    last_index = len(ascending) - 1
     indices = np.full(values.shape, -1, np.int64)  # before the first entry
 
     # Binary search, for all values together. Move ahead by 2^k entries, then by 2^(k - 1), and so
@@ -82,24 +83,11 @@ def last_not_greater(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> 
     # greatest power of two up to the number of entries. If there are none, no step is made.
     for bit in reversed(range(len(ascending).bit_length())):
         indices_ahead = indices + (1 << bit)
-        can_move = _is_not_greater(ascending, indices_ahead, values)
+        exists = indices_ahead <= last_index
+        entries_ahead = ascending[np.minimum(indices_ahead, last_index)]
+        can_move = exists & (entries_ahead <= values)
         indices[can_move] = indices_ahead[can_move]
     return indices
-
-
-def _is_not_greater(
-    entries: NDArray[np.integer[Any]], indices: NDArray[np.int64], values: NDArray[Any]
-) -> NDArray[np.bool_]:
-    """Return whether the entry at each index exists, and is not greater than a value.
-
-    Args:
-        entries: At least one entry, shape (n,).
-        indices: Indices of entries, 0 or more, some of which may be too large; of any shape.
-        values: A value for each index, of the same shape.
-    """
-    last_index = len(entries) - 1
-    is_not_greater: NDArray[np.bool_] = entries[np.minimum(indices, last_index)] <= values
-    return is_not_greater & (indices <= last_index)
 
 
 class TokenFile(Protocol):
