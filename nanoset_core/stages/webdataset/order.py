@@ -231,32 +231,18 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
     n_selected = int(bucket_sizes[buckets].sum())
     keys = np.empty(n_selected, dtype=np.uint64)
     numbers = np.empty(n_selected, dtype=np.int64)
-    start = 0
-    for part in _parts_in_buckets(contexts, seed, buckets):
-        stop = start + len(part.keys)
-        keys[start:stop] = part.keys
-        numbers[start:stop] = part.numbers
-        start = stop
-    return _KeyedContexts(keys=keys, numbers=numbers)
 
-
-def _parts_in_buckets(
-    contexts: int,
-    seed: int,
-    buckets: NDArray[np.int64],
-) -> Iterator[_KeyedContexts]:
-    """Go through the keys of all contexts in chunks, and yield those of each chunk in the buckets.
-
-    Args:
-        contexts: Number of contexts in the order.
-        seed: Seed of the order.
-        buckets: Numbers of the buckets, shape (n_buckets,).
-    """
+    # Append the keys and numbers that each chunk of contexts has in these buckets.
     is_requested = np.zeros(_N_BUCKETS, dtype=bool)  # for every bucket
     is_requested[buckets] = True
-    for first_context, keys in _key_chunks(contexts, seed):
-        selected = np.flatnonzero(is_requested[_bucket(keys)])  # indices in the chunk
-        yield _KeyedContexts(keys=keys[selected], numbers=first_context + selected)
+    start = 0
+    for first_context, chunk_keys in _key_chunks(contexts, seed):
+        selected = np.flatnonzero(is_requested[_bucket(chunk_keys)])  # indices in the chunk
+        stop = start + len(selected)
+        keys[start:stop] = chunk_keys[selected]
+        numbers[start:stop] = first_context + selected
+        start = stop
+    return _KeyedContexts(keys=keys, numbers=numbers)
 
 
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -513,19 +499,14 @@ class Choice:
         Returns:
             Shape (n_blocks, 64).
         """
-        # (n_blocks,) number of chosen rows in each block
-        n_chosen = self._n_chosen_before(blocks + 1) - self._n_chosen_before(blocks)
-        return _is_among_lowest(self._keys_in_blocks(blocks), n_chosen)
-
-    def _keys_in_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the key of each row of some blocks, shape (n_blocks, 64).
-
-        The last block may have fewer rows. The others get the highest key, and are never chosen.
-        """
         rows = blocks[:, None] * BLOCK_ROWS + np.arange(BLOCK_ROWS)  # (n_blocks, 64)
         keys = keys_of(rows.astype(np.uint64), self.seed)
+        # The last block may have fewer rows. The highest key keeps the others from being chosen.
         keys[rows >= self.n_rows] = np.iinfo(np.uint64).max
-        return keys
+
+        # (n_blocks,) number of chosen rows in each block
+        n_chosen = self._n_chosen_before(blocks + 1) - self._n_chosen_before(blocks)
+        return _is_among_lowest(keys, n_chosen)
 
     def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of chosen rows; the inverse of `rows_of`.
