@@ -159,17 +159,26 @@ def _prepare_raw_folder(raw: Path, tokenizer: Path) -> None:
     is_of_demo = marker.exists()
     if not is_of_demo:
         for path in (raw, tokenizer):
-            is_empty_folder = path.is_dir() and not any(path.iterdir())
-            if path.exists() and not is_empty_folder:
-                raise ConfigError(
-                    "`nanoset demo` did not write this, and would overwrite it",
-                    where=path,
-                    expected="an empty folder, or one that `nanoset demo` made",
-                    remedy="name another folder: `nanoset demo FOLDER`",
-                )
+            _check_unused(path)
     shutil.rmtree(raw, ignore_errors=True)
     raw.mkdir(parents=True)
     marker.touch()
+
+
+def _check_unused(path: Path) -> None:
+    """Check that a path is missing or an empty folder, so that nothing of the user is overwritten.
+
+    Raises:
+        ConfigError: There is something.
+    """
+    is_empty_folder = path.is_dir() and not any(path.iterdir())
+    if path.exists() and not is_empty_folder:
+        raise ConfigError(
+            "`nanoset demo` did not write this, and would overwrite it",
+            where=path,
+            expected="an empty folder, or one that `nanoset demo` made",
+            remedy="name another folder: `nanoset demo FOLDER`",
+        )
 
 
 def _write_corpus(
@@ -280,32 +289,41 @@ def libraries(limit_bytes: int) -> Iterator[Document]:
 
 
 def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[Document]:
-    """Yield Python sources below a folder in natural order, until they are enough.
+    """Yield Python sources below a folder in natural order, up to a number of bytes.
+
+    At least `_MIN_DOCUMENTS` are yielded, if there are as many.
 
     Args:
         folder: The folder.
         limit_bytes: Bytes of UTF-8 that are enough.
-        skip: Paths below the folder that are left out, also as beginnings of longer ones.
+        skip: Prefixes of paths below the folder that are left out.
     """
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*.py")]
     n_documents = 0
     n_bytes = 0
     for name in sorted(names, key=natural_key):
-        path = folder / name
-        if name.startswith(skip) or not path.is_file():
+        if name.startswith(skip):
             continue
-        if not _MIN_DOCUMENT_BYTES <= path.stat().st_size <= _MAX_DOCUMENT_BYTES:
+        text = _source_text(folder / name)
+        if text is None:
             continue
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            continue  # The demo needs no sources in other encodings.
-
         yield {"id": name, "text": text}
         n_documents += 1
         n_bytes += len(text.encode())
         if n_documents >= _MIN_DOCUMENTS and n_bytes >= limit_bytes:
             return
+
+
+def _source_text(path: Path) -> str | None:
+    """Return the text of a Python source; None if it is too short, too long or not UTF-8."""
+    if not path.is_file():
+        return None
+    if not _MIN_DOCUMENT_BYTES <= path.stat().st_size <= _MAX_DOCUMENT_BYTES:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
 
 
 def documentation() -> Iterator[Document]:

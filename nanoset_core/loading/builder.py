@@ -91,8 +91,27 @@ class NanosetBuilder:
                 where="path_to_cache",
                 remedy="set path_to_cache",
             )
-
         plans = self._plan()
+        self._wait_for_files(plans, folder, timeout_seconds, poll_seconds)
+        splits: list[Split | None] = []
+        for plan in plans:
+            split = None if plan is None else open_split(plan, self.config, folder)
+            splits.append(split)
+        train, valid, test = splits
+        return train, valid, test
+
+    def _wait_for_files(
+        self,
+        plans: Sequence[SplitPlan | None],
+        folder: str,
+        timeout_seconds: float,
+        poll_seconds: float,
+    ) -> None:
+        """Wait until all index files of some splits exist.
+
+        Raises:
+            MissingError: The wait timed out.
+        """
         deadline = time.monotonic() + timeout_seconds
         missing_file = self._missing_file(plans)
         while missing_file is not None:
@@ -105,13 +124,6 @@ class NanosetBuilder:
                 )
             time.sleep(poll_seconds)
             missing_file = self._missing_file(plans)
-
-        splits: list[Split | None] = []
-        for plan in plans:
-            split = None if plan is None else open_split(plan, self.config, folder)
-            splits.append(split)
-        train, valid, test = splits
-        return train, valid, test
 
     def _plan(self) -> list[SplitPlan | None]:
         """Return the plan of each split, None for one without a share of the data."""

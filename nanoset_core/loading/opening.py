@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from nanoset_core.errors import MissingError, StaleError, one_of, remedy_for_name
@@ -21,7 +21,7 @@ from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
-from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.storage.location import StorageSpec
@@ -120,28 +120,48 @@ def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig
         manifest: Manifest of the split.
         config: Settings of the nanoset.
     """
-    # The split has a share of the data, but it is too small for a sample. The manifest says so.
-    reason = manifest.facts.get(LACKING)
-    if reason is not None:
-        return MissingError(
-            f"the {split} split of {name} has no sample",
-            where=manifest.url(),
-            found=reason,
-            remedy="give it a share in nanoset.yaml, and build again",
-        )
-
-    # All splits share their data, and this one has a share of 0.
+    if manifest.facts.get(LACKING) is not None:
+        return _too_small_error(name, split, manifest)
     if config.blend_per_split is None:
-        return MissingError(
-            f"the {split} split of {name} has no share of the data",
-            where=manifest.url(),
-            found=f"split: {config.split}",
-            expected=f"a share for {split}",
-            remedy="give it a share in nanoset.yaml and build again, or read another split",
-        )
+        return _no_share_error(name, split, manifest, config)
+    return _no_blend_error(name, split, manifest, config.blend_per_split)
 
-    # Each split has data of its own, except for this one.
-    blends = zip(SPLITS, config.blend_per_split, strict=True)
+
+def _too_small_error(name: str, split: str, manifest: Manifest) -> MissingError:
+    """Return the error for a split whose share of the data is too small for a sample."""
+    return MissingError(
+        f"the {split} split of {name} has no sample",
+        where=manifest.url(),
+        found=manifest.facts[LACKING],
+        remedy="give it a share in nanoset.yaml, and build again",
+    )
+
+
+def _no_share_error(
+    name: str, split: str, manifest: Manifest, config: NanosetConfig
+) -> MissingError:
+    """Return the error for a split with a share of 0 of the data that all splits share."""
+    return MissingError(
+        f"the {split} split of {name} has no share of the data",
+        where=manifest.url(),
+        found=f"split: {config.split}",
+        expected=f"a share for {split}",
+        remedy="give it a share in nanoset.yaml and build again, or read another split",
+    )
+
+
+def _no_blend_error(
+    name: str, split: str, manifest: Manifest, blend_per_split: Sequence[Blend | None]
+) -> MissingError:
+    """Return the error for a split without data of its own, where each split has its own.
+
+    Args:
+        name: Name of the nanoset.
+        split: Name of the split.
+        manifest: Manifest of the split.
+        blend_per_split: The data of train, valid and test.
+    """
+    blends = zip(SPLITS, blend_per_split, strict=True)
     blended_splits = [other for other, blend in blends if blend is not None]
     found = f"blends for {' and '.join(blended_splits)}" if blended_splits else "no blend"
     return MissingError(
@@ -204,23 +224,30 @@ def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
     Returns:
         The id; None if documents have no end token, or a manifest was deleted.
     """
+    # A view or packs were made from another dataset, and have its end token.
     manifest = outputs.manifest_at(folder)
-
-    # A view or packs were made from another dataset, and have its end token. Follow these steps
-    # back to the dataset of a corpus. Only the manifest of a dataset of a corpus has no such facts:
-    # `corpus` is the name of the corpus, and `of` that of the view, if packs were made from one.
-    while manifest is not None and "corpus" in manifest.facts:
-        corpus = manifest.facts["corpus"]
-        source = manifest.facts.get("of", corpus)
-        stage = "datasets" if source == corpus else "views"
-        digest = manifest.recipe["parents"]["dataset"]
-        manifest = outputs.manifest_at(outputs.folder / stage / source / digest)
+    while manifest is not None and _is_derived(manifest):
+        manifest = _parent_dataset(outputs, manifest)
     if manifest is None:
         return None
 
     # The tokens that were appended to each document.
     tokens_after = manifest.recipe["options"]["framing"]["after"]
     return tokens_after[-1] if tokens_after else None
+
+
+def _is_derived(manifest: Manifest) -> bool:
+    """Return whether a manifest is that of a view or packs, which name their corpus."""
+    return "corpus" in manifest.facts
+
+
+def _parent_dataset(outputs: OutputRoot, manifest: Manifest) -> Manifest | None:
+    """Return the manifest of the dataset that a view or packs were made from; None if deleted."""
+    corpus = manifest.facts["corpus"]
+    source = manifest.facts.get("of", corpus)  # the view, if packs were made from one
+    stage = "datasets" if source == corpus else "views"
+    digest = manifest.recipe["parents"]["dataset"]
+    return outputs.manifest_at(outputs.folder / stage / source / digest)
 
 
 def live_version(outputs: OutputRoot, place: str) -> Manifest:
