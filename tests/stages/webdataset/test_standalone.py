@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,29 +41,34 @@ PAD = 1
 Context = tuple[int, ...]
 
 
-@pytest.fixture
-def raw(tmp_path) -> Path:
-    """A folder with the text of two corpora, in two files each."""
-    folder = tmp_path / "raw"
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory, tokenizer_file) -> Path:
+    """A folder with text in `raw` and its datasets in `pairs`; not to be written to."""
+    folder = tmp_path_factory.mktemp("shared")
+    options = PreprocessOptions(tokenizer=tokenizer_file, eod=EOD, workers=1)
     for corpus, n_documents in {"web": 60, "code": 25}.items():
-        (folder / corpus).mkdir(parents=True)
+        raw_folder = folder / "raw" / corpus
+        raw_folder.mkdir(parents=True)
         rows = sentences(corpus, n_documents)
         half = n_documents // 2
-        (folder / corpus / "part-2.jsonl").write_bytes(jsonl(rows[:half]))
-        (folder / corpus / "part-10.jsonl").write_bytes(jsonl(rows[half:]))
+        (raw_folder / "part-2.jsonl").write_bytes(jsonl(rows[:half]))
+        (raw_folder / "part-10.jsonl").write_bytes(jsonl(rows[half:]))
+        preprocess(resolve_inputs([raw_folder]), folder / "pairs" / corpus, options)
     return folder
 
 
 @pytest.fixture
-def pairs(raw, tmp_path, tokenizer_file) -> list[Path]:
+def raw(shared_folder, tmp_path) -> Path:
+    """A folder with the text of two corpora, in two files each."""
+    return Path(shutil.copytree(shared_folder / "raw", tmp_path / "raw"))
+
+
+@pytest.fixture
+def pairs(shared_folder, raw, tmp_path) -> list[Path]:
     """The prefixes of the datasets of web and code."""
-    options = PreprocessOptions(tokenizer=tokenizer_file, eod=EOD, workers=1)
-    prefixes = []
-    for corpus in ["web", "code"]:
-        target = tmp_path / "pairs" / corpus
-        [preprocessed] = preprocess(resolve_inputs([raw / corpus]), target, options)
-        prefixes.append(preprocessed.prefix)
-    return prefixes
+    folder = tmp_path / "pairs"
+    shutil.copytree(shared_folder / "pairs", folder)
+    return [folder / f"{corpus}_text_document" for corpus in ["web", "code"]]
 
 
 @pytest.fixture
@@ -149,12 +155,13 @@ def test_text_is_tokenized_cut_and_shuffled(raw, pairs, tmp_path, text_options):
     assert names_in(tmp_path) == ["out", "pairs", "raw"]
 
 
-@pytest.fixture
-def npy_tars(raw, tmp_path, text_options) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def npy_tars(shared_folder, tmp_path_factory, tokenizer_file) -> dict[str, str]:
     """The sha256 of tars of web with npy members, by their names."""
-    words = ["--input", raw / "web", *text_options, "--member", "npy"]
-    shuffle_into(tmp_path / "npy", *words)
-    tars = sha256_by_tar(tmp_path / "npy")
+    folder = tmp_path_factory.mktemp("npy")
+    words = ["--input", shared_folder / "raw" / "web", "--tokenizer", tokenizer_file]
+    shuffle_into(folder, *words, "--eod", EOD, "--member", "npy")
+    tars = sha256_by_tar(folder)
     assert len(tars) > 3
     return tars
 
