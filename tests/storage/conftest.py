@@ -1,6 +1,7 @@
 """Fixtures of tests with buckets: a server, buckets, and projects with outputs in a bucket.
 
-All tests share the server and one built project, and each test gets a new bucket. S3_SERVER=ceph or S3_SERVER=swift runs the tests against another server than moto: see
+All tests share the server and one built project, and each test gets a new bucket. With
+S3_SERVER=ceph or S3_SERVER=swift, the tests run against another server than moto: see
 `helpers.chosen_server`.
 """
 

@@ -1,4 +1,4 @@
-"""What the system refuses is said as an error of ours, with the file and what to do."""
+"""Errors of the operating system are raised with the file, an explanation and a remedy."""
 
 from __future__ import annotations
 
@@ -16,30 +16,47 @@ from nanoset_core.storage.leases import leased
 from nanoset_core.storage.os_errors import explained
 
 
-def refuse(number, file="/disk/file"):
-    raise OSError(number, os.strerror(number), file)
+def os_error(number: int, file: str | None) -> OSError:
+    """Return the error of a system call on a file, which some calls do not name."""
+    return OSError(number, os.strerror(number), file)
+
+
+# Disks that refuse to write
 
 
 @pytest.mark.parametrize(
-    ("number", "what", "remedy"),
+    ("number", "message", "remedy"),
     [
-        (errno.ENOSPC, "the disk is full", "make room"),
-        (errno.EDQUOT, "quota", "make room"),
-        (errno.EROFS, "read-only", "mount"),
-        (errno.EACCES, "may not be written", "right"),
-        (errno.EFBIG, "may not grow", "ulimit"),
-        (errno.EMFILE, "too many files", "ulimit"),
+        pytest.param(errno.ENOSPC, "the disk is full", "make room", id="disk full"),
+        pytest.param(errno.EDQUOT, "quota", "make room", id="quota used up"),
+        pytest.param(errno.EROFS, "read-only", "mount", id="read-only"),
+        pytest.param(errno.EACCES, "may not be written", "right", id="no permission"),
+        pytest.param(errno.EFBIG, "may not grow", "ulimit", id="file too large"),
+        pytest.param(errno.EMFILE, "too many files", "ulimit", id="too many open files"),
     ],
 )
-def test_file_system_that_takes_nothing(tmp_path, number, what, remedy):
-    with pytest.raises(StorageError, match=what) as caught, explained(tmp_path):
-        refuse(number)
+def test_a_file_that_cannot_be_written_is_named_with_a_remedy(tmp_path, number, message, remedy):
+    with pytest.raises(StorageError, match=message) as caught, explained(tmp_path):
+        raise os_error(number, "/disk/file")
+
     assert caught.value.where == "/disk/file"
     assert remedy in caught.value.remedy
     assert str(number) in caught.value.found
+
+
+@pytest.mark.parametrize(
+    "number",
+    [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG, errno.EMFILE],
+    ids=errno.errorcode.get,
+)
+def test_the_folder_is_named_if_the_system_names_no_file(tmp_path, number):
     with pytest.raises(StorageError) as caught, explained(tmp_path):
-        refuse(number, None)
+        raise os_error(number, None)
+
     assert caught.value.where == str(tmp_path)
+
+
+# Other errors
 
 
 @pytest.mark.parametrize(
@@ -50,35 +67,61 @@ def test_file_system_that_takes_nothing(tmp_path, number, what, remedy):
         RuntimeError("can't start new thread"),
         ImportError("/x/_csv.so: failed to map segment from shared object"),
     ],
+    ids=repr,
 )
-def test_want_of_memory(tmp_path, error):
+def test_too_little_memory_is_an_error_with_a_remedy(tmp_path, error):
     with pytest.raises(NanosetError, match="not enough memory") as caught, explained(tmp_path):
         raise error
+
     assert "workers" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
     "error",
     [RuntimeError("other"), OSError(errno.ENOENT, "no"), MissingError("gone"), ValueError()],
+    ids=repr,
 )
-def test_everything_else_is_left_as_it_is(tmp_path, error):
+def test_all_other_errors_are_raised_unchanged(tmp_path, error):
     with pytest.raises(type(error)) as caught, explained(tmp_path):
         raise error
+
     assert caught.value is error
 
 
-def test_stages_and_surveys_say_it(make_project, monkeypatch):
-    project = Project.open(make_project())
+# Where errors are explained
+
+
+@pytest.fixture
+def project(make_project) -> Project:
+    """A project that was not built."""
+    return Project.open(make_project())
+
+
+@pytest.fixture
+def read_only_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk on which no folder can be created."""
+
+    def refuse(path: Path, **_options: object) -> None:
+        raise os_error(errno.EROFS, str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+
+
+def test_errors_of_a_stage_are_explained(project):
     with (
         pytest.raises(StorageError, match="the disk is full"),
         leased(project.outputs.access, ["web"]),
     ):
-        refuse(errno.ENOSPC)
-    monkeypatch.setattr(Path, "mkdir", lambda path, **options: refuse(errno.EROFS, str(path)))
+        raise os_error(errno.ENOSPC, "/disk/file")
+
+
+def test_errors_of_a_survey_are_explained(project, read_only_disk):
     with pytest.raises(StorageError, match="read-only"):
         survey_corpus(project, "web")
-    with (
-        pytest.raises(StorageError, match="read-only"),
-        leased(FileAccess(project.outputs.folder / "new"), ["web"]),
-    ):
+
+
+def test_a_lease_that_cannot_be_written_is_explained(project, read_only_disk):
+    new_root = FileAccess(project.outputs.folder / "new")
+
+    with pytest.raises(StorageError, match="read-only"), leased(new_root, ["web"]):
         pass
