@@ -171,50 +171,66 @@ def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int
         changes: Lines of nanoset.yaml that have to change because of other options.
         identifiers: The identifiers of the run's tokenizer.
     """
-    cache = run.data_cache_path
-
     # Without the files themselves, the options do not matter.
-    files: list[str] = []
-    for description, other_files in INDEXES.items():
-        files += [description, *other_files]
-    missing_files = [name for name in files if not os.path.isfile(os.path.join(cache, name))]
+    cache = run.data_cache_path
+    missing_files = [name for name in all_files() if not os.path.isfile(os.path.join(cache, name))]
     if missing_files:
-        example = os.path.join(cache, missing_files[0])
-        say(
-            f"{len(missing_files)} of {len(files)} index files are missing, such as {example}",
-            "Run `nanoset build`. If the trainer finds the output root under another path, set",
-            "trainer_path in nanoset.yaml to that path.",
-        )
+        report_missing(os.path.join(cache, missing_files[0]), len(missing_files))
         return 1
 
     # Look at the tokenizer alone first, to know whether it is one of the reasons.
-    tokenizer_fields = {"tokenizer": identifiers}
-    if not all(matches_name(cache, name, tokenizer_fields) for name in INDEXES):
+    if renamed_indexes(cache, {"tokenizer": identifiers}):
         changes.append(yaml_line("tokenizer_identifiers", identifiers, "trainer"))
-
     fields = {
         "tokenizer": identifiers,
         "sequence_length": run.seq_length,
         "random_seed": run.seed,
         "split": run.split,
     }
-    renamed = [name for name in INDEXES if not matches_name(cache, name, fields)]
+    renamed = renamed_indexes(cache, fields)
     if renamed or changes:
-        # Other numbers of samples rebuild indexes whose description stays as it is.
-        count = str(len(renamed)) if renamed else "Some"
-        say(
-            f"{count} of {len(INDEXES)} indexes will be rebuilt by the trainer.",
-            "To build them in advance, change nanoset.yaml:",
-            "",
-            "nanosets:",
-            f"  {NANOSET}:",
-        )
-        for line in changes:
-            say(f"    {line}")
+        report_rebuilt(len(renamed), changes)
         return 1
 
     say(f"Megatron-LM will find all {len(INDEXES)} indexes in {cache}.")
     return 0
+
+
+def all_files() -> list[str]:
+    """Return the names of the files of all indexes."""
+    files: list[str] = []
+    for description, other_files in INDEXES.items():
+        files += [description, *other_files]
+    return files
+
+
+def report_missing(example: str, n_missing: int) -> None:
+    """Print that index files are missing."""
+    say(
+        f"{n_missing} of {len(all_files())} index files are missing, such as {example}",
+        "Run `nanoset build`. If the trainer finds the output root under another path, set",
+        "trainer_path in nanoset.yaml to that path.",
+    )
+
+
+def report_rebuilt(n_renamed: int, changes: list[str]) -> None:
+    """Print that the trainer will rebuild indexes, and how to build them in advance.
+
+    Args:
+        n_renamed: How many indexes have another name. Other numbers of samples rebuild indexes
+            whose name stays as it is.
+        changes: Lines of nanoset.yaml that have to change.
+    """
+    count = str(n_renamed) if n_renamed else "Some"
+    say(
+        f"{count} of {len(INDEXES)} indexes will be rebuilt by the trainer.",
+        "To build them in advance, change nanoset.yaml:",
+        "",
+        "nanosets:",
+        f"  {NANOSET}:",
+    )
+    for line in changes:
+        say(f"    {line}")
 
 
 def say(*lines: str) -> None:
@@ -291,7 +307,26 @@ def changed_settings(built: argparse.Namespace, run: argparse.Namespace) -> list
         ValueError: The run names other data than arguments.txt, or spells --split with spaces.
     """
     changed = [name for name, value in vars(run).items() if getattr(built, name) != value]
+    check_data(run, changed)
+    lines: list[str] = []
+    for name, key in KEY_BY_OPTION.items():
+        if name in changed:
+            lines.append(yaml_line(key, getattr(run, name)))
+    if not SAMPLES:
+        lines += schedule_comments(changed)
+    return lines
 
+
+def check_data(run: argparse.Namespace, changed: list[str]) -> None:
+    """Check that a run reads the data of arguments.txt.
+
+    Args:
+        run: The options of the run.
+        changed: Names of the options that differ from those of arguments.txt.
+
+    Raises:
+        ValueError: The run names other data than arguments.txt, or spells --split with spaces.
+    """
     data_flags = [flag_of(name) for name in (*DATA_FILE_OPTIONS, *DATA_OPTIONS) if name in changed]
     if data_flags:
         raise ValueError(f"arguments.txt names the data: leave {', '.join(data_flags)} out")
@@ -301,49 +336,73 @@ def changed_settings(built: argparse.Namespace, run: argparse.Namespace) -> list
             "as arguments.txt does"
         )
 
-    lines: list[str] = []
-    for name, key in KEY_BY_OPTION.items():
-        if name in changed:
-            lines.append(yaml_line(key, getattr(run, name)))
 
-    # In a phase of a longer run, the numbers of samples follow from the schedule of all phases
-    # together. So no line can be given for an option that changes them. Otherwise,
-    # `changed_samples` compares these options.
-    is_phase = not SAMPLES
-    if is_phase:
-        for name in (*DEFAULT_BY_RUN_OPTION, *RUN_SWITCHES, PHASE_OPTION):
-            if name in changed:
-                lines.append(f"# {flag_of(name)}: change schedule, or phases")
-    return lines
+def schedule_comments(changed: list[str]) -> list[str]:
+    """Return a comment for each changed option on the length of a run with several phases.
+
+    The numbers of samples of a phase follow from the schedule of all phases together. So no single
+    line of nanoset.yaml corresponds to these options.
+    """
+    names = (*DEFAULT_BY_RUN_OPTION, *RUN_SWITCHES, PHASE_OPTION)
+    return [f"# {flag_of(name)}: change schedule, or phases" for name in names if name in changed]
 
 
 def changed_samples(run: argparse.Namespace) -> list[str]:
     """Return a line of nanoset.yaml if the run asks for other numbers of samples than were built.
-
-    Source: Megatron-LM main (d98e8a64), `megatron/training/training.py`
-    (get_train_valid_test_num_samples, update_train_iters).
 
     Raises:
         ValueError: The run lacks an option from which the numbers are computed, or it is invalid.
     """
     if not SAMPLES:
         return []
-    batch = run.global_batch_size
-    interval = run.eval_interval
-    if not (run.train_iters or run.train_samples) or not batch:
+    check_length(run)
+    samples_by_split = requested_samples(run)
+
+    # A split that asks for no samples needs no index.
+    if all(samples_by_split[split] in (0, built) for split, built in SAMPLES.items()):
+        return []
+
+    # A plain run is best described by `schedule`; one with other evaluations only by `samples`.
+    schedule = schedule_of(run)
+    if samples_by_split == scheduled_samples(schedule):
+        return [yaml_line("schedule", schedule, "samples")]
+    samples = {split: samples_by_split[split] for split in SAMPLES if samples_by_split[split]}
+    return [yaml_line("samples", samples, "schedule")]
+
+
+def check_length(run: argparse.Namespace) -> None:
+    """Check that the options of a run give its numbers of samples.
+
+    Raises:
+        ValueError: An option is missing or invalid.
+    """
+    if not (run.train_iters or run.train_samples) or not run.global_batch_size:
         raise ValueError(
             "the samples depend on --global-batch-size, and --train-iters or --train-samples"
         )
-    if interval < 1:
+    if run.eval_interval < 1:
         raise ValueError(
             "--eval-interval has to be 1 or more, since Megatron-LM divides by it, "
-            f"and is {interval}"
+            f"and is {run.eval_interval}"
         )
 
-    # The numbers of samples that Megatron-LM asks for. Full validation takes one epoch.
-    train_samples = run.train_iters * batch or run.train_samples
-    iterations = train_samples // batch
-    samples_per_evaluation = run.eval_iters * (run.eval_global_batch_size or batch)
+
+def train_samples_of(run: argparse.Namespace) -> int:
+    """Return how many samples a run trains on."""
+    samples: int = run.train_iters * run.global_batch_size or run.train_samples
+    return samples
+
+
+def requested_samples(run: argparse.Namespace) -> dict[str, int | None]:
+    """Return how many samples of each split Megatron-LM asks for; None for one epoch.
+
+    Source: Megatron-LM main (d98e8a64), `megatron/training/training.py`
+    (get_train_valid_test_num_samples, update_train_iters).
+    """
+    train_samples = train_samples_of(run)
+    iterations = train_samples // run.global_batch_size
+    samples_per_evaluation = run.eval_iters * (run.eval_global_batch_size or run.global_batch_size)
+    interval = run.eval_interval
     evaluations = iterations // interval + 1 - run.start_eval_at_iter // interval
     if run.skip_train:
         evaluations = 1
@@ -354,28 +413,29 @@ def changed_samples(run: argparse.Namespace) -> list[str]:
     }
     if run.full_validation:
         samples_by_split["valid"] = None
+    return samples_by_split
 
-    # A split that asks for no samples needs no index.
-    if all(samples_by_split[split] in (0, built) for split, built in SAMPLES.items()):
-        return []
 
-    # A plain run is best described by `schedule`; one with other evaluations only by `samples`.
-    scheduled_test_samples = run.eval_iters * batch
-    scheduled_samples = {
-        "train": iterations * batch,
-        "valid": (iterations // interval + 1) * scheduled_test_samples,
-        "test": scheduled_test_samples,
+def schedule_of(run: argparse.Namespace) -> dict[str, int]:
+    """Return the key `schedule` of nanoset.yaml that is closest to a run."""
+    return {
+        "iterations": train_samples_of(run) // run.global_batch_size,
+        "global_batch_size": run.global_batch_size,
+        "eval_interval": run.eval_interval,
+        "eval_iters": run.eval_iters,
     }
-    if samples_by_split == scheduled_samples:
-        schedule = {
-            "iterations": iterations,
-            "global_batch_size": batch,
-            "eval_interval": interval,
-            "eval_iters": run.eval_iters,
-        }
-        return [yaml_line("schedule", schedule, "samples")]
-    samples = {split: samples_by_split[split] for split in SAMPLES if samples_by_split[split]}
-    return [yaml_line("samples", samples, "schedule")]
+
+
+def scheduled_samples(schedule: dict[str, int]) -> dict[str, int]:
+    """Return how many samples of each split nanoset builds for a `schedule`."""
+    batch = schedule["global_batch_size"]
+    test_samples = schedule["eval_iters"] * batch
+    evaluations = schedule["iterations"] // schedule["eval_interval"] + 1
+    return {
+        "train": schedule["iterations"] * batch,
+        "valid": evaluations * test_samples,
+        "test": test_samples,
+    }
 
 
 def yaml_line(key: str, value: Any, replaced_key: str = "") -> str:
@@ -412,31 +472,39 @@ def tokenizer_identifiers(run: argparse.Namespace) -> Any:
     return module.build_tokenizer(run).unique_identifiers
 
 
-def matches_name(cache: str, name: str, fields: dict[str, Any]) -> bool:
-    """Return whether Megatron-LM would give an index the name that it has, also for this run.
-
-    The name starts with the MD5 of a description of the index. So the description that Megatron-LM
-    makes for the run must be the same. It is computed here: from the stored description, in which
-    some fields get their values in the run.
+def renamed_indexes(cache: str, fields: dict[str, Any]) -> list[str]:
+    """Return the indexes to which Megatron-LM would give another name for this run.
 
     Args:
         cache: Folder of the index files.
-        name: Name of the file with the description.
-        fields: Field of the description → its value in the run.
+        fields: Field of the description of an index → its value in the run.
     """
-    with open(os.path.join(cache, name), encoding="utf-8") as file:
-        description = json.load(file)
+    renamed: list[str] = []
+    for name in INDEXES:
+        with open(os.path.join(cache, name), encoding="utf-8") as file:
+            description = json.load(file)
+        set_fields(description, fields)
+        if not name.startswith(digest_of(description)):
+            renamed.append(name)
+    return renamed
 
-    # The description of a blend contains those of its datasets, which have the fields. A field that
-    # is missing or null stays so: there is no `split`, for example, if each split has its own data.
+
+def set_fields(description: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Give fields of a description their values in a run.
+
+    The description of a blend contains those of its datasets, which have the fields. A field that
+    is missing or null stays so: there is no `split`, for example, if each split has its own data.
+    """
     for dataset in description.get("datasets", [description]):
         for field, value in fields.items():
             if dataset.get(field) is not None:
                 dataset[field] = value
 
+
+def digest_of(description: dict[str, Any]) -> str:
+    """Return the MD5 of the description of an index, with which the name of the index starts."""
     text = json.dumps(description, indent=4)
-    digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-    return name.startswith(digest)
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 if __name__ == "__main__":
