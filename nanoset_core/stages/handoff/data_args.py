@@ -27,6 +27,7 @@ _SHARED_DATA = ("data_path", "data_args_path", "per_split_data_args_path")
 """Arguments that name the data of all splits; a run has at most one of them."""
 _SPLIT_DATA = tuple(f"{split}_data_path" for split in SPLITS)
 """Arguments that name the data of one split, in the order of the splits."""
+_EXPECTED_WORDS = "pairs of weight and prefix, such as 0.7 data/a 0.3 data/b; or prefixes alone"
 _NO_IDENTIFIERS = "{}"
 """Value of --tokenizer-identifiers if the option is not given."""
 
@@ -95,9 +96,7 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
     Raises:
         ConfigError: There are no words, only some weights are numbers, or a prefix is named twice.
     """
-    # Words in place of a weight are the first, the third and so on: "0.8 web 0.2 code".
-    numbers = [_number(word) for word in words[::2]]
-    has_weights = len(words) % 2 == 0 and any(number is not None for number in numbers)
+    has_weights = _has_weights(words)
     prefixes = list(words[1::2]) if has_weights else list(words)
     _check_words(words, prefixes, where, has_weights=has_weights)
 
@@ -108,6 +107,15 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
         weights = [float(word) for word in words[::2]]
         return dict(zip(prefixes, weights, strict=True))
     return prefixes[0] if len(prefixes) == 1 else prefixes
+
+
+def _has_weights(words: Sequence[str]) -> bool:
+    """Return whether words are pairs of weight and prefix, such as "0.8 web 0.2 code".
+
+    They are if their number is even, and one of those in place of a weight is a number.
+    """
+    numbers = [_number(word) for word in words[::2]]
+    return len(words) % 2 == 0 and any(number is not None for number in numbers)
 
 
 def _dataset_location(prefix: str, where: object) -> Location:
@@ -132,27 +140,16 @@ def _check_words(
     Raises:
         ConfigError: There are no words, a weight is not a number, or a prefix is named twice.
     """
-    expected = "pairs of weight and prefix, such as 0.7 data/a 0.3 data/b; or prefixes alone"
-    excerpt = f"{len(words):,} words: {' '.join(words[:6])}"
     if not words:
         raise ConfigError(
             "no datasets are named",
             where=where,
-            found=excerpt,
-            expected=expected,
+            found=_excerpt_of(words),
+            expected=_EXPECTED_WORDS,
             remedy="name .bin/.idx pairs, without these endings",
         )
-
     if has_weights:
-        for word in words[::2]:
-            if _number(word) is None:
-                raise ConfigError(
-                    "a weight is not a number",
-                    where=where,
-                    found=repr(word),
-                    expected=expected,
-                    remedy="put a number before each prefix, or before none",
-                )
+        _check_weights(words[::2], where)
 
     repeated = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
     # A number that occurs twice was meant as a weight, so one word of a pair is missing.
@@ -160,8 +157,8 @@ def _check_words(
         raise ConfigError(
             "weights and prefixes do not come in pairs",
             where=where,
-            found=excerpt,
-            expected=expected,
+            found=_excerpt_of(words),
+            expected=_EXPECTED_WORDS,
             remedy="add the missing weight or prefix, or remove the last number",
         )
     if repeated:
@@ -169,9 +166,31 @@ def _check_words(
             "a dataset is named twice",
             where=where,
             found=", ".join(repeated),
-            expected=expected,
+            expected=_EXPECTED_WORDS,
             remedy="name it once, with the sum of its weights",
         )
+
+
+def _check_weights(words: Sequence[str], where: object) -> None:
+    """Check that all words in place of a weight are numbers.
+
+    Raises:
+        ConfigError: One is not.
+    """
+    for word in words:
+        if _number(word) is None:
+            raise ConfigError(
+                "a weight is not a number",
+                where=where,
+                found=repr(word),
+                expected=_EXPECTED_WORDS,
+                remedy="put a number before each prefix, or before none",
+            )
+
+
+def _excerpt_of(words: Sequence[str]) -> str:
+    """Return the number of some words, and the first few of them, for messages."""
+    return f"{len(words):,} words: {' '.join(words[:6])}"
 
 
 def read_data_args(path: Path) -> Blend:
@@ -305,22 +324,30 @@ def _data(options: Mapping[str, Any]) -> dict[str, Any]:
             "the splits",
             remedy="leave all but one of them out" if n_ways else "give --data-path",
         )
-
     if per_split:
-        blends: list[Blend | None] = []
-        for key in _SPLIT_DATA:
-            blend = None
-            if options[key]:
-                blend = blend_from_words(options[key], _flag(key))
-            blends.append(blend)
-        return {"blend_per_split": blends}
+        return {"blend_per_split": [_blend_of_option(options, key) for key in _SPLIT_DATA]}
+    return _shared_data(options, shared[0])
 
-    key = shared[0]  # the only one
+
+def _shared_data(options: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the data that one option names, as `_data` does.
+
+    Args:
+        options: Name of each option → value.
+        key: The option, one of _SHARED_DATA.
+    """
     if key == "per_split_data_args_path":
         return {"blend_per_split": read_per_split(options[key])}
     if key == "data_args_path":
         return {"data_path": read_data_args(options[key])}
-    return {"data_path": blend_from_words(options[key], _flag(key))}
+    return {"data_path": _blend_of_option(options, key)}
+
+
+def _blend_of_option(options: Mapping[str, Any], key: str) -> Blend | None:
+    """Return the blend that the words of an option describe; None if it was not given."""
+    if not options[key]:
+        return None
+    return blend_from_words(options[key], _flag(key))
 
 
 def _flag(key: str) -> str:
@@ -374,7 +401,7 @@ def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the identifiers of the tokenizer, which Megatron-LM writes into its descriptions.
 
     They follow from the option `--trainer`. Without it, `--tokenizer-identifiers` has them: as a
-    JSON object, or as the path of a file. The default of this option is an empty object.
+    JSON object, or as the path of a file.
 
     Args:
         options: Name of each option → value.
@@ -386,8 +413,7 @@ def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
     text = options["tokenizer_identifiers"]
     trainer_text = options.get("trainer")
     if trainer_text is not None:
-        # The user must not give both options.
-        has_identifiers = text != _NO_IDENTIFIERS
+        has_identifiers = text != _NO_IDENTIFIERS  # then the user has given both options
         return _trainer_identifiers(
             trainer_text, options["preset"], has_identifiers=has_identifiers
         )
@@ -395,6 +421,15 @@ def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
     is_path = not text.lstrip().startswith("{")
     if is_path:
         return read_identifiers(Path(text), "--tokenizer-identifiers")
+    return _parse_identifiers(text)
+
+
+def _parse_identifiers(text: str) -> dict[str, Any]:
+    """Return the identifiers that a JSON object on the command line lists.
+
+    Raises:
+        ConfigError: The text is not a JSON object.
+    """
     try:
         return dict(json.loads(text))
     except (ValueError, TypeError) as error:

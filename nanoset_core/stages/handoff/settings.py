@@ -198,24 +198,28 @@ class TrainerSpec:
         if kind == "TikTokenizer":
             class_name = "CustomTikTokenizer"
 
-        # The arguments that the class records, in the order in which it does.
-        arguments: dict[str, object] = {}
-        if kind == "SentencePieceTokenizer":
-            arguments["vocab_extra_ids"] = self.vocab_extra_ids
-        elif kind in ("GPTSentencePieceTokenizer", "Llama2Tokenizer"):
-            arguments["vocab_extra_ids"] = 0  # these ignore the option
-        elif kind == "TikTokenizer":
-            arguments["pattern"] = _PATTERNS[self.tiktoken_pattern or ""]
-            arguments["vocab_size"] = self.vocab_size
-            arguments["num_special_tokens"] = self.tiktoken_num_special_tokens
-            arguments["special_tokens"] = self.special_token_list
-        elif kind == "NullTokenizer":
-            arguments["vocab_size"] = self.vocab_size
-
         identifiers: dict[str, Any] = {"class": class_name, "tokenizer_path": paths}
-        for name, value in arguments.items():
+        for name, value in self._legacy_arguments().items():
             identifiers[name] = str(value)
         return identifiers
+
+    def _legacy_arguments(self) -> dict[str, object]:
+        """Return the arguments that a class of megatron.training records, in their order."""
+        kind = self.tokenizer_type
+        if kind == "SentencePieceTokenizer":
+            return {"vocab_extra_ids": self.vocab_extra_ids}
+        if kind in ("GPTSentencePieceTokenizer", "Llama2Tokenizer"):
+            return {"vocab_extra_ids": 0}  # these ignore the option
+        if kind == "TikTokenizer":
+            return {
+                "pattern": _PATTERNS[self.tiktoken_pattern or ""],
+                "vocab_size": self.vocab_size,
+                "num_special_tokens": self.tiktoken_num_special_tokens,
+                "special_tokens": self.special_token_list,
+            }
+        if kind == "NullTokenizer":
+            return {"vocab_size": self.vocab_size}
+        return {}
 
     def arguments(self) -> tuple[str, ...]:
         """Return arguments for the trainer's command line, each an option with its values.
@@ -327,8 +331,6 @@ def trainer_errors(
         preset: Name of the preset.
         has_identifiers: Whether the key `tokenizer_identifiers` is also given.
     """
-    # Such a trainer names index files by a hash that depends on its tokenizer.
-    hashes_tokenizer = get_preset(preset).hashes_tokenizer
     if has_identifiers:
         yield ConfigError(
             "trainer and tokenizer_identifiers both give the tokenizer's identifiers",
@@ -336,6 +338,8 @@ def trainer_errors(
             found="both",
             remedy="keep one of them",
         )
+    # Such a trainer names index files by a hash that depends on its tokenizer.
+    hashes_tokenizer = get_preset(preset).hashes_tokenizer
     if not hashes_tokenizer:
         yield ConfigError(
             "the cache names of this trainer do not hold its tokenizer",
@@ -348,18 +352,23 @@ def trainer_errors(
     errors = raised(trainer.arguments)
     if errors:
         yield errors[0].at(f"{where}trainer.{errors[0].where}")
-        return
-
-    # One preset is for the old versions of megatron-core, the other for all newer ones.
-    is_old_version = trainer.minor <= 10
-    is_old_preset = preset == "megatron-0.10"
-    if hashes_tokenizer and is_old_version != is_old_preset:
+    elif hashes_tokenizer and not _is_preset_of_version(preset, trainer):
         yield ConfigError(
             "the preset is that of another version of megatron-core",
             where=f"{where}preset",
             found=f"preset {preset}, megatron_core {trainer.megatron_core}",
             remedy="set preset to megatron-0.10 for core 0.9 and 0.10, to megatron for newer ones",
         )
+
+
+def _is_preset_of_version(preset: str, trainer: TrainerSpec) -> bool:
+    """Return whether a preset is for the version of megatron-core that a trainer has.
+
+    One preset is for the old versions, the other for all newer ones.
+    """
+    is_old_version = trainer.minor <= 10
+    is_old_preset = preset == "megatron-0.10"
+    return is_old_version == is_old_preset
 
 
 _EXAMPLE_TEXTS = {
@@ -397,8 +406,8 @@ _Keywords = Iterator[tuple[str, object]]
 def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
     """Yield the identifiers of HuggingFaceTokenizer and GPT2BPETokenizer, in the trainer's order.
 
-    Which ones there are, and their order, depends on the version of megatron-core: `minor` is 16
-    for 0.16, and greater than all of these for the main branch.
+    Which ones there are depends on the version of megatron-core: `minor` is 16 for 0.16, and
+    greater than all of these for the main branch.
 
     Args:
         spec: The settings of the trainer.
@@ -406,29 +415,26 @@ def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
     Yields:
         (name of the identifier, value).
     """
-    has_chat_template = spec.minor >= 18
-    has_special_tokens = spec.minor >= 16
-    special_tokens = list(spec.special_tokens)
-    is_gpt2 = spec.tokenizer_type == "GPT2BPETokenizer"
+    files = [("vocab_file", spec.vocab_file), ("merges_file", spec.merge_file)]
+    special_tokens: list[tuple[str, object]] = []
+    if spec.minor >= 16:
+        special_tokens.append(("additional_special_tokens", list(spec.special_tokens)))
 
     # GPT2BPETokenizer has its special tokens before its files, the other type after them.
-    if is_gpt2:
-        if has_special_tokens:
-            yield "additional_special_tokens", special_tokens
-        yield "vocab_file", spec.vocab_file
-        yield "merges_file", spec.merge_file
+    if spec.tokenizer_type == "GPT2BPETokenizer":
+        yield from special_tokens
+        yield from files
     else:
-        if has_chat_template:
+        if spec.minor >= 18:
             yield "chat_template", spec.chat_template
-        yield "vocab_file", spec.vocab_file
-        yield "merges_file", spec.merge_file
-        if has_special_tokens:
-            yield "additional_special_tokens", special_tokens
+        yield from files
+        yield from special_tokens
+    if spec.minor >= 16:
+        yield from _hugging_face_switches(spec)
 
-    # Core 0.15 has no further ones.
-    if spec.minor < 16:
-        return
 
+def _hugging_face_switches(spec: TrainerSpec) -> _Keywords:
+    """Yield the switches of the same tokenizers, which exist from core 0.16 on."""
     # In core 0.16, two options switch the fast class and the special tokens on. From 0.17 on, both
     # are on, and two other options switch them off.
     if spec.minor == 16:

@@ -10,9 +10,17 @@ from __future__ import annotations
 import json
 
 from nanoset_core.tokenizers.files import Definition
+from nanoset_core.tokenizers.files.source import TokenizerFile
+from nanoset_core.tokenizers.files.tokenizer_json import ConvertedTokenizer
 
 _NAMED_BY_ARGUMENTS = ("vocab.json", "tiktoken JSON", "SentencePiece")
 """Kinds of files that Megatron-LM's arguments can name."""
+_IGNORED_MERGES_NOTE = (
+    "With --tokenizer-type GPT2BPETokenizer, megatron-core 0.15 to 0.17 use the merges of "
+    "gpt2 from the Hugging Face Hub instead of --merge-file. If your merges differ, add "
+    "--legacy-tokenizer (0.15 and 0.16)."
+)
+"""Some versions ignore one of the two files of GPT-2's tokenizer."""
 
 
 def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
@@ -30,42 +38,58 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
     """
     if _contains_spaces(definition):
         return ()
-    source = definition.source
-    path = source.path.absolute()
-    special_tokens = " ".join(source.special_tokens or ())
-
-    # GPT-2's vocabulary and merges, in two files.
     if definition.kind == "vocab.json":
-        return (
-            "--tokenizer-type GPT2BPETokenizer",
-            f"--vocab-file {path}",
-            f"--merge-file {source.merges_file.absolute()}",
-        )
-
-    # A list of tokens for tiktoken, as Megatron-LM stores it. The file does not contain the pattern
-    # that splits text into words, and the number of special tokens.
+        return _gpt2_arguments(definition.source)
     if definition.kind == "tiktoken JSON" and definition.converted is not None:
-        lines = [
-            "--tokenizer-type TikTokenizer",
-            f"--tokenizer-model {path}",
-            f"--tiktoken-pattern {source.pattern or 'v2'}",
-            f"--tiktoken-num-special-tokens {len(definition.converted.special_tokens)}",
-        ]
-        if source.special_tokens is not None:
-            lines.append(f"--tiktoken-special-tokens {special_tokens}")
-        lines.append(f"--vocab-size {definition.converted.vocab_size}")
-        return tuple(lines)
-
+        return _tiktoken_arguments(definition.source, definition.converted)
     if definition.kind == "SentencePiece":
-        # The older of two names, which has the same meaning in all versions. Up to 0.14, the newer
-        # name adds other tokens.
-        lines = ["--tokenizer-type GPTSentencePieceTokenizer", f"--tokenizer-model {path}"]
-        if source.legacy:
-            lines.append("--tokenizer-sentencepiece-legacy")
-        if source.legacy and special_tokens:
-            lines.append(f"--tokenizer-special-tokens {special_tokens}")
-        return tuple(lines)
+        return _sentencepiece_arguments(definition.source)
     return ()
+
+
+def _gpt2_arguments(source: TokenizerFile) -> tuple[str, ...]:
+    """Return the arguments for GPT-2's vocabulary and merges, in two files."""
+    return (
+        "--tokenizer-type GPT2BPETokenizer",
+        f"--vocab-file {source.path.absolute()}",
+        f"--merge-file {source.merges_file.absolute()}",
+    )
+
+
+def _tiktoken_arguments(source: TokenizerFile, converted: ConvertedTokenizer) -> tuple[str, ...]:
+    """Return the arguments for a list of tokens for tiktoken, as Megatron-LM stores it.
+
+    The file does not contain the pattern that splits text into words, and the number of special
+    tokens.
+    """
+    lines = [
+        "--tokenizer-type TikTokenizer",
+        f"--tokenizer-model {source.path.absolute()}",
+        f"--tiktoken-pattern {source.pattern or 'v2'}",
+        f"--tiktoken-num-special-tokens {len(converted.special_tokens)}",
+    ]
+    if source.special_tokens is not None:
+        lines.append(f"--tiktoken-special-tokens {' '.join(source.special_tokens)}")
+    lines.append(f"--vocab-size {converted.vocab_size}")
+    return tuple(lines)
+
+
+def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
+    """Return the arguments for a SentencePiece model.
+
+    Its type has two names. The older one has the same meaning in all versions. Up to 0.14, the
+    newer one adds other tokens.
+    """
+    lines = [
+        "--tokenizer-type GPTSentencePieceTokenizer",
+        f"--tokenizer-model {source.path.absolute()}",
+    ]
+    if source.legacy:
+        lines.append("--tokenizer-sentencepiece-legacy")
+    special_tokens = " ".join(source.special_tokens or ())
+    if source.legacy and special_tokens:
+        lines.append(f"--tokenizer-special-tokens {special_tokens}")
+    return tuple(lines)
 
 
 def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None:
@@ -79,42 +103,39 @@ def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None
         The note; None if the arguments that name the tokenizer are enough.
     """
     kind = definition.kind
-
-    # Megatron-LM reads a folder with a second file, which the user may not have.
     if kind == "tokenizer.json":
-        config = json.dumps(
-            {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eod}, ensure_ascii=False
-        )
-        return (
-            "Megatron-LM's HuggingFaceTokenizer reads a folder (--tokenizer-model FOLDER) with "
-            "tokenizer.json and tokenizer_config.json. Without the latter it has no EOD token. If "
-            f"you have no tokenizer_config.json, create it with this content: {config}"
-        )
-
-    # Arguments could name the tokenizer, but the shell would split them at the spaces.
+        return _second_file_note(eod)
     if kind in _NAMED_BY_ARGUMENTS and _contains_spaces(definition):
         return (
             "The arguments do not name the tokenizer, since its path or a special token contains "
             "a space."
         )
-
-    # Some versions ignore one of the two files.
     if kind == "vocab.json":
-        return (
-            "With --tokenizer-type GPT2BPETokenizer, megatron-core 0.15 to 0.17 use the merges of "
-            "gpt2 from the Hugging Face Hub instead of --merge-file. If your merges differ, add "
-            "--legacy-tokenizer (0.15 and 0.16)."
-        )
-
-    # No tokenizer of Megatron-LM reads these formats.
+        return _IGNORED_MERGES_NOTE
     if kind in ("tiktoken", "tekken.json") and definition.converted is not None:
-        return (
-            f"Megatron-LM has no tokenizer for {definition.source.name} ({kind}). You can train "
-            "with its NullTokenizer: --tokenizer-type NullTokenizer --vocab-size "
-            f"{definition.converted.vocab_size}. Its EOD token differs from yours, so options that "
-            "look for EOD tokens do not work."
-        )
+        return _unknown_format_note(definition.source.name, kind, definition.converted.vocab_size)
     return None
+
+
+def _second_file_note(eod: str | None) -> str:
+    """Return a note on the second file that Megatron-LM reads with a tokenizer.json."""
+    config = json.dumps(
+        {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eod}, ensure_ascii=False
+    )
+    return (
+        "Megatron-LM's HuggingFaceTokenizer reads a folder (--tokenizer-model FOLDER) with "
+        "tokenizer.json and tokenizer_config.json. Without the latter it has no EOD token. If "
+        f"you have no tokenizer_config.json, create it with this content: {config}"
+    )
+
+
+def _unknown_format_note(file_name: str, kind: str, vocab_size: int) -> str:
+    """Return a note on a format that no tokenizer of Megatron-LM reads."""
+    return (
+        f"Megatron-LM has no tokenizer for {file_name} ({kind}). You can train "
+        f"with its NullTokenizer: --tokenizer-type NullTokenizer --vocab-size {vocab_size}. Its "
+        "EOD token differs from yours, so options that look for EOD tokens do not work."
+    )
 
 
 def _contains_spaces(definition: Definition) -> bool:

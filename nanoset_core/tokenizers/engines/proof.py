@@ -159,7 +159,7 @@ def _ends_of_categories(categories: Mapping[int, str]) -> list[str]:
 
 
 def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
-    """Yield texts in which nearly every character follows a letter, and others after a space.
+    """Yield texts in which nearly every character follows a letter, or follows a space.
 
     Args:
         categories: Code point → Unicode category, in ascending order: all planes of Unicode with
