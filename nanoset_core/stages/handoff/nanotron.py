@@ -35,17 +35,9 @@ def nanotron_files(handoff: Handoff) -> FilesAndNotes:
     Returns:
         The file with the sections, and notes for the user.
     """
-    # A single dataset without a weight is named by its path. Several are a mapping from path to
-    # weight.
     config = handoff.config
-    datasets = handoff.data("train")
-    data_path: object
-    if len(datasets) == 1 and datasets[0].weight is None:
-        data_path = datasets[0].path
-    else:
-        data_path = {dataset.path: dataset.weight for dataset in datasets}
     dataset_section = {
-        "data_path": data_path,
+        "data_path": _data_path(handoff),
         "split": config.split,
         "path_to_cache": handoff.cache,
     }
@@ -65,6 +57,18 @@ def nanotron_files(handoff: Handoff) -> FilesAndNotes:
     return FilesAndNotes(yaml_file(sections), notes)
 
 
+def _data_path(handoff: Handoff) -> str | dict[str, float | None]:
+    """Return the datasets of train as nanotron names them.
+
+    A single dataset without a weight is named by its path. Several are a mapping from path to
+    weight.
+    """
+    datasets = handoff.data("train")
+    if len(datasets) == 1 and datasets[0].weight is None:
+        return datasets[0].path
+    return {dataset.path: dataset.weight for dataset in datasets}
+
+
 def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
     """Return the sections `data` and `tokens` for the YAML file of nanotron's main branch.
 
@@ -78,25 +82,13 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
     Returns:
         The file with the sections, and notes for the user.
     """
-    config = handoff.config
-    datasets = handoff.data("train")
-    weights = [dataset.weight for dataset in datasets if dataset.weight is not None]
-
-    # All datasets have tokens of the same type, such as uint16.
-    token_dtype = next(iter(handoff.datasets.values())).dtype
-    dataset_section = {
-        "dataset_folder": [handoff.exports[dataset.path] for dataset in datasets],
-        "dataset_weights": weights or None,
-        "dataset_max_tokens": None,
-        "tokenizer_name": handoff.tokenizer_name,
-        "vocab_size": handoff.vocab_size,
-        "token_size_in_bytes": np.dtype(token_dtype).itemsize,
-    }
     sections = {
-        "data": {"dataset": dataset_section, "seed": config.random_seed},
+        "data": {
+            "dataset": _exported_datasets(handoff),
+            "seed": handoff.config.random_seed,
+        },
         "tokens": _tokens(handoff),
     }
-
     notes = [
         f"nanotron needs datatrove's branch nouamane/avoid-s3: `{_AVOID_S3}`. Releases up to "
         "0.10.1 do not accept `folder_path`, `eos_token_id` and `matched_files`, so that nanotron "
@@ -107,11 +99,26 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
 
     # nanotron has two classes that read these files. They read samples in different orders: one
     # shuffles the samples of all datasets together, and the other does not.
-    if config.rules.shuffles_blend:
+    if handoff.config.rules.shuffles_blend:
         notes.append(_NANOSET_CLASS_NOTE)
     else:
         notes.append(_TOKENIZED_BYTES_CLASS_NOTE)
     return FilesAndNotes(yaml_file(sections), notes)
+
+
+def _exported_datasets(handoff: Handoff) -> dict[str, Any]:
+    """Return the section on the exports that train reads, with their weights."""
+    datasets = handoff.data("train")
+    weights = [dataset.weight for dataset in datasets if dataset.weight is not None]
+    token_dtype = next(iter(handoff.datasets.values())).dtype  # the same for all datasets
+    return {
+        "dataset_folder": [handoff.exports[dataset.path] for dataset in datasets],
+        "dataset_weights": weights or None,
+        "dataset_max_tokens": None,
+        "tokenizer_name": handoff.tokenizer_name,
+        "vocab_size": handoff.vocab_size,
+        "token_size_in_bytes": np.dtype(token_dtype).itemsize,
+    }
 
 
 def _tokens(handoff: Handoff) -> dict[str, Any]:

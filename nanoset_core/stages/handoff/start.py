@@ -162,13 +162,13 @@ def _yaml_line(argument: str) -> str:
     # nanoset.yaml there is one name for both.
     if name in ("tokenizer_special_tokens", "tiktoken_special_tokens"):
         return f"special_tokens: {json.dumps(values, ensure_ascii=False)}"
-
-    # A switch, which has no value on the command line.
-    if not values:
+    if not values:  # a switch, which has no value on the command line
         return f"{name}: true"
+    return f"{name}: {_yaml_scalar(values[0])}"
 
-    # All others have one value. Numbers are written without quotes.
-    value = values[0]
+
+def _yaml_scalar(value: str) -> str:
+    """Return a value of the command line in YAML, where numbers and true need no quotes."""
     if value == "true" or value.isdecimal():
-        return f"{name}: {value}"
-    return f"{name}: {yaml_value(value)}"
+        return value
+    return yaml_value(value)

@@ -411,7 +411,9 @@ def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
     """
     # Nearly all words have this width, so they are not copied once more by `np.stack`.
     if width == 1:
-        return (_eight_bytes_at(data, starts) & _byte_masks(lengths))[np.newaxis]
+        integers = _eight_bytes_at(data, starts)
+        integers &= _byte_masks(lengths)
+        return integers[np.newaxis]
 
     keys = np.stack([_eight_bytes_at(data, starts + offset) for offset in range(0, 8 * width, 8)])
     # All words of this width fill the integers before.
