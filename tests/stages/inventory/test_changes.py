@@ -1,6 +1,8 @@
-"""How two inventories of a corpus are compared, in words."""
+"""The comparison of two inventories of a corpus, in words."""
 
 from __future__ import annotations
+
+import pytest
 
 from helpers.sample_project import jsonl, sentences
 from nanoset_core.project.project import Project
@@ -8,17 +10,30 @@ from nanoset_core.stages.inventory.changes import what_changed
 from nanoset_core.stages.inventory.make import survey_corpus
 
 
-def test_an_inventory_says_what_changed(make_project):
-    project = Project.open(make_project())
-    folder = project.config.raw_folder / "web"
+@pytest.fixture
+def project(make_project) -> Project:
+    """The sample project, whose corpus web has four files."""
+    return Project.open(make_project())
+
+
+def test_without_an_earlier_inventory_it_is_the_first(project):
+    assert what_changed(None, survey_corpus(project, "web")) == "the first inventory"
+
+
+def test_between_equal_inventories_nothing_changed(project):
+    inventory = survey_corpus(project, "web")
+
+    assert what_changed(inventory, survey_corpus(project, "web")) == "nothing"
+
+
+def test_added_removed_and_changed_files_are_counted(project):
     before = survey_corpus(project, "web")
-    assert what_changed(None, before) == "the first inventory"
-    assert what_changed(before, survey_corpus(project, "web")) == "nothing"
+    folder = project.config.raw_folder / "web"
     (folder / "part-0" / "web-0.jsonl").unlink()
     (folder / "part-0" / "web-1.jsonl").write_bytes(jsonl(sentences("other", 3)))
     (folder / "new-0.jsonl").write_bytes(jsonl(sentences("new", 2)))
     (folder / "new-1.jsonl").write_bytes(jsonl(sentences("new", 1)))
-    assert (
-        what_changed(before, survey_corpus(project, "web"))
-        == "2 files added, 1 file removed, 1 file changed"
-    )
+
+    changes = what_changed(before, survey_corpus(project, "web"))
+
+    assert changes == "2 files added, 1 file removed, 1 file changed"
