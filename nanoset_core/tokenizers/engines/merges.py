@@ -280,11 +280,14 @@ class Merger(ABC):
         Returns:
             (ids, int32, shape (n_tokens,); lengths, int64, shape (n_words,)).
         """
-        tokens = self._first_tokens(letters)  # (width, n_words)
-        ranks = self._first_ranks(letters, tokens)  # (width - 1, n_words)
-        table = _MergeTable(tokens, ranks)
+        table = self._unmerged(letters)
         table.merge_until_done(self._ranks)
         return table.tokens_by_word()
+
+    def _unmerged(self, letters: Bytes) -> _MergeTable:
+        """Return some words before anything is merged."""
+        tokens = self._first_tokens(letters)  # (width, n_words)
+        return _MergeTable(tokens, self._first_ranks(letters, tokens))
 
 
 class _MergeTable:
@@ -335,7 +338,9 @@ class _MergeTable:
             self._replace_pairs(left, merged)
 
             # Two pairs of each word are new: one starts before the merged token, one at it.
-            self._rank_pairs(np.concatenate([self._previous.take(left), left]), ranks)
+            before = self._previous.take(left)
+            after = self._next.take(left)
+            self._rank_pairs(np.concatenate([before, left]), np.concatenate([left, after]), ranks)
 
     def _best_priorities(self) -> Ints:
         """Return the least priority of each word that has a merge: int64, shape (n_merges,)."""
@@ -358,18 +363,18 @@ class _MergeTable:
         self._tokens[right] = NO_TOKEN
         self._priorities[right] = _NO_PRIORITY
 
-    def _rank_pairs(self, cells: Ints, ranks: PairRanks) -> None:
-        """Look up the priorities of the pairs that start at some cells.
+    def _rank_pairs(self, left: Ints, right: Ints, ranks: PairRanks) -> None:
+        """Look up the priorities of pairs of adjacent tokens.
 
         Args:
-            cells: int64, shape (n_pairs,).
+            left: int64, shape (n_pairs,): the cell of the left token of each pair.
+            right: int64, shape (n_pairs,): the cell of the right one.
             ranks: The ranks of all merges.
         """
-        right_cells = self._next.take(cells)
-        priorities = ranks.find(self._tokens.take(cells), self._tokens.take(right_cells))
+        priorities = ranks.find(self._tokens.take(left), self._tokens.take(right))
         priorities <<= _CELL_BITS
-        priorities |= cells
-        self._priorities[cells] = priorities
+        priorities |= left
+        self._priorities[left] = priorities
 
     def tokens_by_word(self) -> tuple[Ids, Ints]:
         """Return the tokens of all words, concatenated, and the number of tokens of each word."""
