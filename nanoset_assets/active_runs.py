@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 
 import dagster as dg
 
@@ -72,23 +73,27 @@ class ActiveRuns:
     def landing(self) -> dict[str, str]:
         """Corpus whose text is being written now → the asset that writes ("lands") it.
 
-        These assets belong to another team, in the same Dagster instance. An asset counts as being
-        made if an active run makes it, or a backfill that has not ended. If this is true of several
-        assets that write the text of one corpus, the first is named.
+        These assets belong to another team, in the same Dagster instance. If several of them are
+        writing the text of one corpus, the first is named.
         """
         if not self.runs and not self.backfills:
             return {}
         asset_by_corpus: dict[str, str] = {}
-        # An asset may write several corpora, and looking up its runs is slow: do it once.
-        is_being_made: dict[dg.AssetKey, bool] = {}
         for corpus, writers in self.upstream.items():
             for asset in writers:
-                if asset not in is_being_made:
-                    is_selected = asset in self._selected_assets
-                    is_being_made[asset] = is_selected or self._is_last_run_active(asset)
-                if is_being_made[asset]:
+                if asset in self._assets_being_made:
                     asset_by_corpus.setdefault(corpus, asset.to_user_string())
         return asset_by_corpus
+
+    @cached_property
+    def _assets_being_made(self) -> set[dg.AssetKey]:
+        """The assets in `upstream` that an active run or an open backfill makes."""
+        assets = set(chain.from_iterable(self.upstream.values()))
+        return {
+            asset
+            for asset in assets
+            if asset in self._selected_assets or self._is_last_run_active(asset)
+        }
 
     @cached_property
     def _selected_assets(self) -> set[dg.AssetKey]:

@@ -402,40 +402,47 @@ def _next_steps(
         graph: The outputs of the project, with their current versions.
         readable: The splits that have samples.
     """
-    from nanoset_assets.instance import HOME_VARIABLE, dagster_home
-
     manifest_by_name: dict[str, Manifest] = {}  # of all outputs that exist
     for node in graph.nodes():
         manifest = graph.current(node).manifest
         if manifest is not None:
             manifest_by_name.setdefault(manifest.name, manifest)
 
-    # Where the outputs are.
     lines: list[str] = []
     if manifest_by_name:
         any_manifest = next(iter(manifest_by_name.values()))
-        pointer = _pointer_name(config, any_manifest)
-        lines.append(
-            f"Outputs are below {_root(config)}; `{pointer}` in each folder names the live version."
-        )
-
-    # How to read samples of a nanoset, and how to train on it.
+        lines.append(_location_line(config, any_manifest))
     if readable:
         split = readable[0]
-        program = shell_word(_reading_program(config, split))
-        lines.append(f"Read samples: python -c {program}")
+        lines.append(f"Read samples: python -c {shell_word(_reading_program(config, split))}")
         handoff = manifest_by_name.get(f"{split.nanoset}/{HANDOFF}")
         if handoff is not None:
             lines.append(f"Train on it: {handoff.url(START)} says how to start.")
+    lines.append(_server_line(config))
+    return lines
 
-    # How to see the project in Dagster's UI.
+
+def _location_line(config: ProjectConfig, manifest: Manifest) -> str:
+    """Return a line that says where the outputs are.
+
+    Args:
+        config: The configuration of the project.
+        manifest: Manifest of any of the outputs.
+    """
+    pointer = _pointer_name(config, manifest)
+    return f"Outputs are below {_root(config)}; `{pointer}` in each folder names the live version."
+
+
+def _server_line(config: ProjectConfig) -> str:
+    """Return a line with the command that shows the project in Dagster's UI."""
+    from nanoset_assets.instance import HOME_VARIABLE, dagster_home
+
     home = shell_word(dagster_home(config))
     file = shell_word(config.file)
-    lines.append(
+    return (
         f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} "
         "dagster dev -m nanoset_assets.definitions"
     )
-    return lines
 
 
 def _pointer_name(config: ProjectConfig, manifest: Manifest) -> str:

@@ -102,11 +102,7 @@ def reason_not_repeated(
     # everything is tried again.
     if end_time(last) < PROCESS_STARTED_AT:
         return None
-
-    # A run that failed by itself would fail again. But a cause from outside may have passed: the
-    # run was killed, or nanoset.yaml could not be loaded at that moment.
-    had_outside_cause = _was_killed(instance, run) or CONFIG_ERROR_TAG in run.tags
-    if run.status in UNSUCCESSFUL and not had_outside_cause:
+    if _would_fail_again(instance, run):
         outcome = "failed" if run.status == dg.DagsterRunStatus.FAILURE else "was cancelled"
         return (
             f"its run {run.run_id[:8]} {outcome}; "
@@ -119,6 +115,15 @@ def reason_not_repeated(
     if n_attempts >= MAX_ATTEMPTS:
         return f"{n_attempts} runs did not build it; the last is {run.run_id[:8]}"
     return None
+
+
+def _would_fail_again(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Return whether a run did not succeed, and the cause was not one from outside.
+
+    Such a cause may have passed: the run was killed, or nanoset.yaml could not be loaded.
+    """
+    had_outside_cause = _was_killed(instance, run) or CONFIG_ERROR_TAG in run.tags
+    return run.status in UNSUCCESSFUL and not had_outside_cause
 
 
 def has_made(

@@ -137,29 +137,52 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
     # system without locks is no error yet: a history in Postgres works without them.
     with _locked_if_possible(home) as why_not_locked:
         try:
-            with history_faults(home):
-                return dg.DagsterInstance.get()
+            return _open_instance_in(home)
         except HistoryError as error:
             if why_not_locked is None:
                 raise
             # SQLite cannot work without file locks, and its own error does not say so.
             setting = HOME_VARIABLE if is_set_by_variable else f"`history` in {config.file}"
-            raise HistoryError(
-                "this file system has no file locks, which the history (SQLite) needs",
-                where=home,
-                found=why_not_locked,
-                expected="a folder on a disk of this machine",
-                remedy=f"set {setting} to such a folder, or store the history in Postgres; "
-                "the outputs can stay where they are",
-            ) from error
-        except dg.DagsterError as error:
-            # An error of the database is a HistoryError, so this one is about dagster.yaml.
-            raise ConfigError(
-                "Dagster cannot use these settings",
-                where=home / SETTINGS,
-                found=error,
-                remedy="correct the file",
-            ) from error
+            raise _no_file_locks(home, why_not_locked, setting) from error
+
+
+def _open_instance_in(home: Path) -> dg.DagsterInstance:
+    """Open the instance whose settings are in a folder, to which DAGSTER_HOME is set.
+
+    Raises:
+        HistoryError: Its database cannot be read or written.
+        ConfigError: The dagster.yaml in the folder has a mistake.
+    """
+    try:
+        with history_faults(home):
+            return dg.DagsterInstance.get()
+    except HistoryError:
+        raise
+    except dg.DagsterError as error:
+        raise ConfigError(
+            "Dagster cannot use these settings",
+            where=home / SETTINGS,
+            found=error,
+            remedy="correct the file",
+        ) from error
+
+
+def _no_file_locks(home: Path, reason: str, setting: str) -> HistoryError:
+    """Return the error for a history in SQLite on a file system without locks.
+
+    Args:
+        home: The folder of the history.
+        reason: The error of the system.
+        setting: The setting by which the user can choose another folder.
+    """
+    return HistoryError(
+        "this file system has no file locks, which the history (SQLite) needs",
+        where=home,
+        found=reason,
+        expected="a folder on a disk of this machine",
+        remedy=f"set {setting} to such a folder, or store the history in Postgres; "
+        "the outputs can stay where they are",
+    )
 
 
 @contextlib.contextmanager

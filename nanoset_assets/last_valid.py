@@ -46,7 +46,8 @@ def definitions_from_file(
     """Return the definitions of a nanoset.yaml, or of its last valid version.
 
     Dagster loads definitions in two kinds of processes. A *code server* reads the file. It stores
-    the text that it used with each run that it launches. The processes of a run use this text.
+    the text that it used with each run that it launches. The processes of a run use this text, even
+    if the file has changed since.
 
     Args:
         path: The nanoset.yaml.
@@ -59,13 +60,9 @@ def definitions_from_file(
         MissingError: The file does not exist, and no earlier version is known.
     """
     file = _absolute(path)
-
-    # In a process of a run: use the text of the code server, even if the file has changed since.
     text_of_code_server = remembered_for_run(_key(file))
     if text_of_code_server is not None:
-        return make(_parsed(text_of_code_server, file))
-
-    # In a code server, if the file has a mistake: use the copy of its last valid version.
+        return make(_parsed(text_of_code_server, file))  # in a process of a run
     try:
         config = load_config(file)
         definitions = make(config)
@@ -73,17 +70,31 @@ def definitions_from_file(
         last_valid_text = _last_valid_text(file)
         if last_valid_text is None:
             raise
-        definitions = make(_parsed(last_valid_text, file))
-        warning = f"{file} is not loaded; its last valid version is used instead:\n{error}"
-        _logger.warning(visible(Multiline(warning)))
-        remember_for_runs(_key(file), last_valid_text)
-        return definitions
+        return _definitions_of_last_version(file, last_valid_text, error, make)
 
-    # In a code server, if the file is valid: copy its text, which is now the last valid version.
+    # The text of the file is now the last valid version.
     text = _text_of(file, config)
     if text is not None:
         _store_copy(file, text)
         remember_for_runs(_key(file), text)
+    return definitions
+
+
+def _definitions_of_last_version(
+    file: Path, text: str, error: Exception, make: Callable[[ProjectConfig], dg.Definitions]
+) -> dg.Definitions:
+    """Return the definitions of the last valid version of a nanoset.yaml, and log a warning.
+
+    Args:
+        file: The nanoset.yaml.
+        text: Its last valid text.
+        error: What is wrong with its present text.
+        make: Makes the definitions of a configuration.
+    """
+    definitions = make(_parsed(text, file))
+    warning = f"{file} is not loaded; its last valid version is used instead:\n{error}"
+    _logger.warning(visible(Multiline(warning)))
+    remember_for_runs(_key(file), text)
     return definitions
 
 
@@ -173,13 +184,10 @@ def _store_copy(file: Path, text: str) -> None:
     failures: list[str] = []
     for number, path in enumerate(copy_paths):
         try:
-            is_stored = path.is_file() and path.read_bytes() == data
-            if not is_stored:
-                _write_copy(path, data, file)
+            _write_copy_if_changed(path, data, file)
         except OSError as error:
             failures.append(f"{path.parent}: {error.strerror}")
             continue
-
         # Delete copies at the other paths: `_text_of_copy` prefers those, and they are outdated.
         for outdated_path in copy_paths[number + 1 :]:
             outdated_path.unlink(missing_ok=True)
@@ -188,6 +196,19 @@ def _store_copy(file: Path, text: str) -> None:
         f"no copy of {file} could be stored: if the file has a mistake when this code location is "
         f"loaded again, loading fails ({'; '.join(failures)})"
     )
+
+
+def _write_copy_if_changed(copy: Path, data: bytes, original: Path) -> None:
+    """Write a copy of a file, unless it has these bytes already.
+
+    Args:
+        copy: Path of the copy.
+        data: The bytes.
+        original: The file.
+    """
+    is_stored = copy.is_file() and copy.read_bytes() == data
+    if not is_stored:
+        _write_copy(copy, data, original)
 
 
 def _write_copy(copy: Path, data: bytes, original: Path) -> None:

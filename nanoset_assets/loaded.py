@@ -6,7 +6,7 @@ intervals of sensors stay as they were when the code location was loaded, until 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from nanoset_assets.asset_table import shape_of
 from nanoset_assets.stage_assets import asset_outputs
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.stage import Node, is_of_corpora
+from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora
 
 RELOAD = "choose Reload on the page Deployment, Code locations"
 """What the user has to do in Dagster's UI after a change of the definitions."""
@@ -78,16 +78,20 @@ def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
     Returns:
         A list with the note, or an empty one.
     """
-    before = _definition_inputs(loaded)
-    after = _definition_inputs(now)
-    missing = object()  # unlike any value, also unlike None
-    changed: list[str] = []
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name, missing) != after.get(name, missing):
-            changed.append(name)
+    changed = _changed_keys(_definition_inputs(loaded), _definition_inputs(now))
     if not changed:
         return []
     return [f"{now.file.name} has another {', '.join(changed)} than is loaded: {RELOAD}"]
+
+
+def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the keys, sorted, that only one of two mappings has, or with another value."""
+    missing = object()  # unlike any value, also unlike None
+    changed: list[str] = []
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key, missing) != after.get(key, missing):
+            changed.append(key)
+    return changed
 
 
 def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
@@ -114,13 +118,17 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
                 # Corpora are added as partitions when they appear, without a reload. It only
                 # matters that there is such an asset, so its value is always the same.
                 parts[f"asset {shape_of(stage).asset}"] = None
-                continue
-            # Several stages make the outputs of a nanoset. Together, these outputs are one part: it
-            # matters which there are, and what each is made from.
-            name = f"{stage.kind} {subject!r}"
-            inputs_of_outputs = parts.setdefault(name, set())
-            for key in keys:
-                node = Node(stage, key)
-                inputs = frozenset(node.inputs(config).values())
-                inputs_of_outputs.add((node, inputs))
+            else:
+                # Several stages make the outputs of a nanoset, which are one part together.
+                outputs = parts.setdefault(f"{stage.kind} {subject!r}", set())
+                outputs.update(_outputs_with_inputs(stage, keys, config))
     return parts
+
+
+def _outputs_with_inputs(
+    stage: Stage, keys: Iterable[Key], config: ProjectConfig
+) -> Iterator[tuple[Node, frozenset[Node]]]:
+    """Yield some outputs of a stage, each with the outputs that it is made from."""
+    for key in keys:
+        node = Node(stage, key)
+        yield node, frozenset(node.inputs(config).values())

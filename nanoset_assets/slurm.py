@@ -77,6 +77,12 @@ class _JobState:
         return self.name in _WAITING_STATES or self.name in _RUNNING_STATES
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the job has ended, as far as Slurm knows it."""
+        is_known_to_have_ended = self.name is not None and not self.is_active
+        return is_known_to_have_ended or self.is_forgotten
+
+    @property
     def is_forgotten(self) -> bool:
         """Whether the job ended so long ago that Slurm has discarded its state."""
         return self.name is None and self.message == _FORGOTTEN
@@ -229,22 +235,31 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         # A job that is still pending in Slurm has no process that could react to a signal. This
         # command removes such a job, and leaves one that has started alone.
         _slurm("scancel", "--state=PENDING", job)
-
-        # `is_forgotten`: Slurm no longer knows the job, so it has ended some time ago.
-        state = _job_state(job)
-        has_ended = state.name is not None and not state.is_active
-        if has_ended or state.is_forgotten:
-            # A run reports its end itself, but not if its job never started or was killed.
-            current_run = self._instance.get_run_by_id(run_id) or run
-            if not current_run.is_finished:
-                self._instance.report_run_canceled(current_run)
+        if _job_state(job).has_ended:
+            self._report_end(run)
             return True
+        return self._cancel_job(run, job, kills=is_second_request)
 
-        if is_second_request:
-            answer = _slurm("scancel", job)  # Slurm kills all processes of the job
-        else:
-            # `--batch`: only the run's own process gets the signal. It ends its children itself.
-            answer = _slurm("scancel", "--batch", "--signal=TERM", job)
+    def _report_end(self, run: dg.DagsterRun) -> None:
+        """Report that a run whose job has ended was canceled, unless the run has reported its end.
+
+        It has not if its job never started, or was killed.
+        """
+        current_run = self._instance.get_run_by_id(run.run_id) or run
+        if not current_run.is_finished:
+            self._instance.report_run_canceled(current_run)
+
+    def _cancel_job(self, run: dg.DagsterRun, job: str, *, kills: bool) -> bool:
+        """Let Slurm end a job, and return whether it accepts that.
+
+        Args:
+            run: The run, on whose page a refusal is shown.
+            job: The id of the job.
+            kills: Whether Slurm kills all processes of the job. Otherwise, only the run's own
+                process gets a signal, and ends its children itself.
+        """
+        options = [] if kills else ["--batch", "--signal=TERM"]
+        answer = _slurm("scancel", *options, job)
         if answer.returncode != 0:
             self._report(run, f"Slurm could not cancel job {job}: {answer.stderr.strip()}")
         return answer.returncode == 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from nanoset_core.errors import MissingError
 from nanoset_core.storage.location import RawFolder, RemoteFolder
@@ -92,26 +93,13 @@ class Contents:
         if previous_sizes is None:
             previous_sizes = {}
         files = self.ordered
-
-        # Sort the files that are not read into groups, by their names.
-        companions = []  # README.md, checksums, …
-        unfinished = []  # files that are still being uploaded
-        unread = []  # all others, which may be text of an unknown format
-        for path in self.others:
-            if is_companion(path):
-                companions.append(path)
-            elif is_unfinished(path):
-                unfinished.append(path)
-            else:
-                unread.append(path)
-
-        # What each kind of notice is about.
-        notices = _unread_notices(unread)
+        others = _group_unread(self.others)
+        notices = _unread_notices(others.unknown)
         notices += notices_on(
             {
                 # Folders that are named like a file of text.
                 "misnamed": [f"{path}/" for path in self.misnamed],
-                "unfinished": unfinished,
+                "unfinished": others.unfinished,
                 "empty": [file.path for file in files if file.size == 0],
                 # Patterns of nanoset.yaml that fit no file.
                 "unmatched": self.unmatched,
@@ -119,7 +107,7 @@ class Contents:
                 "gone": self._missing_files(previous_sizes),
                 # Files that the patterns of nanoset.yaml leave out.
                 "left_out": self.left_out,
-                "beside": companions,
+                "beside": others.companions,
             }
         )
         return notices
@@ -130,6 +118,30 @@ class Contents:
         missing -= {file.path for file in self.texts}
         missing -= set(self.left_out)
         return sorted(missing, key=natural_key)
+
+
+class _UnreadFiles(NamedTuple):
+    """Paths of the files of a folder that are not read, in groups by their names."""
+
+    companions: list[str]
+    """README.md, checksums, …"""
+    unfinished: list[str]
+    """Files that are still being uploaded."""
+    unknown: list[str]
+    """All others, which may be text of an unknown format."""
+
+
+def _group_unread(paths: Iterable[str]) -> _UnreadFiles:
+    """Divide files that are not read into groups by their names."""
+    groups = _UnreadFiles([], [], [])
+    for path in paths:
+        if is_companion(path):
+            groups.companions.append(path)
+        elif is_unfinished(path):
+            groups.unfinished.append(path)
+        else:
+            groups.unknown.append(path)
+    return groups
 
 
 def _unread_notices(paths: Sequence[str]) -> list[Notice]:

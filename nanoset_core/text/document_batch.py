@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,14 +111,7 @@ class DocumentBatch:
         Args:
             places: Byte offsets of the documents' lines, or in a table the numbers of their rows.
         """
-        # Find the documents that stay.
-        remaining: list[int] = []  # their indices
-        for index, (line, offset) in enumerate(zip(self.lines, self.offsets, strict=True)):
-            # A row of a table has no byte offset: it is named by its number.
-            is_row_of_table = offset == NO_OFFSET
-            place = line if is_row_of_table else offset
-            if place not in places:
-                remaining.append(index)
+        remaining = [index for index, place in enumerate(self._places()) if place not in places]
         n_removed = len(self.texts) - len(remaining)
         if n_removed == 0:
             return
@@ -131,6 +124,12 @@ class DocumentBatch:
         rows = np.array(remaining, np.int64)
         self.kept_columns = [_select_rows(arrays, rows) for arrays in self.kept_columns]
         self.erased += n_removed
+
+    def _places(self) -> Iterator[int]:
+        """Yield where each document is in its file: the offset of its line, or its row's number."""
+        for line, offset in zip(self.lines, self.offsets, strict=True):
+            is_row_of_table = offset == NO_OFFSET  # a row of a table has no byte offset
+            yield line if is_row_of_table else offset
 
 
 def _select_rows(arrays: list[Any], rows: Any) -> list[Any]:

@@ -74,21 +74,9 @@ def import_parquet(
         FormatError: A table is damaged.
     """
     target = Path(target)
-    if not target.name.endswith(TARGETS):
-        raise ConfigError(
-            "the target is not a file of JSON lines",
-            where=target,
-            expected=f"a name ending in {', '.join(TARGETS)}",
-            remedy="rename it",
-        )
-    if columns is not None and (not columns or len(set(columns)) != len(columns)):
-        raise ConfigError(
-            "no columns are named, or one of them twice",
-            found=list(columns),
-            remedy="name each once",
-        )
-
-    # Write the rows of all tables, in order.
+    _check_target(target)
+    if columns is not None:
+        _check_column_names(columns)
     paths = _table_files([sources] if isinstance(sources, str | os.PathLike) else sources)
     n_rows = 0
     n_bytes = 0
@@ -102,6 +90,27 @@ def import_parquet(
         file.write(compressor.flush())
         stored_bytes = file.tell()
     return ImportFacts(len(paths), n_rows, n_bytes, stored_bytes)
+
+
+def _check_target(target: Path) -> None:
+    """Raise ConfigError if the name of the target is not that of a file of JSON lines."""
+    if not target.name.endswith(TARGETS):
+        raise ConfigError(
+            "the target is not a file of JSON lines",
+            where=target,
+            expected=f"a name ending in {', '.join(TARGETS)}",
+            remedy="rename it",
+        )
+
+
+def _check_column_names(columns: Sequence[str]) -> None:
+    """Raise ConfigError unless there are columns, each named once."""
+    if not columns or len(set(columns)) != len(columns):
+        raise ConfigError(
+            "no columns are named, or one of them twice",
+            found=list(columns),
+            remedy="name each once",
+        )
 
 
 def import_once(

@@ -105,18 +105,12 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
         except decoder_errors as error:
             if "not enough memory" in str(error):
                 raise MemoryError(str(error)) from error
-            raise FaultError(
-                f"corrupt_{codec.name}",
-                f"{error}, in bytes {feed_start:,} to {feed_stop:,} of the stored file",
-                offset=n_yielded,
-            ) from error
+            detail = f"{error}, in bytes {feed_start:,} to {feed_stop:,} of the stored file"
+            raise FaultError(f"corrupt_{codec.name}", detail, offset=n_yielded) from error
 
     if decoder.is_within_member:
-        raise FaultError(
-            f"truncated_{codec.name}",
-            f"the file ends, at byte {feed_stop:,}, in the middle of a compressed member",
-            offset=n_yielded,
-        )
+        detail = f"the file ends, at byte {feed_stop:,}, in the middle of a compressed member"
+        raise FaultError(f"truncated_{codec.name}", detail, offset=n_yielded)
 
 
 class _MembersDecoder:
@@ -373,25 +367,25 @@ class _LineSplitter:
                 too long.
         """
         # Neither the held bytes nor the lines contain line ends, which have one byte each.
-        begin = self._offset
-        end = begin + self.held_bytes + sum(map(len, following)) + n_line_ends
-        lines = [b"".join(self._held_parts), *following]
-
-        # Of a line that is too long, only the first bytes were held: the block has its size, too.
-        size_of_long_line = 0
-        if self.held_bytes > self._max_line_bytes:
-            size_of_long_line = self.held_bytes
+        end = self._offset + self.held_bytes + sum(map(len, following)) + n_line_ends
+        size_of_long_line = self.held_bytes if self._is_too_long() else 0
         block = LineBlock(
-            lines,
+            [b"".join(self._held_parts), *following],
             first_number=self.line_number,
-            begin=begin,
+            begin=self._offset,
             end=end,
             long_bytes=size_of_long_line,
         )
+        self._start_line(self.line_number + len(block.lines), offset=end)
+        return block
 
-        # The next line starts after the block, and nothing of it is held yet.
-        self.line_number += len(lines)
+    def _is_too_long(self) -> bool:
+        """Return whether the line that is held is too long, so that only its first bytes are."""
+        return self.held_bytes > self._max_line_bytes
+
+    def _start_line(self, line_number: int, offset: int) -> None:
+        """Start with a line of which nothing is held yet."""
+        self.line_number = line_number
         self.held_bytes = 0
         self._held_parts = []
-        self._offset = end
-        return block
+        self._offset = offset

@@ -71,22 +71,38 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
                 if not is_companion(name):  # a README.md is normal here
                     unread_entries[name] = "a file in no corpus, which is not read"
                 continue
-
-            if names_only and _may_hold_text(entry):
-                check_corpus_name(name, entry)
-                corpora[name] = Contents(corpus=name)
-                continue
-
-            # List the folder. With `names_only`, it has no text, and its files show why.
-            contents = contents_of(entry, raw)
-            if contents.texts:
-                check_corpus_name(name, entry)
-                corpora[name] = replace(contents, corpus=name)
+            contents = _contents_of_folder(raw, entry, names_only=names_only)
+            if isinstance(contents, Contents):
+                corpora[name] = contents
             else:
-                unread_entries[name] = _why_unread(contents)
+                unread_entries[name] = contents
         except NanosetError as error:
             faults[name] = error
     return RawText(corpora, faults, unread_entries)
+
+
+def _contents_of_folder(raw: RawFolder, folder: RawFolder, *, names_only: bool) -> Contents | str:
+    """Return the corpus in a folder, or why nothing in the folder is read.
+
+    Args:
+        raw: The raw folder.
+        folder: A folder in it.
+        names_only: As for `list_corpora`.
+
+    Raises:
+        NanosetError: The folder has text, but no name that a corpus can have; or it cannot be
+            listed.
+    """
+    name = folder.name
+    if names_only and _may_hold_text(folder):
+        check_corpus_name(name, folder)
+        return Contents(corpus=name)
+    # List the folder. With `names_only`, it has no text, and its files show why.
+    contents = contents_of(folder, raw)
+    if not contents.texts:
+        return _why_unread(contents)
+    check_corpus_name(name, folder)
+    return replace(contents, corpus=name)
 
 
 def is_quiescent(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -113,19 +113,29 @@ class RowReader:
         columns = [texts_at(rows, path, self._max_text_bytes) for path in self._text_paths]
         problems = _problems_of_rows(columns)
         kept_rows = [row for row in range(rows.num_rows) if row not in problems]
-        document_rows = np.array(kept_rows, np.int64)  # (n_documents,)
-
-        # The documents and, as rejects, the other rows.
         texts_of_rows = cast(list[str], columns[0].texts)  # None only where there is a problem
         texts = [texts_of_rows[row] for row in kept_rows]
-
         batch = DocumentBatch(
             texts=texts,
             lines=[first_row + row for row in kept_rows],
             offsets=[NO_OFFSET] * len(texts),
+            rejects=self._rejects(problems, first_row),
             read_bytes=columns[0].n_bytes,
             texts_with_zeros=counter_of(self._path, _count_zeroed(texts)),
         )
+        document_rows = np.array(kept_rows, np.int64)  # (n_documents,)
+        self._add_ids(batch, rows, document_rows)
+        self._add_kept_values(batch, rows, document_rows)
+        return batch
+
+    def _rejects(self, problems: Mapping[int, RowProblem], first_row: int) -> list[Reject]:
+        """Return the rejects of a record batch, by row.
+
+        Args:
+            problems: Index of each row that is no document, and why.
+            first_row: 1-based number of the first row of the batch in the file.
+        """
+        rejects: list[Reject] = []
         for row, problem in sorted(problems.items()):
             reject = Reject(
                 self._path,
@@ -135,12 +145,8 @@ class RowReader:
                 detail=problem.detail,
                 excerpt=problem.excerpt,
             )
-            batch.rejects.append(reject)
-
-        # What is kept with the documents.
-        self._add_ids(batch, rows, document_rows)
-        self._add_kept_values(batch, rows, document_rows)
-        return batch
+            rejects.append(reject)
+        return rejects
 
     def _all_rejected(self, n_rows: int, first_row: int, error: NotADocumentError) -> DocumentBatch:
         """Reject all rows of a record batch for the same reason.
