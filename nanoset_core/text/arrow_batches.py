@@ -159,6 +159,10 @@ def _check_end_of_stream(source: Any) -> None:
     Raises:
         TableDamageError: There is no mark, or bytes follow it.
     """
+    # Arrow has read up to the end of the stream. Ask for this position first: reading other bytes
+    # moves it, if Python reads the file.
+    stop = source.tell()
+
     # The version of the format decides the mark. Since Arrow 0.15, every message starts with four
     # bytes that older versions did not write. The first message is at the start of the file.
     first_bytes = source.read_at(nbytes=len(_CONTINUATION), offset=0)
@@ -167,8 +171,7 @@ def _check_end_of_stream(source: Any) -> None:
     else:
         end_mark = _OLD_END_OF_STREAM
 
-    # Arrow has read up to the end of the stream: the bytes before this position must be the mark.
-    stop = source.tell()
+    # The last bytes of the stream must be the mark.
     last_bytes = source.read_at(nbytes=len(end_mark), offset=max(stop - len(end_mark), 0))
     if last_bytes != end_mark:
         raise TableDamageError(
