@@ -219,25 +219,24 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
 def _facts_of(
     attributes: ReadAttributes, facts_by_shard: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the facts of joined attributes that are not sums over the tables of the shards.
+    """Return what the manifest records about the attribute tables that were joined.
+
+    Counts of documents are not among these facts: they are sums over the shards.
 
     Args:
         attributes: The attribute tables.
-        facts_by_shard: Facts of the table of each shard.
+        facts_by_shard: Facts of the table that was made for each shard.
 
     Returns:
-        How many ids belong to no document, how many rows were read, the first id without a row,
-        and how many values are not UTF-8, if there are any.
+        How many ids belong to no document, how many rows were read, the first id of a document
+        that is in no row, and how many values are not UTF-8, if there are any.
     """
+    first_missing_ids = [facts.get(FIRST_MISSING, "") for facts in facts_by_shard]
     facts = {
         UNMATCHED: attributes.lookup.count_unmatched(),
         ROWS: attributes.lookup.n_rows,
-        FIRST_MISSING: "",
+        FIRST_MISSING: next(filter(None, first_missing_ids), ""),
     }
-    for table_facts in facts_by_shard:
-        if table_facts.get(FIRST_MISSING):
-            facts[FIRST_MISSING] = table_facts[FIRST_MISSING]
-            break
     if attributes.n_escaped:
         facts[ESCAPED] = attributes.n_escaped
     return facts

@@ -92,17 +92,14 @@ class AttributesStage(AlignedStage, Planned):
             project: The project.
             key: The corpus.
             recipe: Recipe that the result would have.
-            reading: A limit on the bytes that may be read. It is not needed: no file is read here.
+            reading: How much may be read to find a reason; all stages get it. Nothing is read here.
 
         Returns:
             The error of missing tables, or the policy that an existing result violates; None if no
             reason is known before the tables are joined.
         """
         try:
-            # Only for its error: the list of the files is not needed here.
-            spec = attributes_spec(project.config, key.subject)
-            given_files(project, spec.files, files_setting(key.subject))
-
+            _check_tables_exist(project, key.subject)
             existing = project.outputs.find(recipe)
         except NanosetError as error:
             return one_line(error)
@@ -116,6 +113,16 @@ class AttributesStage(AlignedStage, Planned):
         from nanoset_core.stages.attributes.show import attributes_summary
 
         return attributes_summary(project.config.attributes_of(manifest.name), manifest)
+
+
+def _check_tables_exist(project: Project, corpus: str) -> None:
+    """Check that the settings of a corpus name attribute tables, and that these exist.
+
+    Raises:
+        NanosetError: There are none.
+    """
+    spec = attributes_spec(project.config, corpus)
+    given_files(project, spec.files, files_setting(corpus))
 
 
 def _first_violation(config: ProjectConfig, attributes: Manifest) -> str | None:

@@ -461,26 +461,31 @@ class Choice:
     def _blocks_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the block of 64 rows that contains each of these chosen rows.
 
-        For example, 30 of 100 rows are chosen. Before block 1, which starts at row 64, that is
-        64 * 30 // 100 = 19 rows. So number 19 is the first one in block 1. Its block is found
-        without a search: k * 30 // 100 first exceeds 19 at k = 67, and row 66, the last one of the
-        first 67 rows, is in block 1.
-
         Args:
-            numbers: Numbers of chosen rows, which count them in ascending order, shape (n,).
+            numbers: Which chosen rows, shape (n,): number 19 is the 20th chosen row.
 
         Returns:
             Numbers of blocks, shape (n,).
         """
-        # `_n_chosen_before` gives (k * n_chosen + offset) // n_rows for the first k rows, if k is
-        # the start of a block. This never decreases, so it exceeds `number` first within the block
-        # of that chosen row. Find this k by solving
-        #     (k * n_chosen + offset) // n_rows >= number + 1
-        #     k >= ((number + 1) * n_rows - offset) / n_chosen
-        dividends = (numbers + 1) * self.n_rows - self._rounding_offset
-        k = -(-dividends // self.n_chosen)  # the quotient, rounded up
-        last_rows = k - 1
+        # The 20th chosen row is in the block in which the count of chosen rows reaches 20.
+        last_rows = self._rows_until(numbers + 1) - 1
         return last_rows // BLOCK_ROWS
+
+    def _rows_until(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return after how many rows that many are chosen, if chosen rows were evenly spaced.
+
+        It is the inverse of `_n_chosen_before`, so it is exact at the ends of blocks. For example,
+        30 of 100 rows are chosen: 66 * 30 // 100 = 19 of the first 66 rows, and 67 * 30 // 100 = 20
+        of the first 67. So the result for 20 is 67.
+
+        Args:
+            counts: Numbers of chosen rows, shape (n,).
+
+        Returns:
+            The smallest k with (k * n_chosen + offset) // n_rows >= count, shape (n,).
+        """
+        dividends = counts * self.n_rows - self._rounding_offset
+        return -(-dividends // self.n_chosen)  # the quotient, rounded up
 
     def _n_chosen_before(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows before each of these blocks are chosen, shape (n_blocks,)."""
