@@ -115,7 +115,7 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
 
     Args:
         project: The project.
-        nanoset: The nanoset, whose datasets are corpora, or views or packs of corpora.
+        nanoset: The nanoset. Each of its datasets has documents of a corpus.
 
     Returns:
         Each corpus with a mark for each of its documents: a byte in which bit 0 is set if train

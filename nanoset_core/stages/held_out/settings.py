@@ -73,7 +73,7 @@ def _has_document_twice(config: ProjectConfig, names: Collection[str]) -> bool:
 
     Args:
         config: The settings of nanoset.yaml.
-        names: Names of the datasets, which are corpora, views or packs.
+        names: Names of the datasets.
     """
     corpora = {base_of(config.derived, name) for name in names}
     is_corpus_repeated = len(corpora) < len(names)
