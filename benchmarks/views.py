@@ -121,7 +121,7 @@ def file_as_shard(path: Path) -> ShardTables:
     """Return a Parquet file as a shard."""
     with RowGroups(path) as file:
         source = TableSource((path,), file.schema, metadata=(file.metadata,))
-    types = {field.name: value_type(field.type) for field in source.stored}
+    types = {field.name: value_type(field.type) for field in source.stored_schema}
     return ShardTables(
         first=0,
         n_documents=source.metadata[0].num_rows,

@@ -174,7 +174,7 @@ def test_what_a_killed_run_left_for_its_workers_is_swept(place, tmp_path, monkey
             ),
         )
         sweep_runs(access)
-        assert set(objects(place)) == {f"{goes_on.place}/marker"}
+        assert set(objects(place)) == {f"{goes_on.run_folder}/marker"}
 
 
 def test_what_was_killed_on_this_machine_left_goes_with_a_collection(remote_project, place):
@@ -182,11 +182,11 @@ def test_what_was_killed_on_this_machine_left_goes_with_a_collection(remote_proj
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
     with compatibility_check(project.outputs.access) as goes_on:
-        left = goes_on.place.replace(f"-{os.getpid()}.", f"-{gone.pid}.")
+        left = goes_on.run_folder.replace(f"-{os.getpid()}.", f"-{gone.pid}.")
         for name in ("0-tokenizer.json", "marker"):
             project.outputs.access.store.put(f"{left}/{name}", b"{}")
         collect(project)
-        assert set(objects(place)) == {f"{goes_on.place}/marker"}
+        assert set(objects(place)) == {f"{goes_on.run_folder}/marker"}
     assert objects(place) == {}
 
 
