@@ -105,9 +105,10 @@ def interruptible() -> Iterator[None]:
             if handler == signal.SIG_IGN:
                 ignored_signals.append(number)
             elif handler in (signal.SIG_DFL, _exit):
-                # Replace handlers that end the process at once, Python's own and that of
-                # `exit_on_sigint`, by the one that raises KeyboardInterrupt.
+                # These two end the process at once; `exit_on_sigint` has set the second one. Any
+                # other handler stays: somebody has set it on purpose.
                 signal.signal(number, signal.default_int_handler)
+        # Python swallows a KeyboardInterrupt that is raised in a finalizer, so send it again.
         with _logged_signals(ignored_signals), _resent_from_finalizers():
             yield
 

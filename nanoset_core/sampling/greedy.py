@@ -249,7 +249,11 @@ def pick_in_blocks(
     shape: BlockShape,
     cost: SpeculationCost,
 ) -> FloatArray:
-    """Pick the datasets of a segment's samples in blocks that start with guessed counts.
+    """Pick the datasets of a segment's samples in blocks, which are computed all at once.
+
+    Each block starts with guessed counts. It is right if the guess equals the counts at the end of
+    the block before. Wrong blocks are computed again; after the last right one, samples are picked
+    one by one.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).

@@ -392,10 +392,9 @@ class _PieceHasher:
         if not self._is_cuttable:
             return None
 
-        # The piece must have at least `piece_bytes` bytes, so some bytes of the block may belong to
-        # it in any case. The number is negative if earlier blocks had enough bytes, but no line end
-        # after them.
-        hashed_bytes = self._position - self._piece_start  # of this piece
+        # A piece has at least `piece_bytes` bytes. The number of missing bytes is negative if
+        # earlier blocks had enough bytes, but no line end after them.
+        hashed_bytes = self._position - self._piece_start  # of this piece, up to `start`
         missing_bytes = self._piece_bytes - hashed_bytes
         earliest_cut = start + missing_bytes  # position in the block
         if earliest_cut > len(block):

@@ -90,9 +90,9 @@ def write_markers(
     """
     # Written without a temporary file: a marker that was cut off is not valid JSON, and is ignored.
     paths: list[Path] = []
-    # The folder is missing if another build has just completed the webdataset. Then markers are not
-    # needed.
-    with contextlib.suppress(FileNotFoundError):
+    # Another build may complete the webdataset at this moment, and remove the folder of markers.
+    # Then they are not needed. The error is FileExistsError if it is removed during `mkdir`.
+    with contextlib.suppress(FileNotFoundError, FileExistsError):
         (folder / MARKERS).mkdir(exist_ok=True)
         for facts in tars:
             path = folder / MARKERS / f"{facts.stem}.json"

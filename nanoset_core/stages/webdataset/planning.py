@@ -90,7 +90,7 @@ def _check_end_token(project: Project, settings: PlanSettings) -> None:
 
 
 def _tokens_of_files(project: Project, dataset: Manifest) -> list[int]:
-    """Return the number of tokens of each file of a corpus, in the order of its dataset.
+    """Return the number of tokens that a dataset has of each raw file, in the order of the files.
 
     Args:
         project: The project.
@@ -101,7 +101,7 @@ def _tokens_of_files(project: Project, dataset: Manifest) -> list[int]:
         StaleError: The shards, or the files, have changed since the dataset was made.
     """
     _check_not_view(project, dataset)
-    # Only the shards, from which a dataset is made, record which file a token is from.
+    # The dataset does not record which file a token is from. The shards that it was made from do.
     tokenized = require(project, TOKENIZED, Key(dataset.name))
     inventory = _inventory_of_both(project, dataset, tokenized)
     counts = project.outputs.access.each_copy(
