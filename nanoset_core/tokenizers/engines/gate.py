@@ -219,16 +219,16 @@ class GatedEngine:
 
 
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
-    """Return what decides which texts a compiled engine may encode, as arrays that can be saved.
+    """Return the characters and tokens that a text must not contain for a compiled engine.
 
-    A compiled engine must not encode a text if it contains one of these characters or tokens. A
-    slower engine, the fallback, encodes it instead.
+    A compiled engine is fast, but may encode some characters and tokens wrongly. A slower engine
+    encodes the texts that contain one of them. The result can be saved.
 
     Args:
         tokenizer: A parsed `tokenizer.json`.
 
     Returns:
-        doubtful: bool, shape (0x110000,): the code points of the characters.
+        doubtful: bool, shape (0x110000,): whether each code point is one of the characters.
         tokens: JSON list of the tokens.
 
     Raises:
