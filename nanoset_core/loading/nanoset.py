@@ -66,32 +66,22 @@ class _SampleSpans(NamedTuple):
     last_entries: NDArray[np.int64]
     stop_tokens: NDArray[np.int64]
 
-    def has_entries_below(self, n_entries: int) -> bool:
-        """Return whether all entries exist in a document index of some length, and are in order."""
-        is_negative = self.first_entries.min() < 0 or self.first_tokens.min() < 0
-        is_backwards = (self.last_entries < self.first_entries).any()
-        return not (is_negative or is_backwards or self.last_entries.max() >= n_entries)
-
 
 class _SequencePieces(NamedTuple):
     """The pieces of sequences that make up some samples, concatenated."""
 
-    starts: NDArray[np.int64]
-    """First token of each piece in the dataset; shape (n_pieces,)."""
+    start_bytes: NDArray[np.int64]
+    """First byte of each piece in the .bin; shape (n_pieces,)."""
     lengths: NDArray[np.int64]
     """Tokens of each piece; shape (n_pieces,)."""
     counts: NDArray[np.int64]
     """Pieces of each sample, at least one; shape (n_samples,)."""
-
-    @property
-    def mean_length(self) -> float:
-        """How many tokens a piece has on average."""
-        return int(self.lengths.sum()) / len(self.lengths)
+    first_pieces: NDArray[np.int64]
+    """Index of each sample's first piece; shape (n_samples,)."""
 
     def sample_lengths(self) -> NDArray[np.int64]:
         """Return how many tokens each sample has; shape (n_samples,)."""
-        first_pieces = np.cumsum(self.counts) - self.counts  # (n_samples,)
-        return np.add.reduceat(self.lengths, first_pieces)
+        return np.add.reduceat(self.lengths, self.first_pieces)
 
 
 class Nanoset(SplitSamples):
@@ -373,13 +363,13 @@ class Nanoset(SplitSamples):
         pieces = self._pieces(samples)
         token_counts = pieces.sample_lengths()  # (n,) tokens of each sample
         is_wrong_length = token_counts != self._sample_tokens
+        if not is_wrong_length.any():
+            tokens = self._tokens_of_pieces(pieces)
+            return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
+
         for row in np.flatnonzero(is_wrong_length):
             self._check_short(int(samples[row]), int(token_counts[row]))
-
-        tokens = self._tokens_of_pieces(pieces)
-        if is_wrong_length.any():
-            return self._padded_rows(tokens, token_counts)
-        return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
+        return self._padded_rows(self._tokens_of_pieces(pieces), token_counts)
 
     def _padded_rows(self, tokens: Tokens, token_counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return samples as rows of equal length, filled up with padding; shape (n, sample_tokens).
@@ -421,34 +411,39 @@ class Nanoset(SplitSamples):
         """
         spans = self._spans(samples)
         counts = spans.last_entries - spans.first_entries + 1  # (n,) a piece for each entry
-        sequences = self._sequence_of_entry[positions_in(spans.first_entries, counts)]
+        last_pieces = np.cumsum(counts) - 1  # (n,) index of each sample's last piece
+        first_pieces = last_pieces - counts + 1  # (n,)
+
+        # The entry of each piece: they follow one another, from the first entry of each sample on.
+        n_pieces = int(last_pieces[-1]) + 1
+        entries = np.arange(n_pieces) + np.repeat(spans.first_entries - first_pieces, counts)
+        sequences = self._sequence_of_entry[entries]  # (n_pieces,)
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
 
         # A piece is a complete sequence, except at both ends of a sample. Shorten the last pieces
         # first: if a sample has only one piece, its length is the difference of both positions.
-        starts = self.dataset.sequence_pointers[sequences] // self._token_bytes  # (n_pieces,)
+        start_bytes = self.dataset.sequence_pointers[sequences]  # (n_pieces,)
         lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,)
-        last_pieces = np.cumsum(counts) - 1  # (n,) index of each sample's last piece
-        first_pieces = last_pieces - counts + 1  # (n,)
         lengths[last_pieces] = spans.stop_tokens
-        starts[first_pieces] += spans.first_tokens
+        start_bytes[first_pieces] += spans.first_tokens * self._token_bytes
         lengths[first_pieces] -= spans.first_tokens
-        self._check_in_dataset(starts, lengths)
-        return _SequencePieces(starts, lengths, counts)
+        self._check_in_dataset(start_bytes, lengths)
+        return _SequencePieces(start_bytes, lengths, counts, first_pieces)
 
-    def _check_in_dataset(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+    def _check_in_dataset(self, start_bytes: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         """Check that ranges of tokens are in the dataset.
 
         Args:
-            starts: First token of each range, shape (n,).
+            start_bytes: First byte of each range in the .bin, shape (n,).
             lengths: Tokens of each range, shape (n,).
 
         Raises:
             StaleError: A range is not, because the index files belong to other data.
         """
-        stops = starts + lengths
-        if lengths.min() < 0 or starts.min() < 0 or stops.max() > self._token_count:
+        stop_bytes = start_bytes + lengths * self._token_bytes
+        bin_bytes = self._token_count * self._token_bytes
+        if lengths.min() < 0 or start_bytes.min() < 0 or stop_bytes.max() > bin_bytes:
             raise self._misfit("samples outside of their sequences")
 
     def _spans(self, samples: NDArray[np.int64]) -> _SampleSpans:
@@ -473,7 +468,9 @@ class Nanoset(SplitSamples):
             # NeMo's mark for an empty sequence, -1, becomes 0.
             stop_tokens=next_begins[:, 1] + self._overlap,
         )
-        if not spans.has_entries_below(len(self.document_index)):
+        is_backwards = spans.last_entries < spans.first_entries  # (n,)
+        last_entry = spans.last_entries.max()
+        if begins.min() < 0 or is_backwards.any() or last_entry >= len(self.document_index):
             raise self._misfit("a document outside of the document index")
         return spans
 
@@ -481,21 +478,22 @@ class Nanoset(SplitSamples):
         """Return the tokens of some pieces of sequences, concatenated.
 
         Args:
-            pieces: The first token of each piece in the dataset, and its number of tokens.
+            pieces: The first byte of each piece in the .bin, and its number of tokens.
 
         Returns:
             Shape (tokens of all pieces,), in the type in which they are stored.
         """
         # All tokens of the dataset, as an array. Those of the pieces are downloaded if necessary.
-        start_bytes = pieces.starts * self._token_bytes  # (n_pieces,)
-        stop_bytes = (pieces.starts + pieces.lengths) * self._token_bytes
-        all_tokens = self.dataset.tokens_for(start_bytes, stop_bytes)
+        stop_bytes = pieces.start_bytes + pieces.lengths * self._token_bytes  # (n_pieces,)
+        all_tokens = self.dataset.tokens_for(pieces.start_bytes, stop_bytes)
 
         # If pieces are short on average, an index for each token is faster than a copy for each
         # piece. Otherwise, joining bytes is twice as fast as copying into an array.
-        if pieces.mean_length < _PIECE_TOKENS:
-            return all_tokens[positions_in(pieces.starts, pieces.lengths)]
-        views = self._slices(start_bytes, stop_bytes)
+        mean_length = int(pieces.lengths.sum()) / len(pieces.lengths)
+        if mean_length < _PIECE_TOKENS:
+            first_tokens = pieces.start_bytes // self._token_bytes
+            return all_tokens[positions_in(first_tokens, pieces.lengths)]
+        views = self._slices(pieces.start_bytes, stop_bytes)
         return np.frombuffer(b"".join(views), all_tokens.dtype)
 
     def _check_short(self, sample: int, n_tokens: int) -> None:
