@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import shutil
 import sqlite3
@@ -155,7 +156,9 @@ def _open_instance_in(home: Path) -> dg.DagsterInstance:
     """
     try:
         with history_faults(home):
-            return dg.DagsterInstance.get()
+            instance = dg.DagsterInstance.get()
+            _complete_event_log(instance)
+            return instance
     except HistoryError:
         raise
     except dg.DagsterError as error:
@@ -165,6 +168,21 @@ def _open_instance_in(home: Path) -> dg.DagsterInstance:
             found=error,
             remedy="correct the file",
         ) from error
+
+
+def _complete_event_log(instance: dg.DagsterInstance) -> None:
+    """Create the tables that are missing because a process was killed while it created them.
+
+    Dagster creates the tables of its event log in SQLite only if their file does not exist, so it
+    would never complete them. It stores the version of the tables last, in `alembic_version`.
+    """
+    from dagster._core.storage.event_log import SqliteEventLogStorage
+
+    event_log = instance.event_log_storage
+    is_sqlite = isinstance(event_log, SqliteEventLogStorage)
+    if is_sqlite and not event_log.has_table("alembic_version"):
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
+            instance.upgrade()
 
 
 def _no_file_locks(home: Path, reason: str, setting: str) -> HistoryError:
