@@ -1,128 +1,221 @@
-"""`nanoset build --dry-run`: what a build would make, found out without writing anything."""
+"""`nanoset build --dry-run` reports what a build would make, and writes nothing."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import Result
 
-from helpers.command import invoke_nanoset
-from helpers.sample_project import jsonl, sentences
+from helpers.command import invoke_nanoset, json_of
+from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets.build import build, dry_run
 from nanoset_core.errors import ConfigError
+from nanoset_core.project.dry_run import DryRun
 from nanoset_core.project.project import Project
 
 
-def state_of(folder: Path) -> dict[str, tuple[int, int]]:
-    """Path of everything in a folder → its size and time of change."""
-    return {
-        str(path): (path.lstat().st_size, path.lstat().st_mtime_ns)
-        for path in sorted(folder.rglob("*"))
-    }
+def folder_state(folder: Path) -> dict[str, Any]:
+    """Return size and modification time of everything in a folder, by path."""
+    state = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        state[str(path)] = (status.st_size, status.st_mtime_ns)
+    return state
 
 
-def run(config: Path, *words: str):
-    return invoke_nanoset(
-        ["build", "--dry-run", "--config", str(config), *words], catch_exceptions=False
-    )
+def invoke_dry_run(config_file: Path, *options: str) -> Result:
+    """Run `nanoset build --dry-run` with further options."""
+    arguments = ["build", "--dry-run", "--config", config_file, *options]
+    return invoke_nanoset(arguments, catch_exceptions=False)
 
 
-def steps_of(found) -> set[str]:
-    return {step for row in found.rows for step in row.steps}
+def planned_steps(plan: DryRun) -> set[str]:
+    """Return the labels of all steps that a build would take."""
+    steps: set[str] = set()
+    for row in plan.rows:
+        steps.update(row.steps)
+    return steps
+
+
+def append_documents(config_file: Path) -> None:
+    """Append documents to a raw file of the corpus `web`."""
+    with (config_file.parent / "raw/web/part-0/web-0.jsonl").open("ab") as file:
+        file.write(jsonl(sentences("late", 3)))
+
+
+@pytest.fixture(scope="module")
+def unbuilt_config_file(tmp_path_factory, tokenizer_file) -> Path:
+    """The nanoset.yaml of a project that was never built. Tests that share it only read."""
+    return write_project(tmp_path_factory.mktemp("unbuilt") / "project", tokenizer_file)
 
 
 @pytest.fixture
-def config(make_project) -> Path:
+def config_file(make_project) -> Path:
+    """The nanoset.yaml of a project that was never built, which a test may change and build."""
     return make_project()
 
 
-def append(config: Path) -> None:
-    file = config.parent / "raw/web/part-0/web-0.jsonl"
-    file.write_bytes(file.read_bytes() + jsonl(sentences("late", 3)))
+# What is written
 
 
-def test_nothing_is_written_before_the_first_build(config, tmp_path, monkeypatch):
+def test_a_dry_run_writes_nothing_before_the_first_build(config_file, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    before = state_of(tmp_path)
-    result = run(config)
+    state_before = folder_state(tmp_path)
+
+    result = invoke_dry_run(config_file)
+
     assert result.exit_code == 0
     assert "Nothing was made: this was a dry run." in result.output
-    assert state_of(tmp_path) == before
+    assert folder_state(tmp_path) == state_before
 
 
-def test_a_dry_run_names_exactly_the_steps_that_the_build_then_makes(config, instance, tmp_path):
-    fresh = dry_run(Project.open(config))
-    assert steps_of(fresh) == set(build(Project.open(config), instance).made)
-    assert {row.state for row in fresh.rows} == {"missing"}
-    assert fresh.text_bytes.keys() == {"books", "code", "web"}
-    assert fresh.disk_bytes["shards"] > 0
+def test_a_dry_run_writes_nothing_in_a_built_project_whose_text_has_changed(
+    built_platform, tmp_path
+):
+    append_documents(built_platform.config_file)
+    state_before = folder_state(tmp_path)
 
-    assert not dry_run(Project.open(config)).rows
-    append(config)
-    before = state_of(tmp_path)
-    stale = dry_run(Project.open(config))
-    assert run(config).exit_code == 0
-    assert state_of(tmp_path) == before
-    assert stale.rows[0].why == ("1 file changed (part-0/web-0.jsonl)",)
-    assert stale.text_bytes.keys() == {"web"}
-    assert steps_of(stale) == set(build(Project.open(config), instance).made)
+    result = invoke_dry_run(built_platform.config_file)
+
+    assert result.exit_code == 0
+    assert folder_state(tmp_path) == state_before
+
+
+# The steps are those of the build that follows
+
+
+def test_the_plan_of_the_first_build_names_the_steps_of_the_build(config_file, instance):
+    plan = dry_run(Project.open(config_file))
+
+    report = build(Project.open(config_file), instance)
+    assert planned_steps(plan) == set(report.made)
+
+
+def test_before_the_first_build_every_output_is_missing(unbuilt_config_file):
+    plan = dry_run(Project.open(unbuilt_config_file))
+
+    assert {row.state for row in plan.rows} == {"missing"}
+    assert plan.text_bytes.keys() == {"books", "code", "web"}
+    assert plan.disk_bytes["shards"] > 0
+
+
+def test_the_plan_of_a_build_that_has_nothing_to_do_is_empty(built_platform):
+    plan = dry_run(Project.open(built_platform.config_file))
+
+    assert not plan.rows
+
+
+def test_the_plan_after_a_change_of_text_names_the_steps_of_the_build(built_platform):
+    config_file = built_platform.config_file
+    append_documents(config_file)
+
+    plan = dry_run(Project.open(config_file))
+
+    report = build(Project.open(config_file), built_platform.instance)
+    assert planned_steps(plan) == set(report.made)
+
+
+def test_the_plan_after_a_change_of_text_gives_the_file_as_the_reason(built_platform):
+    append_documents(built_platform.config_file)
+
+    plan = dry_run(Project.open(built_platform.config_file))
+
+    assert plan.rows[0].why == ("1 file changed (part-0/web-0.jsonl)",)
+    assert plan.text_bytes.keys() == {"web"}
 
 
 @pytest.mark.parametrize(
     "choice",
     [
-        {"corpora": ["web"]},
-        {"select": ["plain/train"]},
-        {"select": ["+shuffled/shuffle_plan"]},
-        {"select": ["books"], "corpora": ["books", "code"]},
+        pytest.param({"corpora": ["web"]}, id="a corpus"),
+        pytest.param({"select": ["plain/train"]}, id="a split"),
+        pytest.param({"select": ["+shuffled/shuffle_plan"]}, id="Dagster's syntax"),
+        pytest.param(
+            {"select": ["books"], "corpora": ["books", "code"]}, id="a name within corpora"
+        ),
     ],
-    ids=["corpus", "split", "Dagster's syntax", "within corpora"],
 )
-def test_selections_are_those_of_a_build(config, instance, choice):
-    found = dry_run(Project.open(config), **choice)
-    assert steps_of(found) == set(build(Project.open(config), instance, **choice).made)
+def test_a_selection_chooses_the_same_steps_as_in_a_build(config_file, instance, choice):
+    plan = dry_run(Project.open(config_file), **choice)
+
+    report = build(Project.open(config_file), instance, **choice)
+    assert planned_steps(plan) == set(report.made)
 
 
-def test_what_is_forced_is_said_to_be(config, instance):
-    build(Project.open(config), instance, corpora=["web"])
-    assert not dry_run(Project.open(config), corpora=["web"]).rows
-    (row,) = dry_run(Project.open(config), corpora=["web"], force=True).rows
+def test_outputs_that_are_up_to_date_are_planned_only_with_force(built_platform):
+    project = Project.open(built_platform.config_file)
+
+    plan = dry_run(project, corpora=["web"])
+    forced_plan = dry_run(project, corpora=["web"], force=True)
+
+    assert not plan.rows
+    (row,) = forced_plan.rows
     assert row.why == ("it is rebuilt, because of --force",)
     assert len(row.steps) == 3
 
 
-def test_json_has_steps_text_and_disk(config):
-    found = json.loads(run(config, "--json", "--corpus", "web").stdout)
-    assert found["steps"] == 3
-    assert found["text_bytes"] == found["corpora"]["web"] > 0
-    assert found["disk_bytes"] == sum(found["disk"].values()) > 0
-    assert found["outputs"][0]["steps"] == [
+# JSON
+
+
+@pytest.fixture(scope="module")
+def report(unbuilt_config_file) -> Any:
+    """The JSON of a dry run of the corpus `web`."""
+    options = ("--dry-run", "--json", "--corpus", "web")
+    return json_of("build", *options, "--config", unbuilt_config_file)
+
+
+def test_json_lists_the_steps_of_each_output(report):
+    assert report["steps"] == 3
+    assert report["outputs"][0]["steps"] == [
         "raw_jsonl [web]",
         "tokenized_shards [web]",
         "indexed_dataset [web]",
     ]
-    assert found["free_bytes"] > 0
-    assert found["root"] == str(config.parent / "data")
 
 
-def test_what_cannot_be_read_is_named_with_what_it_holds_up(config):
-    (config.parent / "raw/code/gone.jsonl").symlink_to(config.parent / "nowhere.jsonl")
-    result = run(config, "--json")
+def test_json_states_the_size_of_the_text(report):
+    assert report["text_bytes"] > 0
+    assert report["text_bytes"] == report["corpora"]["web"]
+
+
+def test_json_states_what_the_outputs_need_on_disk_and_what_is_free(report, unbuilt_config_file):
+    assert report["disk_bytes"] > 0
+    assert report["disk_bytes"] == sum(report["disk"].values())
+    assert report["free_bytes"] > 0
+    assert report["root"] == str(unbuilt_config_file.parent / "data")
+
+
+def test_json_is_refused_without_dry_run(unbuilt_config_file):
+    result = invoke_nanoset(["build", "--json", "--config", unbuilt_config_file])
+
+    assert result.exit_code == 2
+
+
+# Faults
+
+
+def test_an_unreadable_corpus_and_the_outputs_that_wait_for_it_are_named(
+    unbuilt_config_file, tmp_path
+):
+    folder = tmp_path / "project"
+    shutil.copytree(unbuilt_config_file.parent, folder)
+    (folder / "raw/code/gone.jsonl").symlink_to(folder / "nowhere.jsonl")
+
+    result = invoke_dry_run(folder / "nanoset.yaml", "--json")
+
     assert result.exit_code == 0
     rows = {(row["name"], row["part"]): row for row in json.loads(result.stdout)["outputs"]}
     assert rows["code", None]["state"] == "failing"
     assert "gone.jsonl" in rows["code", None]["why"][0]
-    assert rows["pretrain", "train"]["steps"] == []
-    assert rows["plain", "train"]["steps"]
+    assert rows["pretrain", "train"]["steps"] == []  # it mixes web and code
+    assert rows["plain", "train"]["steps"]  # it reads books alone
 
 
-@pytest.mark.parametrize("words", [["--select", "nothing-such"], ["--corpus", "nothing-such"]])
-def test_wrong_names_are_refused_as_by_a_build(config, words):
+@pytest.mark.parametrize("option", ["--select", "--corpus"])
+def test_an_unknown_name_is_refused_as_by_a_build(unbuilt_config_file, option):
     with pytest.raises(ConfigError):
-        run(config, *words)
-
-
-def test_json_is_for_dry_runs(config):
-    result = invoke_nanoset(["build", "--json", "--config", str(config)])
-    assert result.exit_code == 2
+        invoke_dry_run(unbuilt_config_file, option, "nothing-such")
