@@ -1,65 +1,68 @@
+"""Fixtures for tests of raw text: files and tables, an executor, and a measurement of memory."""
+
+from __future__ import annotations
+
 import hashlib
-import io
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from helpers.table_files import encode_table
 from nanoset_core.text.pieces import Piece
 
+WritePiece = Callable[[str, bytes], Piece]
+WriteTable = Callable[..., Piece]
+"""Takes a table and the arguments of `encode_table`."""
+
 
 @pytest.fixture
-def stored(tmp_path):
-    """A function that writes a file, and returns the piece that is all of it, as an inventory does."""
+def write_piece(tmp_path: Path) -> WritePiece:
+    """A function that writes a file and returns the piece that is all of it, as an inventory does."""
 
-    def store(name: str, data: bytes, folder: Path = tmp_path) -> Piece:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
+    def write(name: str, data: bytes) -> Piece:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
         return Piece(name, 0, len(data), 1, hashlib.sha256(data).hexdigest())
-
-    return store
-
-
-class Backwards:
-    """An executor that finishes tasks in reverse order, and notes them."""
-
-    def __init__(self):
-        self.tasks = []
-
-    def run(self, work, tasks):
-        self.tasks[:] = tasks
-        yield from reversed([(number, work(task)) for number, task in enumerate(self.tasks)])
-
-
-@pytest.fixture
-def executor():
-    return Backwards()
-
-
-@pytest.fixture(scope="session")
-def as_file():
-    """A function that returns name and bytes of a table as Parquet, or as Arrow's file or stream."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    def write(
-        table, kind: str, rows: int = 1000, compression: str | None = None, stem: str = "a"
-    ) -> tuple[str, bytes]:
-        sink = io.BytesIO()
-        if kind == "parquet":
-            pq.write_table(table, sink, row_group_size=rows, compression=compression or "none")
-            return f"{stem}.parquet", sink.getvalue()
-        options = pa.ipc.IpcWriteOptions(compression=compression)
-        opened = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
-        with opened(sink, table.schema, options=options) as writer:
-            writer.write_table(table, rows)
-        return f"{stem}.arrow", sink.getvalue()
 
     return write
 
 
-MEASURED = """
+@pytest.fixture
+def write_table(write_piece: WritePiece) -> WriteTable:
+    """A function that writes a table to a file and returns the piece that is all of it."""
+
+    def write(table: Any, kind: str, **options: Any) -> Piece:
+        name, data = encode_table(table, kind, **options)
+        return write_piece(name, data)
+
+    return write
+
+
+class ReversingExecutor:
+    """An executor that returns results in reverse order, and records its tasks."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Any] = []
+
+    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the number and result of each task, from the last to the first."""
+        self.tasks = list(tasks)
+        results = [(number, work(task)) for number, task in enumerate(self.tasks)]
+        yield from reversed(results)
+
+
+@pytest.fixture
+def executor() -> ReversingExecutor:
+    """An executor that finishes tasks in an order that no code may rely on."""
+    return ReversingExecutor()
+
+
+MEASURING_CODE = """
 import resource, sys
 from pathlib import Path
 import isal.isal_zlib, pyarrow.compute, pyarrow.parquet, zstandard
@@ -73,20 +76,47 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(eval(sys.argv[2]))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
+"""Code of the measuring process; libraries are imported before memory is measured."""
+
+
+class Measurement(NamedTuple):
+    """An evaluated expression."""
+
+    value: str
+    """As it is printed."""
+    mib: int
+    """By how many MiB the process grew at most during the evaluation."""
 
 
 @pytest.fixture
-def measured(tmp_path):
-    """A function that evaluates an expression in another process; returns its value and MiB.
+def measure_memory(tmp_path: Path) -> Callable[[str], Measurement]:
+    """A function that evaluates an expression in another process, and measures its memory.
 
-    The expression may use `folder` and `source`, and the memory is what it takes at most.
+    The expression may use `folder`, which is tmp_path, and `source`, all its files.
     """
 
-    def measure(expression: str) -> tuple[str, int]:
-        command = [sys.executable, "-c", MEASURED, str(tmp_path), expression]
-        value, mib = subprocess.run(
-            command, capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-        return value, int(mib)
+    def measure(expression: str) -> Measurement:
+        command = [sys.executable, "-c", MEASURING_CODE, str(tmp_path), expression]
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
+        value, mib = process.stdout.splitlines()
+        return Measurement(value, int(mib))
 
     return measure
+
+
+@pytest.fixture
+def stored(write_piece):
+    return write_piece
+
+
+@pytest.fixture
+def measured(measure_memory):
+    return measure_memory
+
+
+@pytest.fixture(scope="session")
+def as_file():
+    def write(table, kind, rows=1000, compression=None, stem="a"):
+        return encode_table(table, kind, rows_per_batch=rows, compression=compression, stem=stem)
+
+    return write
