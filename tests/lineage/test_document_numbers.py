@@ -1,13 +1,13 @@
-"""Numbers of documents that `explain` gives: rows of the corpus's tables, whatever views and packs
-are read.
+"""The document numbers that `nanoset explain` prints are rows of the corpus's tables.
+
+This holds whether a nanoset reads the corpus itself, a view of it, packs, or packs of a view.
 """
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,7 +19,7 @@ from helpers.building import (
     make_view,
     make_webdataset,
 )
-from helpers.command import invoke_nanoset
+from helpers.command import json_of, output_of
 from helpers.inspecting import current_dataset, current_shards, lineage_of, read_dataset
 from helpers.sample_project import write_project
 from nanoset_core import load_nanoset
@@ -30,15 +30,17 @@ from nanoset_core.lineage.run import explain_step
 from nanoset_core.lineage.webdataset import explain_context
 from nanoset_core.project.project import Project
 
-CHANGES = {
-    "nanosets:\n": """\
+MIN_TOKENS = 30
+"""The view `long` leaves out shorter documents."""
+REPLACEMENTS = {
+    "nanosets:\n": f"""\
 views:
-  long: {of: web, where: "tokens >= 30"}
-  some: {of: long, tokens: 3e3, repeat: 2, order: {seed: 3}}
+  long: {{of: web, where: "tokens >= {MIN_TOKENS}"}}
+  some: {{of: long, tokens: 3e3, repeat: 2, order: {{seed: 3}}}}
 packs:
-  packed-web: {of: web, length: 32}
-  packed-some: {of: some, length: 32}
-  packed-tars: {of: some, length: 33}
+  packed-web: {{of: web, length: 32}}
+  packed-some: {{of: some, length: 32}}
+  packed-tars: {{of: some, length: 33}}
 nanosets:
 """,
     "blend: {web: 0.7, code: 0.3}": "blend: {long: 0.3, some: 0.3, packed-web: 0.2, packed-some: 0.2}",
@@ -46,15 +48,15 @@ nanosets:
     "corpora: [web, code, books]": "corpora: [code, some, packed-tars]",
     "groups: 3": "groups: 1",
 }
-"""Names of nanosets and webdatasets of the sample project over views, a view of a view, packs and
-packs of views.
+"""Changes of the sample project, so that it reads views, a view of a view, packs and packs of views.
 """
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, tokenizer_file) -> Project:
-    file = write_project(tmp_path_factory.mktemp("numbers") / "project", tokenizer_file, CHANGES)
-    project = Project.open(file)
+    """A project with nanosets and a webdataset over views and packs."""
+    folder = tmp_path_factory.mktemp("numbers") / "project"
+    project = Project.open(write_project(folder, tokenizer_file, REPLACEMENTS))
     make_corpora(project)
     for name in project.config.views:
         make_view(project, name)
@@ -69,7 +71,7 @@ def project(tmp_path_factory, tokenizer_file) -> Project:
 
 @pytest.fixture(scope="module")
 def tables(project) -> dict[str, pa.Table]:
-    """Corpus → its table of documents: those of its shards in sequence."""
+    """Corpus → its table of documents: those of its shards, concatenated."""
     tables = {}
     for corpus in ("web", "code"):
         shards = current_shards(project, corpus)
@@ -79,25 +81,32 @@ def tables(project) -> dict[str, pa.Table]:
 
 
 def check_origin(project, tables, origin):
-    """The row of the tables is that of the document, and the view's document has the corpus's
-    tokens.
-    """
+    """Check that a document is the row of the corpus's table, and has the corpus's tokens."""
     row = tables[origin.corpus].slice(origin.document, 1).to_pylist()[0]
-    assert (row["id"], row["tokens"]) == (origin.id, origin.tokens)
-    whole = read_dataset(project, origin.corpus)
+    assert row["id"] == origin.id
+    assert row["tokens"] == origin.tokens
+
     if origin.view is not None:
-        view = read_dataset(project, origin.view)
-        assert np.array_equal(view[origin.view_document], whole[origin.document])
+        tokens_in_corpus = read_dataset(project, origin.corpus)[origin.document]
+        tokens_in_view = read_dataset(project, origin.view)[origin.view_document]
+        assert np.array_equal(tokens_in_view, tokens_in_corpus)
 
 
-def test_a_samples_documents_are_rows_of_the_corpus(project, tables):
-    seen = set()
-    for sample in range(0, len(load_nanoset(project.outputs, "pretrain", "train")), 3):
-        found = explain_sample(project, "pretrain", "train", sample)
-        for piece in found.pieces:
+# Samples, contexts and steps
+
+
+def test_the_documents_of_a_sample_are_rows_of_the_corpus(project, tables):
+    n_samples = len(load_nanoset(project.outputs, "pretrain", "train"))
+    datasets_and_views = set()
+
+    for sample in range(0, n_samples, 3):
+        explained = explain_sample(project, "pretrain", "train", sample)
+        for piece in explained.pieces:
             check_origin(project, tables, piece.origin)
-            seen.add((found.corpus, piece.origin.view))
-    assert seen == {
+            datasets_and_views.add((explained.corpus, piece.origin.view))
+
+    # The samples that were looked at are from every dataset of the blend.
+    assert datasets_and_views == {
         ("long", "long"),
         ("some", "some"),
         ("packed-web", None),
@@ -105,24 +114,34 @@ def test_a_samples_documents_are_rows_of_the_corpus(project, tables):
     }
 
 
-def test_a_tars_documents_are_rows_of_the_corpus(project, tables):
-    seen = set()
-    for position in range(0, 60):
-        found = explain_context(project, "shuffled", position)
-        for piece in found.pieces:
+def test_the_documents_of_a_context_are_rows_of_the_corpus(project, tables):
+    datasets_and_views = set()
+
+    for position in range(60):
+        explained = explain_context(project, "shuffled", position)
+        for piece in explained.pieces:
             check_origin(project, tables, piece.origin)
-            seen.add((found.corpus, piece.origin.view))
-    assert {("code", None), ("some", "some"), ("packed-tars", "some")} <= seen
+            datasets_and_views.add((explained.corpus, piece.origin.view))
+
+    # The contexts that were looked at are from every dataset of the webdataset.
+    assert {("code", None), ("some", "some"), ("packed-tars", "some")} <= datasets_and_views
 
 
-def test_a_steps_documents_are_rows_of_the_corpus(project, tables, tmp_path):
-    file = tmp_path / "run.yaml"
-    folder = project.outputs.folder
-    sizes = "data_parallel_size: 2\nmicro_batch_size: 4\nglobal_batch_size: 40\n"
-    file.write_text(f"handoff: {folder}/nanosets/pretrain/handoff/current\n{sizes}")
-    for sample in explain_step(project, file, 2).samples:
+def test_the_documents_of_a_step_are_rows_of_the_corpus(project, tables, tmp_path):
+    run_file = tmp_path / "run.yaml"
+    run_file.write_text(f"""\
+handoff: {project.outputs.folder}/nanosets/pretrain/handoff/current
+data_parallel_size: 2
+micro_batch_size: 4
+global_batch_size: 40
+""")
+
+    for sample in explain_step(project, run_file, 2).samples:
         for piece in sample.pieces:
             check_origin(project, tables, piece.origin)
+
+
+# Search by number
 
 
 @pytest.mark.parametrize(
@@ -132,67 +151,76 @@ def test_a_document_is_found_by_its_number_in_the_corpus(project, tables, name, 
     for number in range(0, tables["web"].num_rows, 17):
         identity = tables["web"].column("id")[number].as_py()
         try:
-            by_id = find_document(project, name, split, identity=identity)
+            places_by_id = find_document(project, name, split, identity=identity)
         except MissingError:
+            # Neither search finds a document that the views leave out.
             with pytest.raises(MissingError, match=f"has it as document {number}, but view"):
                 find_document(project, name, split, number=number, corpus="web")
             continue
-        assert find_document(project, name, split, number=number, corpus="web") == by_id
-        assert {place.origin.document for place in by_id} == {number}
+
+        places_by_number = find_document(project, name, split, number=number, corpus="web")
+        assert places_by_number == places_by_id
+        assert {place.origin.document for place in places_by_id} == {number}
 
 
 def test_a_view_that_repeats_a_document_numbers_each_copy(project):
-    repeated = current_dataset(project, "some")
-    first = lineage_of(project, repeated).origins([0])[0]
-    copies = [
-        place.origin
-        for place in find_document(project, "shuffled", identity=first.id, corpus="some")
-    ]
-    assert {origin.document for origin in copies} == {first.document}
-    assert len({origin.view_document for origin in copies}) == 2
+    view = current_dataset(project, "some")  # it has each document twice
+    document = lineage_of(project, view).origins([0])[0]
+
+    places = find_document(project, "shuffled", identity=document.id, corpus="some")
+
+    assert {place.origin.document for place in places} == {document.document}
+    assert len({place.origin.view_document for place in places}) == 2
 
 
-def test_what_a_view_leaves_out_is_explained(project, tables):
-    short = next(
-        row
-        for row in range(tables["web"].num_rows)
-        if tables["web"].column("tokens")[row].as_py() < 30
-    )
-    expected = f"corpus web has it as document {short}, but view long does not choose it"
-    with pytest.raises(MissingError, match=expected):
-        find_document(project, "plain", "train", number=short)
-    with pytest.raises(MissingError, match=expected):
-        find_document(project, "plain", "train", identity=tables["web"].column("id")[short].as_py())
+def test_the_error_names_the_view_that_leaves_a_document_out(project, tables):
+    is_short = pc.less(tables["web"].column("tokens"), MIN_TOKENS)
+    number = pc.index(is_short, True).as_py()
+    identity = tables["web"].column("id")[number].as_py()
+    message = f"corpus web has it as document {number}, but view long does not choose it"
+
+    with pytest.raises(MissingError, match=message):
+        find_document(project, "plain", "train", number=number)
+    with pytest.raises(MissingError, match=message):
+        find_document(project, "plain", "train", identity=identity)
 
 
-def run(project, *arguments: str) -> str:
-    result = invoke_nanoset([*arguments, "-c", str(project.config.file)])
-    assert result.exit_code == 0, result.output
-    return result.output
+# The command
 
 
-def test_the_command_says_whose_numbers_it_prints(project):
-    text = run(project, "explain", "plain", "train", "5")
-    origin = json.loads(run(project, "explain", "plain", "train", "5", "--json"))["pieces"][0][
-        "origin"
-    ]
-    assert origin["document"] != origin["view_document"], "or this test shows nothing"
-    numbers = (
-        f"document {origin['document']} of corpus web (document {origin['view_document']} of view "
-        "long)"
-    )
-    assert numbers in text
-    found = json.loads(
-        run(project, "explain", "plain", "train", "--number", str(origin["document"]), "--json")
-    )
-    assert [place["origin"] for place in found] == [origin]
+def explain(project, *arguments) -> str:
+    """Return what `nanoset explain` prints."""
+    return output_of("explain", *arguments, "--config", project.config.file)
 
 
-def test_the_numbers_of_a_corpus_have_no_view(project):
-    found = json.loads(run(project, "explain", "shuffled", "--document", "code-7", "--json"))
-    assert [(place["origin"]["document"], place["origin"]["view"]) for place in found] == [
-        (7, None)
-    ]
-    assert "document 7 of corpus code, " in run(
-        project, "explain", "shuffled", "--document", "code-7"
-    )
+def explain_json(project, *arguments):
+    """Return the JSON that `nanoset explain` prints."""
+    return json_of("explain", *arguments, "--json", "--config", project.config.file)
+
+
+def test_the_command_names_the_corpus_and_the_view_of_a_number(project):
+    origin = explain_json(project, "plain", "train", "5")["pieces"][0]["origin"]
+    number = origin["document"]
+    number_in_view = origin["view_document"]
+    assert number != number_in_view, "the numbers must differ for this test to show anything"
+
+    text = explain(project, "plain", "train", "5")
+
+    assert f"document {number} of corpus web (document {number_in_view} of view long)" in text
+
+
+def test_the_number_that_the_command_prints_finds_the_document(project):
+    origin = explain_json(project, "plain", "train", "5")["pieces"][0]["origin"]
+
+    places = explain_json(project, "plain", "train", "--number", origin["document"])
+
+    assert [place["origin"] for place in places] == [origin]
+
+
+def test_the_command_names_no_view_for_a_document_that_is_read_from_its_corpus(project):
+    (place,) = explain_json(project, "shuffled", "--document", "code-7")
+    text = explain(project, "shuffled", "--document", "code-7")
+
+    assert place["origin"]["document"] == 7
+    assert place["origin"]["view"] is None
+    assert "document 7 of corpus code, " in text

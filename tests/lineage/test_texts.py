@@ -1,6 +1,4 @@
-"""Lines of a corpus's files are read again: each where it was, many of one file in one pass over
-it.
-"""
+"""The texts of documents are read again from the raw files, each file in one pass if possible."""
 
 from __future__ import annotations
 
@@ -21,118 +19,215 @@ from nanoset_core.text import tables
 from nanoset_core.text.endings import is_cuttable
 
 ROWS = sentences("web", 50)
+TEXTS = [row["text"] for row in ROWS]
 LINES = [jsonl([row]) for row in ROWS]
-OFFSETS = [0, *accumulate(map(len, LINES))]
-PACKERS = {"plain.jsonl": bytes, "a.jsonl.gz": gzip.compress, "b.jsonl.zst": zstandard.compress}
+LINE_STARTS = [0, *accumulate(map(len, LINES))]
+FIRST_PART = b"".join(LINES[:20])
+SECOND_PART = b"".join(LINES[20:])
+COMPRESS_BY_FILE = {
+    "plain.jsonl": bytes,
+    "a.jsonl.gz": gzip.compress,
+    "b.jsonl.zst": zstandard.compress,
+}
+"""Files of lines, each with how its two parts are compressed: as two members or frames."""
+ROWS_PER_GROUP = 9
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for name, pack in PACKERS.items():
-        (tmp_path / name).write_bytes(pack(b"".join(LINES[:20])) + pack(b"".join(LINES[20:])))
+    """The folder of a corpus with the same lines in three files."""
+    for name, compress in COMPRESS_BY_FILE.items():
+        (tmp_path / name).write_bytes(compress(FIRST_PART) + compress(SECOND_PART))
     return tmp_path
 
 
-def line(file: str, number: int, further: int = 0) -> DocumentOrigin:
-    """Where a line of a file is, or so many bytes further."""
-    return DocumentOrigin("web", number, file, number + 1, OFFSETS[number] + further, None, 1, "")
+@pytest.fixture(params=["a.parquet", "a.arrow"])
+def table_file(request, tmp_path):
+    """A file with a table of all rows, in groups or batches of ROWS_PER_GROUP."""
+    file = tmp_path / request.param
+    table = pa.Table.from_pylist(ROWS)
+    if file.suffix == ".parquet":
+        pq.write_table(table, file, row_group_size=ROWS_PER_GROUP)
+    else:
+        with pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, ROWS_PER_GROUP)
+    return file
 
 
 @pytest.fixture
-def opened(monkeypatch):
-    """Names of the files that are opened."""
-    names, real = [], texts.open_raw
+def opened_files(monkeypatch):
+    """Names of the files that are opened, in order."""
+    names = []
+    open_lines = texts.open_raw
+    open_table = tables.open_raw
 
-    def open_raw(path, **options):
+    def open_lines_and_note(path, **options):
         names.append(path.name)
-        return real(path, **options)
+        return open_lines(path, **options)
 
-    monkeypatch.setattr(texts, "open_raw", open_raw)
+    def open_table_and_note(path):
+        names.append(path.name)
+        return open_table(path)
+
+    monkeypatch.setattr(texts, "open_raw", open_lines_and_note)
+    monkeypatch.setattr(tables, "open_raw", open_table_and_note)
     return names
 
 
-def test_lines_of_a_file_are_read_in_one_pass(folder, opened):
-    wanted = [(file, number) for file in PACKERS for number in (0, 1, 7, 19, 20, 49)]
-    found = list(read_texts(folder, [line(*one) for one in wanted], "text"))
-    assert found == [ROWS[number]["text"] for _, number in wanted]
-    assert [name for name in opened if not is_cuttable(name)] == [
-        name for name in PACKERS if not is_cuttable(name)
-    ]
+def origin_in_lines(file: str, number: int, shift: int = 0) -> DocumentOrigin:
+    """Return the origin of a document in a file of lines.
 
-
-@pytest.mark.parametrize("file", PACKERS)
-def test_in_any_order(folder, file):
-    numbers = [30, 3, 3, 45, 0]
-    assert list(read_texts(folder, [line(file, number) for number in numbers], "text")) == [
-        ROWS[number]["text"] for number in numbers
-    ]
-
-
-@pytest.mark.parametrize("file", PACKERS)
-def test_what_one_line_lacks_the_next_has(folder, file):
-    between, end = line(file, 3, 2), line(file, 50)
-    first, moved, last, after = read_texts(
-        folder, [line(file, 2), between, line(file, 49), end], "text"
+    Args:
+        file: Name of the file.
+        number: Number of the line, from 0.
+        shift: How many bytes too far its stored offset is.
+    """
+    offset = LINE_STARTS[number] + shift
+    return DocumentOrigin(
+        corpus="web",
+        document=number,
+        file=file,
+        line=number + 1,
+        byte_offset=offset,
+        id=None,
+        tokens=1,
+        shard="",
     )
-    assert (first, last) == (ROWS[2]["text"], ROWS[49]["text"])
-    for error in (moved, after):
+
+
+def read_rows(file, rows, **options):
+    """Read the texts of rows of a table, numbered from 1."""
+    origins = [
+        DocumentOrigin(
+            corpus="web",
+            document=row,
+            file=file.name,
+            line=row,
+            byte_offset=-1,
+            id=None,
+            tokens=1,
+            shard="",
+        )
+        for row in rows
+    ]
+    return list(read_texts(file.parent, origins, "text", **options))
+
+
+# Files of lines
+
+
+def test_lines_of_a_compressed_file_are_read_in_one_pass(folder, opened_files):
+    numbers = [0, 1, 7, 19, 20, 49]
+    origins = []
+    for file in COMPRESS_BY_FILE:
+        origins += [origin_in_lines(file, number) for number in numbers]
+
+    documents = list(read_texts(folder, origins, "text"))
+
+    texts_of_a_file = [TEXTS[number] for number in numbers]
+    assert documents == texts_of_a_file * len(COMPRESS_BY_FILE)
+    # A plain file may be opened for each line, since nothing is decompressed to reach it.
+    opened_compressed = [file for file in opened_files if not is_cuttable(file)]
+    assert opened_compressed == ["a.jsonl.gz", "b.jsonl.zst"]
+
+
+@pytest.mark.parametrize("file", COMPRESS_BY_FILE)
+def test_lines_are_read_in_the_order_of_the_request(folder, file):
+    numbers = [30, 3, 3, 45, 0]
+    origins = [origin_in_lines(file, number) for number in numbers]
+
+    documents = list(read_texts(folder, origins, "text"))
+
+    assert documents == [TEXTS[number] for number in numbers]
+
+
+@pytest.mark.parametrize("file", COMPRESS_BY_FILE)
+def test_a_line_that_moved_does_not_prevent_reading_others(folder, file):
+    origins = [
+        origin_in_lines(file, 2),
+        origin_in_lines(file, 3, shift=2),  # within the line
+        origin_in_lines(file, 49),
+        origin_in_lines(file, 50),  # after the last line
+    ]
+
+    first, moved, last, after_end = read_texts(folder, origins, "text")
+
+    assert first == TEXTS[2]
+    assert last == TEXTS[49]
+    for error in (moved, after_end):
         assert isinstance(error, FormatError)
         assert error.what == "there is no document at this place any more"
 
 
-def test_files_that_cannot_be_read_to_their_end_or_are_gone(folder):
-    cut = folder / "a.jsonl.gz"
-    cut.write_bytes(gzip.compress(b"".join(LINES[:20])) + gzip.compress(b"".join(LINES[20:]))[:-40])
-    lines = [
-        line("a.jsonl.gz", 5),
-        line("a.jsonl.gz", 49),
-        line("a.jsonl.gz", 49),
-        line("gone.jsonl", 1),
-    ]
-    read, fault, again, gone = read_texts(folder, lines, "text")
-    assert read == ROWS[5]["text"]
-    assert "truncated_gzip" in fault.found
-    assert again.found == fault.found
-    assert isinstance(gone, MissingError)
+def test_lines_before_the_damage_of_a_file_are_read(folder):
+    damaged = gzip.compress(FIRST_PART) + gzip.compress(SECOND_PART)[:-40]
+    (folder / "a.jsonl.gz").write_bytes(damaged)
+    origins = [origin_in_lines("a.jsonl.gz", number) for number in (5, 49, 49)]
+
+    document, error, same_error = read_texts(folder, origins, "text")
+
+    assert document == TEXTS[5]
+    assert "truncated_gzip" in error.found
+    assert same_error.found == error.found
+
+
+def test_a_missing_file_does_not_prevent_reading_others(folder):
+    origins = [origin_in_lines("a.jsonl.gz", 5), origin_in_lines("gone.jsonl", 1)]
+
+    document, error = read_texts(folder, origins, "text")
+
+    assert document == TEXTS[5]
+    assert isinstance(error, MissingError)
 
 
 def test_no_more_is_decompressed_than_allowed(folder):
-    near, far, plain = read_texts(
-        folder,
-        [line("a.jsonl.gz", 1), line("a.jsonl.gz", 9), line("plain.jsonl", 9)],
-        "text",
-        most_skipped_bytes=999,
-    )
-    assert near == ROWS[1]["text"]
-    assert isinstance(far, NotReadError)
-    assert plain == ROWS[9]["text"]
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
-def test_rows_of_a_table_are_read_in_one_pass_whatever_their_order(tmp_path, name, monkeypatch):
-    table, opened, real = pa.Table.from_pylist(ROWS), [], tables.open_raw
-    if name == "a.parquet":
-        pq.write_table(table, tmp_path / name, row_group_size=9)
-    else:
-        with pa.ipc.new_file(tmp_path / name, table.schema) as file:
-            file.write_table(table, 9)
-    monkeypatch.setattr(tables, "open_raw", lambda path: opened.append(path) or real(path))
-
-    def read(*numbers, most=None):
-        origins = [DocumentOrigin("web", row, name, row, -1, None, 1, "") for row in numbers]
-        return list(read_texts(tmp_path, origins, "text", most_skipped_bytes=most))
-
-    assert read(1, 2, 9, 10, 10, 31, 50) == [
-        ROWS[row - 1]["text"] for row in (1, 2, 9, 10, 10, 31, 50)
+    origins = [
+        origin_in_lines("a.jsonl.gz", 1),
+        origin_in_lines("a.jsonl.gz", 9),
+        origin_in_lines("plain.jsonl", 9),
     ]
-    assert len(opened) == 1
-    assert read(31, 3, 3, 46, 1) == [ROWS[row - 1]["text"] for row in (31, 3, 3, 46, 1)]
-    near, gone, again = read(2, 51, 52)
-    assert near == ROWS[1]["text"]
-    assert "no_row" in gone.found
-    assert "no_row" in again.found
-    if name == "a.parquet":
-        first, far, next_group = read(1, 9, 10, most=9)
-        assert (first, next_group) == (ROWS[0]["text"], ROWS[9]["text"])
-        assert isinstance(far, NotReadError)
-        assert "bytes into a row group" in far.found
+
+    near, far, uncompressed = read_texts(folder, origins, "text", most_skipped_bytes=999)
+
+    assert near == TEXTS[1]
+    assert isinstance(far, NotReadError)
+    assert uncompressed == TEXTS[9]
+
+
+# Tables
+
+
+def test_rows_of_a_table_are_read_in_one_pass(table_file, opened_files):
+    rows = [1, 2, 9, 10, 10, 31, 50]
+
+    documents = read_rows(table_file, rows)
+
+    assert documents == [TEXTS[row - 1] for row in rows]
+    assert len(opened_files) == 1
+
+
+def test_rows_of_a_table_are_read_in_the_order_of_the_request(table_file):
+    rows = [31, 3, 3, 46, 1]
+
+    documents = read_rows(table_file, rows)
+
+    assert documents == [TEXTS[row - 1] for row in rows]
+
+
+def test_rows_after_the_last_one_do_not_prevent_reading_others(table_file):
+    document, *errors = read_rows(table_file, [2, 51, 52])
+
+    assert document == TEXTS[1]
+    for error in errors:
+        assert "no_row" in error.found
+    assert len(errors) == 2
+
+
+@pytest.mark.parametrize("table_file", ["a.parquet"], indirect=True)
+def test_no_more_of_a_row_group_is_decompressed_than_allowed(table_file):
+    first, far, first_of_next_group = read_rows(table_file, [1, 9, 10], most_skipped_bytes=9)
+
+    assert first == TEXTS[0]
+    assert isinstance(far, NotReadError)
+    assert "bytes into a row group" in far.found
+    assert first_of_next_group == TEXTS[9]
