@@ -16,7 +16,6 @@ from helpers.building import make_columns, make_corpora, make_view
 from helpers.inspecting import current_dataset, current_output, node_at
 from helpers.sample_project import jsonl, outputs_of, write_corpus
 from nanoset_core.errors import InputError
-from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.gc import collect
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
@@ -151,7 +150,7 @@ def reopen(project: Project, **settings: str) -> Project:
     return Project.open(file)
 
 
-def joined_output(project: Project) -> Manifest:
+def joined_output(project: Project) -> Any:
     """Return the manifest of the current joined attributes."""
     return current_output(project, "attributes/web")
 
@@ -253,10 +252,12 @@ class AppendedProject(NamedTuple):
     """A project after raw text was appended to its corpus, and attributes were joined to it."""
 
     project: Project
-    manifest: Manifest
-    """The joined attributes."""
-    manifest_before: Manifest
-    """The attributes that were joined before the append."""
+    digest: str
+    """Digest of the joined attributes."""
+    facts: dict[str, Any]
+    """Facts of the joined attributes."""
+    facts_before: dict[str, Any]
+    """Facts of the attributes that were joined before the append."""
     tables_before: set[str]
     """Names of the tables of single shards before the append."""
 
@@ -265,31 +266,35 @@ class AppendedProject(NamedTuple):
 def appended(built_file: Path, tmp_path_factory: pytest.TempPathFactory) -> AppendedProject:
     """A project after five documents were appended; tests only read it."""
     project = copy_project(built_file, tmp_path_factory.mktemp("appended") / "project")
-    manifest_before = joined_output(project)
+    facts_before = joined_output(project).facts
     tables_before = {table.name for table in shard_tables(project)}
 
     new_documents = documents(range(N_DOCUMENTS, N_DOCUMENTS + 5))
     (project.config.file.parent / "raw" / "web" / "b.jsonl").write_bytes(jsonl(new_documents))
     make_corpora(project)
     manifest = join_attributes(project, "web")
-    return AppendedProject(project, manifest, manifest_before, tables_before)
+    return AppendedProject(
+        project=project,
+        digest=manifest.digest,
+        facts=manifest.facts,
+        facts_before=facts_before,
+        tables_before=tables_before,
+    )
 
 
 def test_after_an_append_only_the_new_shards_are_joined(appended):
     tables = {table.name for table in shard_tables(appended.project)}
-    n_new_shards = len(appended.manifest.facts["shards"]) - len(
-        appended.manifest_before.facts["shards"]
-    )
+    n_new_shards = len(appended.facts["shards"]) - len(appended.facts_before["shards"])
 
     assert n_new_shards > 0
     assert len(tables - appended.tables_before) == n_new_shards
 
 
 def test_after_an_append_ids_of_older_shards_still_count_as_matched(appended):
-    n_unmatched_before = appended.manifest_before.facts["unmatched"]
+    n_unmatched_before = appended.facts_before["unmatched"]
 
     # Of the new documents, d90 has no id and d91 no score.
-    assert appended.manifest.facts["unmatched"] == n_unmatched_before - len(["d92", "d93", "d94"])
+    assert appended.facts["unmatched"] == n_unmatched_before - len(["d92", "d93", "d94"])
 
 
 def test_after_an_append_garbage_collection_keeps_the_tables_of_older_shards(appended, tmp_path):
@@ -305,8 +310,8 @@ def test_a_rebuild_after_an_append_gives_the_same_attributes(appended, tmp_path)
 
     rebuilt = join_attributes(Project.open(project.config.file, rebuild=True), "web")
 
-    assert rebuilt.digest == appended.manifest.digest
-    assert rebuilt.facts == appended.manifest.facts
+    assert rebuilt.digest == appended.digest
+    assert rebuilt.facts == appended.facts
 
 
 def add_table(project: Project) -> None:
