@@ -59,3 +59,10 @@ def write_sequences(
         builder.add_document(np.array(sequence, np.uint16), [len(sequence)])
     builder.finalize()
     return MMapIndexedDataset(prefix)
+
+
+def pair_bytes(prefix: Path) -> tuple[bytes, bytes]:
+    """Return the bytes of the .bin and of the .idx of a pair."""
+    tokens = prefix.with_name(f"{prefix.name}.bin")
+    index = prefix.with_name(f"{prefix.name}.idx")
+    return tokens.read_bytes(), index.read_bytes()

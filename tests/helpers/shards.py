@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,14 @@ from nanoset_core.text.pieces import SourceRange
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 GOLDEN = GOLDEN_FILES / "tokenization"
+FILES_OF_SHARD = [
+    "documents.parquet",
+    "manifest.json",
+    "rejects.jsonl",
+    "tokens.bin",
+    "tokens.idx",
+]
+"""Names of the files of a shard, sorted."""
 
 
 def task_for(
@@ -49,3 +58,14 @@ def task_for(
         source=source,
         settings=dataclasses.replace(settings, **changes),
     )
+
+
+def json_lines(*texts: str) -> bytes:
+    """Return texts as JSON lines in ASCII."""
+    return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
+
+
+def bytes_by_path(folder: Path) -> dict[str, bytes]:
+    """Return the content of each file below a folder, by relative path."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -1,31 +1,24 @@
-"""The table of a shard's documents; and lines that count from 1 in each piece ↔ lines of their
-file.
-"""
+"""The table of a shard's documents: its columns, and its bytes for the same documents."""
 
-import json
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nanoset_core.stages.shards import document_table
-from nanoset_core.stages.shards.line_numbers import (
-    PIECE_LINES,
-    LineNumbers,
-    line_name,
-    piece_lines_of_shard,
-)
 from nanoset_core.text.document_batch import DocumentBatch
-from nanoset_core.text.documents import read_documents
-from nanoset_core.text.pieces import Piece, SourceRange
-from nanoset_core.text.rejects import Reject
+
+FILES = ["a.jsonl", "sub/b.jsonl.gz"]
 
 
-def batch(first, count):
+def make_batch(first: int, count: int) -> DocumentBatch:
+    """Return documents with these numbers: alternately of both files, and each third with an id."""
     numbers = range(first, first + count)
     return DocumentBatch(
         texts=[""] * count,
@@ -36,30 +29,36 @@ def batch(first, count):
     )
 
 
-def write(path, counts):
-    with document_table.document_table(path, ["a.jsonl", "sub/b.jsonl.gz"]) as add:
-        first = 0
-        for count in counts:
-            add(
-                batch(first, count),
-                np.arange(first, first + count, dtype=np.int32),
-                np.ones(count, bool),
-            )
-            first += count
+def write_table(path: Path, batch_sizes: Sequence[int]) -> Path:
+    """Write a table of documents in batches of these sizes; return its path.
+
+    The number of tokens of a document is its own number.
+    """
+    first = 0
+    with document_table.document_table(path, FILES) as add:
+        for batch_size in batch_sizes:
+            token_counts = np.arange(first, first + batch_size, dtype=np.int32)
+            add(make_batch(first, batch_size), token_counts, np.ones(batch_size, bool))
+            first += batch_size
     return path
 
 
-def test_rows_and_types(tmp_path):
-    import pyarrow as pa
+def test_a_table_without_documents_has_no_rows(tmp_path):
     import pyarrow.parquet as pq
 
-    assert pq.read_table(write(tmp_path / "none.parquet", [])).num_rows == 0
-    table = pq.read_table(write(tmp_path / "t.parquet", [3, 0, 4]))
-    assert table.column_names == ["file", "line", "byte_offset", "id", "tokens"]
-    assert table.schema.types[1:] == [pa.int64(), pa.int64(), pa.string(), pa.int32()]
-    assert table.to_pylist() == [
+    path = write_table(tmp_path / "documents.parquet", [])
+
+    assert pq.read_table(path).num_rows == 0
+
+
+def test_a_table_has_a_row_for_each_document(tmp_path):
+    import pyarrow.parquet as pq
+
+    path = write_table(tmp_path / "documents.parquet", [3, 0, 4])
+
+    expected_rows = [
         {
-            "file": ["a.jsonl", "sub/b.jsonl.gz"][number % 2],
+            "file": FILES[number % 2],
             "line": number + 1,
             "byte_offset": number * 10,
             "id": None if number % 3 else f"id-{number}",
@@ -67,100 +66,60 @@ def test_rows_and_types(tmp_path):
         }
         for number in range(7)
     ]
+    assert pq.read_table(path).to_pylist() == expected_rows
 
 
-@pytest.mark.parametrize("counts", [[23], [1] * 23, [9, 0, 14], [10, 10, 3], [22, 1]])
-def test_same_documents_same_bytes_however_batched(tmp_path, monkeypatch, counts):
+def test_the_columns_have_the_documented_types(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(write_table(tmp_path / "documents.parquet", [3, 0, 4]))
+
+    assert table.column_names == ["file", "line", "byte_offset", "id", "tokens"]
+    assert table.schema.types[1:] == [pa.int64(), pa.int64(), pa.string(), pa.int32()]
+
+
+@pytest.mark.parametrize("batch_sizes", [[23], [1] * 23, [9, 0, 14], [10, 10, 3], [22, 1]], ids=str)
+def test_the_bytes_do_not_depend_on_the_batches(tmp_path, monkeypatch, batch_sizes):
     import pyarrow.parquet as pq
 
     monkeypatch.setattr(document_table, "ROW_GROUP_ROWS", 10)
-    path = write(tmp_path / "t.parquet", counts)
-    assert path.read_bytes() == write(tmp_path / "whole.parquet", [23]).read_bytes()
+    path_of_one_batch = write_table(tmp_path / "one-batch.parquet", [23])
+
+    path = write_table(tmp_path / "documents.parquet", batch_sizes)
+
+    assert path.read_bytes() == path_of_one_batch.read_bytes()
     metadata = pq.ParquetFile(path).metadata
-    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [
-        10,
-        10,
-        3,
-    ]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    assert [group.num_rows for group in groups] == [10, 10, 3]
 
 
-def test_pandas_is_not_imported(tmp_path):
-    """Where it is installed, pyarrow.array looks for it, which takes each worker half a second."""
-    (tmp_path / "pandas.py").write_text("print('pandas')")
-    code = (
-        "from test_document_table import batch, document_table, np\n"
-        "with document_table.document_table('t.parquet', ['a', 'b']) as add:\n"
-        "    add(batch(0, 3), np.arange(3, dtype=np.int32), np.arange(3) > 0)\n"
-    )
-    paths = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.path.dirname(__file__), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | paths, capture_output=True
-    )
-    assert (done.returncode, done.stdout) == (0, b""), done.stderr
+def test_writing_a_table_does_not_import_pandas(tmp_path):
+    """If it is installed, pyarrow.array imports it, which takes each worker half a second."""
+    (tmp_path / "pandas.py").write_text("print('pandas was imported')")
+    code = """\
+import numpy as np
+from nanoset_core.stages.shards.document_table import document_table
+from nanoset_core.text.document_batch import DocumentBatch
 
-
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=9))
-def test_numbers_of_pieces_and_of_files_are_each_others_inverse(counts):
-    numbers = LineNumbers({"a": [[100 * at, count] for at, count in enumerate(counts)]})
-    line = 0
-    for at, count in enumerate(counts):
-        for within in range(1, count + 1):
-            line += 1
-            assert numbers.in_file("a", 100 * at + 7, within) == line
-            assert numbers.in_piece("a", line) == (100 * at, within)
-    piece, within = numbers.in_piece("a", line + 5)
-    assert numbers.in_file("a", piece, within) == line + 5, "beyond the end"
-
-
-def test_other_files_are_left_alone():
-    numbers = LineNumbers({"a": [[0, 3], [50, 4]]})
-    reject = Reject("b", 7, 60, "blank_line", "", "")
-    assert numbers.of_reject(reject) is reject or numbers.of_reject(reject) == reject
-    assert numbers.in_piece("b", 7) is None
-    assert numbers.of_reject(Reject("a", 2, 60, "blank_line", "", "")).line == 5
-    assert LineNumbers().in_file("a", 60, 2) == 2
-
-
-@pytest.mark.parametrize(
-    ("piece", "named"),
-    [
-        (Piece("a", 0, 100, 0, ""), "a:3"),
-        (Piece("a", 0, 100, 1, ""), "a:3"),
-        (Piece("a", 10, 100, 90, ""), "a:3"),
-        (Piece("a", 10, 100, 0, ""), "a"),
-        (Piece("a", 60, 100, 0, ""), "a:3"),
-        (Piece("b", 10, 100, 0, ""), "a:3"),
-    ],
+batch = DocumentBatch(
+    texts=["", "", ""],
+    files=[0, 1, 0],
+    lines=[1, 2, 3],
+    offsets=[0, 10, 20],
+    ids=["id-0", None, None],
 )
-def test_a_line_is_named_by_its_number_only_where_that_is_known(piece, named):
-    assert line_name(SourceRange((piece,)), "a", 3, 50) == named
+with document_table("t.parquet", ["a", "b"]) as add:
+    add(batch, np.arange(3, dtype=np.int32), np.array([False, True, True]))
+"""
+    module_paths = os.pathsep.join([str(tmp_path), *sys.path])
 
-
-def test_pieces_without_counts_are_counted_as_they_are_read(tmp_path):
-    lines = [
-        b'{"text": "one"}\n',
-        b"\n",
-        b"x" * 300 + b"\n",
-        b'{"text": "two"}\n',
-        b'{"text": "last"}',
-    ]
-    text = b"".join(lines)
-    (tmp_path / "a.jsonl").write_bytes(text)
-    (tmp_path / "b.jsonl").write_bytes(b"\x1f\x8b\x08\x00" + b"\n" * 50)
-    cut = len(b"".join(lines[:3]))
-    pieces = [
-        Piece("a.jsonl", 0, cut, 0, ""),
-        Piece("a.jsonl", cut, len(text), 0, ""),
-        Piece("b.jsonl", 0, 54, 0, ""),
-    ]
-    batches = list(
-        read_documents(
-            tmp_path, SourceRange(tuple(pieces)), max_line_bytes=200, batch_bytes=1, verify=False
-        )
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": module_paths},
+        capture_output=True,
     )
-    found = [one for batch in batches for one in batch.lines_of_pieces]
-    assert found == [(pieces[0], 3), (pieces[1], 2), (pieces[2], 50)]
-    assert [line for batch in batches for line in batch.lines] == [1, 1, 2]
-    facts = json.loads(json.dumps(piece_lines_of_shard(found)))
-    assert facts == {PIECE_LINES: {"a.jsonl": [[0, 3], [cut, 2]], "b.jsonl": [[0, 50]]}}
-    assert piece_lines_of_shard([]) == {}
+
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == b""

@@ -1,563 +1,442 @@
-"""`nanoset tokenize`: the peers' pairs from files, folders and patterns, whatever the workers,
-resumable.
-"""
+"""`preprocess` makes the pairs of the peers' tools, whatever the workers, and can be resumed."""
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers.command import invoke_nanoset
-from helpers.progress import RecordingDisplay
-from helpers.sample_project import EOD, jsonl, sentences, tree
-from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.errors import ConfigError, InputError, MissingError
+from helpers.progress import RecordingDisplay, ShownWork
+from helpers.sample_pairs import pair_bytes
+from helpers.sample_project import jsonl, sentences, tree
+from helpers.tokenizing import (
+    FILES,
+    N_DOCUMENTS,
+    N_DOCUMENTS_OF_FIRST_FILE,
+    encode_with_end,
+    make_options,
+    peer_pair_bytes,
+    texts_of_files,
+)
+from nanoset_core import MMapIndexedDatasetBuilder
+from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.stages.shards import preprocess_ranges
-from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
+from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.stages.shards.preprocess import preprocess
-from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
-from nanoset_core.tokenizers.end_token import end_token
-from nanoset_core.tokenizers.files import tokenizer_path
-
-EMPTY = {"id": "empty", "text": ""}
 
 
-@pytest.fixture
-def folder(tmp_path):
-    rows = [*sentences("web", 40), EMPTY, *sentences("late", 9)]
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    (raw / "part-2.jsonl").write_bytes(jsonl(rows[:20]))
-    (raw / "part-10.jsonl").write_bytes(jsonl(rows[20:]))
-    return raw
+def read_rejects(path: Path) -> list[dict[str, Any]]:
+    """Return the rejects of a list."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def texts(folder):
-    names = ("part-2.jsonl", "part-10.jsonl")
-    return [
-        json.loads(line)["text"]
-        for name in names
-        for line in (folder / name).read_bytes().splitlines()
+# The bytes of pairs
+
+
+@pytest.mark.parametrize(
+    ("preset", "name", "n_skipped"),
+    [
+        ("megatron", "out_text_document", 0),
+        ("nemo", "out_text_document", 1),  # leaves out the document without text
+        ("nanotron", "out_text", 0),
+    ],
+)
+def test_a_pair_has_the_name_and_the_bytes_of_the_tool_of_its_preset(
+    raw, tmp_path, tokenizer_file, preset, name, n_skipped
+):
+    options = make_options(tokenizer_file, preset=preset)
+
+    (result,) = preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+
+    assert result.prefix == tmp_path / name
+    assert pair_bytes(result.prefix) == peer_pair_bytes(
+        tmp_path / "expected", tokenizer_file, texts_of_files(raw), preset
+    )
+    assert result.facts.lines == N_DOCUMENTS
+    assert result.facts.documents == N_DOCUMENTS - n_skipped
+    assert result.facts.skipped == n_skipped
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7, 60])
+def test_partitions_are_dealt_documents_in_turn(raw, tmp_path, tokenizer_file, partitions):
+    options = make_options(tokenizer_file, partitions=partitions)
+
+    (result,) = preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+
+    texts = texts_of_files(raw)
+    texts_in_order = []
+    for partition in range(partitions):
+        texts_in_order += texts[partition::partitions]
+    assert pair_bytes(result.prefix) == peer_pair_bytes(
+        tmp_path / "expected", tokenizer_file, texts_in_order
+    )
+
+
+def test_partitions_keep_the_order_of_documents_if_the_options_say_so(
+    raw, tmp_path, tokenizer_file
+):
+    options = make_options(tokenizer_file, partitions=3, keep_sequential_samples=True)
+
+    (result,) = preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+
+    assert pair_bytes(result.prefix) == peer_pair_bytes(
+        tmp_path / "expected", tokenizer_file, texts_of_files(raw)
+    )
+
+
+def test_several_keys_give_pairs_that_stay_aligned(tmp_path, tokenizer_file):
+    rows = [{"title": f"t {number}", "text": f"body {number}"} for number in range(8)]
+    rows_without_a_key = [{"text": "no title"}, {"title": "no text"}]
+    (tmp_path / "in.jsonl").write_bytes(jsonl([*rows[:3], *rows_without_a_key, *rows[3:]]))
+    keys = ("title", "text")
+    options = make_options(tokenizer_file, keys=keys, max_rejected_fraction=0.5)
+
+    results = preprocess(resolve_inputs([tmp_path / "in.jsonl"]), tmp_path / "out", options)
+
+    # A line that lacks one of the keys is a document of neither pair, and is listed once.
+    assert [result.prefix.name for result in results] == ["out_title_document", "out_text_document"]
+    for result, key in zip(results, keys, strict=True):
+        texts = [row[key] for row in rows]
+        assert pair_bytes(result.prefix) == peer_pair_bytes(
+            tmp_path / f"expected-{key}", tokenizer_file, texts
+        )
+        assert result.facts.rejected == 2
+    rejects = read_rejects(tmp_path / "out_rejects.jsonl")
+    assert [reject["line"] for reject in rejects] == [4, 5]
+    assert [reject["reason"] for reject in rejects] == ["missing_key", "missing_key"]
+
+
+def test_a_call_leaves_only_the_pair_and_its_record(raw, tmp_path, tokenizer_file):
+    preprocess(resolve_inputs([raw]), tmp_path / "new" / "out", make_options(tokenizer_file))
+
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "out_text_document.bin",
+        "out_text_document.idx",
+        "out_text_document.manifest.json",
     ]
 
 
-def slowly(prefix, tokenizer_file, documents, preset):
-    """The peers' rules, a document at a time."""
-    from tokenizers import Tokenizer
+def test_the_record_of_a_pair_has_its_facts_and_sources(raw, tmp_path, tokenizer_file):
+    preprocess(resolve_inputs([raw]), tmp_path / "out", make_options(tokenizer_file))
 
-    tokenizer = Tokenizer.from_file(str(tokenizer_file))
-    end = tokenizer.token_to_id(EOD)
-    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
-        for text in documents:
-            ids = tokenizer.encode(text, add_special_tokens=preset == "nanotron").ids
-            if preset == "nanotron" or ids:
-                builder.add_document([*ids, end])
-            elif preset == "megatron":
-                builder.add_document([], [])
-    return pair(prefix)
+    record = json.loads((tmp_path / "out_text_document.manifest.json").read_bytes())
+    assert record["facts"]["documents"] == N_DOCUMENTS
+    assert [source["path"] for source in record["sources"]] == list(FILES)
 
 
-def pair(prefix):
-    return [prefix.with_name(prefix.name + ending).read_bytes() for ending in (".bin", ".idx")]
+# tokshuf
 
 
-def options(tokenizer_file, **changes):
-    return PreprocessOptions(**{"tokenizer": tokenizer_file, "eod": EOD, "workers": 1, **changes})
+def test_tokshuf_ends_every_document(raw, tmp_path, tokenizer_file):
+    options = make_options(tokenizer_file, preset="tokshuf")
+
+    (result,) = preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+
+    with MMapIndexedDatasetBuilder(tmp_path / "expected", np.uint16) as builder:
+        for ids in encode_with_end(tokenizer_file, texts_of_files(raw)):
+            builder.add_document(ids)
+    assert pair_bytes(result.prefix) == pair_bytes(tmp_path / "expected")
 
 
-@pytest.mark.parametrize(
-    ("preset", "name"),
-    [("megatron", "out_text_document"), ("nemo", "out_text_document"), ("nanotron", "out_text")],
-)
-def test_the_pair_of_each_preset(folder, tmp_path, tokenizer_file, preset, name):
-    (result,) = preprocess(
-        resolve_inputs([folder]), tmp_path / "out", options(tokenizer_file, preset=preset)
-    )
-    assert result.prefix == tmp_path / name
-    assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, texts(folder), preset)
-    facts = result.facts
-    assert (facts.lines, facts.documents, facts.skipped) == (
-        50,
-        50 - (preset == "nemo"),
-        int(preset == "nemo"),
-    )
+@pytest.fixture
+def tokens_by_file(raw: Path, tokenizer_file: Path) -> dict[str, int]:
+    """The tokens of each file, in the order of their sizes and names; one is new, and empty."""
+    (raw / "nothing.jsonl").write_bytes(b"")
+    encoded = encode_with_end(tokenizer_file, texts_of_files(raw))
+    lengths = [len(ids) for ids in encoded]
+    return {
+        "nothing.jsonl": 0,
+        FILES[0]: sum(lengths[:N_DOCUMENTS_OF_FIRST_FILE]),
+        FILES[1]: sum(lengths[N_DOCUMENTS_OF_FIRST_FILE:]),
+    }
 
 
-@pytest.mark.parametrize(
-    ("partitions", "keeps_order"), [(1, False), (2, False), (7, False), (60, False), (3, True)]
-)
-def test_partitions_deal_documents_in_turn(
-    folder, tmp_path, tokenizer_file, partitions, keeps_order
+def test_the_tokens_of_each_file_are_counted_in_the_order_of_the_files(
+    raw, tmp_path, tokenizer_file, tokens_by_file
 ):
-    dealt = [text for start in range(partitions) for text in texts(folder)[start::partitions]]
-    settings = options(tokenizer_file, partitions=partitions, keep_sequential_samples=keeps_order)
-    (result,) = preprocess(resolve_inputs([folder]), tmp_path / "out", settings)
-    wanted = texts(folder) if keeps_order else dealt
-    assert pair(result.prefix) == slowly(tmp_path / "slow", tokenizer_file, wanted, "megatron")
+    options = make_options(tokenizer_file, preset="tokshuf", count_by_file=True)
+
+    (result,) = preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+    (repeated_result,) = preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+
+    assert result.tokens_by_file == tokens_by_file
+    assert list(result.tokens_by_file) == list(tokens_by_file)
+    assert repeated_result == result
 
 
-def test_forked_workers_leave_no_trace(folder, tmp_path, tokenizer_file):
-    """In a process of its own, since pytest's may have threads."""
-    script = (
-        "import sys\n"
-        "from nanoset_core.cli import main\n"
-        "from nanoset_core.execution import processes\n"
-        "from nanoset_core.stages.shards import preprocess_ranges\n"
-        "preprocess_ranges.MIN_RANGE_BYTES = 1500\n"
-        "processes._Pool.run = lambda pool, *given, run=processes._Pool.run: print('in a pool') "
-        "or run(pool, *given)\n"
-        "main(sys.argv[1:])"
+def test_the_tokens_of_each_file_are_counted_for_a_pair_that_exists(
+    raw, tmp_path, tokenizer_file, tokens_by_file
+):
+    inputs = resolve_inputs([raw])
+    options = make_options(tokenizer_file, preset="tokshuf")
+    (uncounted_result,) = preprocess(inputs, tmp_path / "out", options)
+    counting_options = make_options(tokenizer_file, preset="tokshuf", count_by_file=True)
+
+    (counted_result,) = preprocess(inputs, tmp_path / "out", counting_options)
+
+    assert uncounted_result.tokens_by_file is None
+    assert counted_result.tokens_by_file == tokens_by_file
+
+
+# Workers
+
+MAIN_THAT_REPORTS_POOLS = """
+import sys
+from nanoset_core.cli import main
+from nanoset_core.execution import processes
+from nanoset_core.stages.shards import preprocess_ranges
+
+preprocess_ranges.MIN_RANGE_BYTES = 1500
+run_in_pool = processes._Pool.run
+
+def report_and_run_in_pool(pool, *arguments):
+    print("in a pool")
+    return run_in_pool(pool, *arguments)
+
+processes._Pool.run = report_and_run_in_pool
+main(sys.argv[1:])
+"""
+"""`nanoset` with small ranges of text, which says whether it forks workers."""
+
+
+def tokenize_in_subprocess(raw: Path, prefix: Path, tokenizer_file: Path, workers: int) -> str:
+    """Tokenize a folder in a process of its own, since pytest's may have threads.
+
+    Returns:
+        What it printed.
+    """
+    arguments = ["tokenize", "--input", raw, "--output-prefix", prefix]
+    arguments += ["--workers", str(workers), "--tokenizer", tokenizer_file]
+    process = subprocess.run(
+        [sys.executable, "-c", MAIN_THAT_REPORTS_POOLS, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
-    for workers in ("1", "3"):
-        words = [
-            "tokenize",
-            "--input",
-            folder,
-            "--output-prefix",
-            tmp_path / workers / "out",
-            "--workers",
-            workers,
-        ]
-        command = [sys.executable, "-c", script, *words, "--tokenizer", tokenizer_file]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        assert ("in a pool" in done.stdout) == (workers == "3" and sys.platform == "linux"), (
-            done.stderr
-        )
+    return process.stdout
+
+
+def test_forked_workers_give_the_same_files(raw, tmp_path, tokenizer_file):
+    output = tokenize_in_subprocess(raw, tmp_path / "1" / "out", tokenizer_file, workers=1)
+    forked_output = tokenize_in_subprocess(raw, tmp_path / "3" / "out", tokenizer_file, workers=3)
+
+    can_fork = sys.platform == "linux"
+    assert "in a pool" not in output
+    assert ("in a pool" in forked_output) == can_fork
     assert tree(tmp_path / "1") == tree(tmp_path / "3")
 
 
 def test_a_plain_file_of_any_name_is_cut_for_the_workers(
-    folder, tmp_path, tokenizer_file, monkeypatch
+    raw, tmp_path, tokenizer_file, monkeypatch
 ):
     monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", 1500)
     monkeypatch.setattr(preprocess_ranges, "MIN_RANGE_BYTES", 1500)
-    data = (
-        (folder / "part-2.jsonl").read_bytes()
-        + (folder / "part-10.jsonl").read_bytes()
-        + b"nonsense\n"
+    bad_line = b"nonsense\n"
+    lines = (raw / FILES[0]).read_bytes() + (raw / FILES[1]).read_bytes()
+    corpus = tmp_path / "corpus.json"
+    corpus.write_bytes(lines + bad_line)
+    options = make_options(tokenizer_file, workers=2, max_rejected_fraction=0.1)
+
+    (result,) = preprocess(resolve_inputs([corpus]), tmp_path / "out", options)
+
+    assert pair_bytes(result.prefix) == peer_pair_bytes(
+        tmp_path / "expected", tokenizer_file, texts_of_files(raw)
     )
-    (tmp_path / "corpus.json").write_bytes(data)
-    settings = options(tokenizer_file, workers=2, max_rejected_fraction=0.1)
-    (result,) = preprocess(resolve_inputs([tmp_path / "corpus.json"]), tmp_path / "out", settings)
-    assert pair(result.prefix) == slowly(
-        tmp_path / "slow", tokenizer_file, texts(folder), "megatron"
-    )
-    assert (
-        len(json.loads((tmp_path / "out_text_document.manifest.json").read_bytes())["sources"]) > 3
-    )
-    (reject,) = (json.loads(line) for line in result.rejects.read_bytes().splitlines())
-    assert (reject["file"], reject["line"], reject["offset"]) == ("corpus.json", 51, len(data) - 9)
+    record = json.loads((tmp_path / "out_text_document.manifest.json").read_bytes())
+    assert len(record["sources"]) > 3
+    # The line is counted in the file, although it was read as one of its last piece.
+    (reject,) = read_rejects(result.rejects)
+    assert reject["file"] == "corpus.json"
+    assert reject["line"] == N_DOCUMENTS + 1
+    assert reject["offset"] == len(lines)
 
 
-def test_several_keys_give_pairs_that_stay_aligned(tmp_path, tokenizer_file):
-    rows = [{"title": f"t {n}", "text": f"body {n}"} for n in range(8)]
-    (tmp_path / "in.jsonl").write_bytes(
-        jsonl([*rows[:3], {"text": "no title"}, {"title": "no text"}, *rows[3:]])
-    )
-    settings = options(tokenizer_file, keys=("title", "text"), max_rejected_fraction=0.5)
-    results = preprocess(resolve_inputs([tmp_path / "in.jsonl"]), tmp_path / "out", settings)
-    assert [result.prefix.name for result in results] == ["out_title_document", "out_text_document"]
-    for result, key in zip(results, ("title", "text"), strict=True):
-        wanted = [row[key] for row in rows]
-        assert pair(result.prefix) == slowly(
-            tmp_path / f"slow-{key}", tokenizer_file, wanted, "megatron"
-        )
-        assert result.facts.rejected == 2
-    rejects = [
-        json.loads(line) for line in (tmp_path / "out_rejects.jsonl").read_bytes().splitlines()
-    ]
-    assert [(reject["line"], reject["reason"]) for reject in rejects] == [
-        (4, "missing_key"),
-        (5, "missing_key"),
-    ]
+# Calls that are repeated or resumed
 
 
-def test_what_is_left_behind(folder, tmp_path, tokenizer_file):
-    preprocess(resolve_inputs([folder]), tmp_path / "deep" / "out", options(tokenizer_file))
-    names = sorted(path.name for path in (tmp_path / "deep").iterdir())
-    assert names == [f"out_text_document.{end}" for end in ("bin", "idx", "manifest.json")]
-    value = json.loads((tmp_path / "deep/out_text_document.manifest.json").read_bytes())
-    assert value["facts"]["documents"] == 50
-    assert [source["path"] for source in value["sources"]] == ["part-2.jsonl", "part-10.jsonl"]
-
-
-def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, monkeypatch):
+def test_a_stopped_call_resumes_with_the_shards_that_it_finished(
+    raw, tmp_path, tokenizer_file, monkeypatch
+):
     monkeypatch.setattr(preprocess_ranges, "MIN_RANGE_BYTES", 2000)
-    inputs, settings = resolve_inputs([folder]), options(tokenizer_file)
-    made = []
+    inputs = resolve_inputs([raw])
+    options = make_options(tokenizer_file)
+    scratch = tmp_path / "work"
 
-    def stop_after_one(work):
+    def stop_after_first_shard(work: ShownWork) -> None:
         if work.stage == "tokenize" and work.done:
-            made.append(work.done)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         preprocess(
             inputs,
             tmp_path / "out",
-            settings,
-            scratch=tmp_path / "work",
-            progress=RecordingDisplay(stop_after_one).progress,
+            options,
+            scratch=scratch,
+            progress=RecordingDisplay(stop_after_first_shard).progress,
         )
-    assert not list(tmp_path.glob("out*"))
-    (tmp_path / "work" / "mine.txt").write_text("not ours to remove")
-    (shard,) = (tmp_path / "work").glob(".out-*.scratch/shards/input/*/tokens.bin")
-    written = shard.stat().st_mtime_ns
-    seen = []
 
-    def remember(work):
+    # The stopped call has published nothing, and has kept one shard.
+    assert not list(tmp_path.glob("out*"))
+    (shard,) = scratch.glob(".out-*.scratch/shards/input/*/tokens.bin")
+    time_of_writing = shard.stat().st_mtime_ns
+    (scratch / "mine.txt").write_text("a file of the user, which must not be removed")
+    times_of_writing = set()
+
+    def record_time_of_writing(work: ShownWork) -> None:
         if work.stage == "tokenize" and shard.exists():
-            seen.append(shard.stat().st_mtime_ns)
+            times_of_writing.add(shard.stat().st_mtime_ns)
 
     (result,) = preprocess(
         inputs,
         tmp_path / "out",
-        settings,
-        scratch=tmp_path / "work",
-        progress=RecordingDisplay(remember).progress,
+        options,
+        scratch=scratch,
+        progress=RecordingDisplay(record_time_of_writing).progress,
     )
-    assert set(seen) == {written}, "the finished shard was not made again"
-    assert pair(result.prefix) == slowly(
-        tmp_path / "slow", tokenizer_file, texts(folder), "megatron"
+
+    # The second call has not made the shard again, and has removed its own files.
+    assert times_of_writing == {time_of_writing}
+    assert pair_bytes(result.prefix) == peer_pair_bytes(
+        tmp_path / "expected", tokenizer_file, texts_of_files(raw)
     )
-    assert [path.name for path in (tmp_path / "work").iterdir()] == ["mine.txt"]
+    assert [path.name for path in scratch.iterdir()] == ["mine.txt"]
 
 
-def test_the_same_call_does_nothing_and_another_one_does(folder, tmp_path, tokenizer_file):
-    inputs = resolve_inputs([folder])
-    (first,) = preprocess(inputs, tmp_path / "out", options(tokenizer_file))
-    written = {path.name: path.stat().st_ino for path in tmp_path.glob("out*")}
-    (again,) = preprocess(inputs, tmp_path / "out", options(tokenizer_file, workers=2))
-    assert again == first
-    assert {path.name: path.stat().st_ino for path in tmp_path.glob("out*")} == written
+def inode_by_name(folder: Path) -> dict[str, int]:
+    """Return the inode of each output in a folder, which changes if a file is replaced."""
+    return {path.name: path.stat().st_ino for path in folder.glob("out*")}
+
+
+def test_a_repeated_call_writes_nothing_even_with_other_workers(raw, tmp_path, tokenizer_file):
+    inputs = resolve_inputs([raw])
+    (result,) = preprocess(inputs, tmp_path / "out", make_options(tokenizer_file))
+    inodes = inode_by_name(tmp_path)
+
+    (repeated_result,) = preprocess(
+        inputs, tmp_path / "out", make_options(tokenizer_file, workers=2)
+    )
+
+    assert repeated_result == result
+    assert inode_by_name(tmp_path) == inodes
+
+
+def test_a_pair_that_was_damaged_is_rebuilt_by_the_same_call(raw, tmp_path, tokenizer_file):
+    inputs = resolve_inputs([raw])
+    options = make_options(tokenizer_file)
+    (result,) = preprocess(inputs, tmp_path / "out", options)
     (tmp_path / "out_text_document.bin").write_bytes(b"cut")
-    preprocess(inputs, tmp_path / "out", options(tokenizer_file))
-    assert pair(first.prefix) == slowly(
-        tmp_path / "slow", tokenizer_file, texts(folder), "megatron"
+
+    preprocess(inputs, tmp_path / "out", options)
+
+    assert pair_bytes(result.prefix) == peer_pair_bytes(
+        tmp_path / "expected", tokenizer_file, texts_of_files(raw)
     )
-    (other,) = preprocess(inputs, tmp_path / "out", options(tokenizer_file, eod=None))
-    assert other.facts.tokens == first.facts.tokens - 49
-    (folder / "part-10.jsonl").write_bytes(jsonl(sentences("new", 3)))
-    (grown,) = preprocess(resolve_inputs([folder]), tmp_path / "out", options(tokenizer_file))
-    assert grown.facts.documents == 23
 
 
-def test_a_finished_pair_is_no_excuse_for_its_rejects(folder, tmp_path, tokenizer_file):
-    (folder / "bad.jsonl").write_bytes(b"nonsense\n" * 5)
-    inputs = resolve_inputs([folder])
+def test_another_end_token_gives_another_pair(raw, tmp_path, tokenizer_file):
+    inputs = resolve_inputs([raw])
+    (result,) = preprocess(inputs, tmp_path / "out", make_options(tokenizer_file))
+
+    (other_result,) = preprocess(inputs, tmp_path / "out", make_options(tokenizer_file, eod=None))
+
+    # Each document with tokens has lost its end token.
+    assert other_result.facts.tokens == result.facts.tokens - (N_DOCUMENTS - 1)
+
+
+def test_a_changed_input_gives_another_pair(raw, tmp_path, tokenizer_file):
+    options = make_options(tokenizer_file)
+    preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+    (raw / FILES[1]).write_bytes(jsonl(sentences("new", 3)))
+
+    (result,) = preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+
+    assert result.facts.documents == N_DOCUMENTS_OF_FIRST_FILE + 3
+
+
+@pytest.fixture
+def raw_with_rejects(raw: Path) -> Path:
+    """The folder of raw text, with a further file of five lines that are not JSON."""
+    (raw / "bad.jsonl").write_bytes(b"nonsense\n" * 5)
+    return raw
+
+
+def test_too_many_rejects_publish_no_pair(raw_with_rejects, tmp_path, tokenizer_file):
+    inputs = resolve_inputs([raw_with_rejects])
+
     with pytest.raises(InputError, match="max-rejected-fraction"):
-        preprocess(inputs, tmp_path / "out", options(tokenizer_file))
+        preprocess(inputs, tmp_path / "out", make_options(tokenizer_file))
+
     assert not list(tmp_path.glob("out*"))
-    preprocess(inputs, tmp_path / "out", options(tokenizer_file, max_rejected_fraction=0.5))
-    with pytest.raises(InputError, match="invalid_json"):
-        preprocess(inputs, tmp_path / "out", options(tokenizer_file, on_reject="fail"))
-    with pytest.raises(InputError, match="max-rejected-fraction"):
-        preprocess(inputs, tmp_path / "out", options(tokenizer_file, max_rejected_fraction=0.0))
-    # Shards of a call that was stopped are kept, and so are their rejects.
-    with pytest.raises(InputError, match="--on-reject fail"):
-        preprocess(inputs, tmp_path / "out", options(tokenizer_file, on_reject="fail"))
 
 
-def test_inputs(folder, tmp_path):
-    (folder / "sub").mkdir()
-    (folder / "sub" / "a.jsonl").write_bytes(b"")
-    assert [file.path for file in resolve_inputs([folder]).files] == [
-        "part-2.jsonl",
-        "part-10.jsonl",
-        "sub/a.jsonl",
-    ]
-    pattern = resolve_inputs([f"{folder}/part-*.jsonl"])
-    assert [file.path for file in pattern.files] == ["part-2.jsonl", "part-10.jsonl"]
-    assert [prefix.name for _, prefix in by_file(pattern, tmp_path / "o")] == [
-        "o_part-2",
-        "o_part-10",
-    ]
-    assert resolve_inputs([folder]).notices == (f"{folder}: 1 file is empty: sub/a.jsonl",)
-    for given in ("sub/a.jsonl", "sub/*.jsonl"):
-        assert resolve_inputs([folder / given]).notices == (
-            f"{folder}/sub: 1 file is empty: a.jsonl",
-        )
-    (folder / "notes.txt").touch()
-    assert f"{folder}: 1 file is not read: 1 .txt (notes.txt)" in resolve_inputs([folder]).notices
-    (notice,) = resolve_inputs([f"{folder}/[ps]*"]).notices
-    assert f"{folder}/sub is not read" in notice
-    with pytest.raises(MissingError, match="nowhere"):
-        resolve_inputs([folder / "nowhere.jsonl"])
-    with pytest.raises(InputError, match="named twice"):
-        resolve_inputs([folder, folder / "part-2.jsonl"])
-    with pytest.raises(InputError, match="no file to read"):
-        (tmp_path / "empty").mkdir()
-        resolve_inputs([tmp_path / "empty"])
-
-
-def test_end_token(tmp_path, tokenizer_file):
-    file = tmp_path / "tokenizer.json"
-    file.write_bytes(tokenizer_file.read_bytes())
-    assert tokenizer_path(tmp_path) == file
-    with pytest.raises(ConfigError, match="--eod"):
-        end_token(file, None)
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": EOD}}))
-    assert end_token(file, None) == EOD
-    with pytest.raises(MissingError, match="no tokenizer"):
-        tokenizer_path(tmp_path / "nowhere")
-
-
-def test_the_command_takes_the_peers_flags(folder, tmp_path, tokenizer_file):
-    flags = [
-        "--json-keys",
-        "text",
-        "id",
-        "--tokenizer-model",
-        tokenizer_file.parent,
-        "--append-eod",
-        "--eod",
-        EOD,
-    ]
-    outcome = tokenize(
-        [folder / "part-2.jsonl", folder / "part-10.jsonl"],
-        tmp_path / "out",
-        tokenizer_file,
-        *flags,
-    )
-    assert outcome.exit_code == 0, outcome.output
-    assert "50 documents" in outcome.output
-    assert len(MMapIndexedDataset(tmp_path / "out_id_document").document_indices) == 51
-
-
-def test_the_command_makes_a_pair_for_each_file_and_merges_them(folder, tmp_path, tokenizer_file):
-    more = ["--per-file", "--append-eod", "--eod", EOD]
-    assert tokenize([folder], tmp_path / "parts" / "o", tokenizer_file, *more).exit_code == 0
-    names = sorted(path.name for path in (tmp_path / "parts").glob("*.idx"))
-    assert names == ["o_part-10_text_document.idx", "o_part-2_text_document.idx"]
-    arguments = [
-        "merge",
-        "--input",
-        str(tmp_path / "parts"),
-        "--output-prefix",
-        str(tmp_path / "merged"),
-    ]
-    outcome = invoke_nanoset(arguments, catch_exceptions=False)
-    assert "2 datasets, 50 documents" in outcome.output
-    wanted = texts(folder)[20:] + texts(folder)[:20]
-    assert pair(tmp_path / "merged") == slowly(
-        tmp_path / "slow", tokenizer_file, wanted, "megatron"
-    )
-
-
-def test_tokshuf_ends_every_document_and_counts_by_file(folder, tmp_path, tokenizer_file):
-    (folder / "nothing.jsonl").write_bytes(b"")
-    settings = options(tokenizer_file, preset="tokshuf", count_by_file=True)
-    (result,) = preprocess(resolve_inputs([folder]), tmp_path / "out", settings)
-    with MMapIndexedDatasetBuilder(tmp_path / "slow", np.uint16) as builder:
-        encoded = encode_all(tokenizer_file, texts(folder))
-        for ids in encoded:
-            builder.add_document(ids)
-    assert pair(result.prefix) == pair(tmp_path / "slow")
-    counts = {"nothing.jsonl": 0}
-    counts |= {
-        "part-2.jsonl": sum(map(len, encoded[:20])),
-        "part-10.jsonl": sum(map(len, encoded[20:])),
-    }
-    assert list(result.tokens_by_file) == ["nothing.jsonl", "part-2.jsonl", "part-10.jsonl"]
-    assert result.tokens_by_file == counts
-    (again,) = preprocess(resolve_inputs([folder]), tmp_path / "out", settings)
-    assert again == result
-    (plain,) = preprocess(
-        resolve_inputs([folder]), tmp_path / "p", options(tokenizer_file, preset="tokshuf")
-    )
-    assert plain.tokens_by_file is None
-    (counted,) = preprocess(resolve_inputs([folder]), tmp_path / "p", settings)
-    assert counted.tokens_by_file == counts
-
-
-def encode_all(tokenizer_file, documents):
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(tokenizer_file))
-    end = tokenizer.token_to_id(EOD)
-    return [[*tokenizer.encode(text, add_special_tokens=False).ids, end] for text in documents]
-
-
-def tokenize(inputs, prefix, tokenizer_file, *more):
-    arguments = [
-        "tokenize",
-        "--output-prefix",
-        prefix,
-        "--tokenizer",
-        tokenizer_file,
-        "--workers",
-        1,
-        *more,
-    ]
-    return invoke_nanoset([*arguments, "--input", *inputs])
-
-
-def test_the_command_replaces_nothing_unasked(folder, tmp_path, tokenizer_file):
-    first, second = folder / "part-2.jsonl", folder / "part-10.jsonl"
-    prefix = tmp_path / "out" / "x"
-    made = tokenize([first], prefix, tokenizer_file)
-    assert "20 documents" in made.output
-    before = pair(prefix.with_name("x_text_document"))
-    assert tokenize([first], prefix, tokenizer_file).output.endswith(
-        "0 rejected (already exists)\n"
-    )
-    for inputs, more, found in (
-        ([second], (), "part-10.jsonl was not among the files; part-2.jsonl was one of the files"),
-        ([first, second], (), "part-10.jsonl was not among the files"),
-        ([first], ("--append-eod", "--eod", EOD), "--append-eod, --eod: [] → [0]"),
-        ([first], ("--preset", "nemo"), "--preset: megatron → nemo"),
-    ):
-        refused = tokenize(inputs, prefix, tokenizer_file, *more)
-        assert isinstance(refused.exception, ConfigError)
-        assert found in refused.exception.found
-        assert "--overwrite" in refused.exception.remedy
-    assert pair(prefix.with_name("x_text_document")) == before
-    names = ["x_text_document.bin", "x_text_document.idx", "x_text_document.manifest.json"]
-    assert sorted(path.name for path in prefix.parent.iterdir()) == names
-    assert "29 documents" not in tokenize([second], prefix, tokenizer_file).output
-    assert tokenize([second], prefix, tokenizer_file, "--overwrite").exit_code == 0
-    assert pair(prefix.with_name("x_text_document")) != before
-
-
-def test_the_command_sees_and_mends_bytes_that_were_overwritten(folder, tmp_path, tokenizer_file):
-    tokenize([folder], tmp_path / "x", tokenizer_file)
-    prefix = tmp_path / "x_text_document"
-    whole, tokens = pair(prefix), prefix.with_name(f"{prefix.name}.bin")
-    tokens.write_bytes(bytes(tokens.stat().st_size))
-    refused = tokenize([folder], tmp_path / "x", tokenizer_file)
-    assert (
-        refused.exception.found
-        == "x_text_document.bin has other bytes than those that were written"
-    )
-    assert (
-        "already exists"
-        not in tokenize([folder], tmp_path / "x", tokenizer_file, "--overwrite").output
-    )
-    assert pair(prefix) == whole
-
-
-def test_the_command_never_writes_onto_its_input(folder, tmp_path, tokenizer_file):
-    (folder / "x_rejects.jsonl").write_bytes(jsonl(sentences("mine", 9)))
-    before = (folder / "x_rejects.jsonl").read_bytes()
-    for prefix in (folder / "x", folder / ".." / "raw" / "x"):
-        refused = tokenize([folder], prefix, tokenizer_file, "--overwrite")
-        assert "an input would be overwritten" in str(refused.exception)
-    (tmp_path / "y_text_document.bin").symlink_to(folder / "part-2.jsonl")
-    refused = tokenize([folder], tmp_path / "y", tokenizer_file, "--overwrite")
-    assert "an input would be overwritten" in str(refused.exception)
-    assert (folder / "x_rejects.jsonl").read_bytes() == before
-
-
-@pytest.mark.parametrize("more", [(), ("--per-file",)])
-def test_the_command_run_again_does_not_take_its_rejects_for_text(folder, tokenizer_file, more):
-    with (folder / "part-2.jsonl").open("ab") as file:
-        file.write(b"broken" + b"\n")
-    more = (*more, "--max-rejected-fraction", 0.5)
-    made = tokenize([folder], folder / "x", tokenizer_file, *more)
-    assert "rejects.jsonl" in made.output
-    again = tokenize([folder], folder / "x", tokenizer_file, *more)
-    assert again.exit_code == 0
-    audited = re.search(
-        r"tokenized by [^;]+; [48] documents compared with the tokenizers library\n", made.output
-    )
-    output = made.output.replace(audited.group(), "")
-    assert again.output == output.replace("\n", " (already exists)\n").replace(
-        "on test texts (already exists)", "on test texts"
-    )
-    named = next(folder.glob("*_rejects.jsonl"))
-    refused = tokenize([named], folder / named.name.removesuffix("_rejects.jsonl"), tokenizer_file)
-    assert "an input would be overwritten" in str(refused.exception)
-
-
-def test_a_pair_whose_publication_was_cut_off_is_made_by_the_same_call_alone(
-    folder, tmp_path, tokenizer_file
+def test_the_shards_that_a_refused_call_keeps_are_judged_again(
+    raw_with_rejects, tmp_path, tokenizer_file
 ):
-    assert tokenize([folder], tmp_path / "x", tokenizer_file).exit_code == 0
-    prefix = tmp_path / "x_text_document"
-    whole = pair(prefix)
-    manifest = prefix.with_name(f"{prefix.name}.manifest.json")
-    kept = {
-        key: value
-        for key, value in json.loads(manifest.read_text()).items()
-        if key not in ("facts", "files")
-    }
-    manifest.write_text(json.dumps(kept))
-    prefix.with_name(f"{prefix.name}.idx").unlink()
-    refused = tokenize([folder], tmp_path / "x", tokenizer_file, "--preset", "nemo")
-    assert isinstance(refused.exception, ConfigError)
-    assert tokenize([folder], tmp_path / "x", tokenizer_file).exit_code == 0
-    assert pair(prefix) == whole
+    inputs = resolve_inputs([raw_with_rejects])
+    with pytest.raises(InputError, match="max-rejected-fraction"):
+        preprocess(inputs, tmp_path / "out", make_options(tokenizer_file))
+
+    with pytest.raises(InputError, match="--on-reject fail"):
+        preprocess(inputs, tmp_path / "out", make_options(tokenizer_file, on_reject="fail"))
 
 
-def test_little_is_imported(folder, tmp_path, tokenizer_file):
-    """What takes long to import, and is not needed for pairs, is left alone; pandas is what pyarrow
-    looks for.
-    """
-    words = [
-        "tokenize",
-        "--input",
-        str(folder),
-        "--output-prefix",
-        str(tmp_path / "out"),
-        "--workers",
-        "1",
-    ]
-    script = (
-        "import sys\nfrom nanoset_core.cli import main\ntry: main(sys.argv[1:])\nfinally: "
-        "print(*sys.modules)"
-    )
-    command = [
-        sys.executable,
-        "-c",
-        script,
-        *words,
-        "--tokenizer",
-        str(tokenizer_file),
-        "--engine",
-        "numpy",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    modules = set(done.stdout.splitlines()[-1].split())
-    heavy = {
-        "rich",
-        "pyarrow",
-        "pandas",
-        "boto3",
-        "yaml",
-        "nanoset_core.sampling.indices",
-        "nanoset_core.stages.mappings",
-    }
-    assert not modules & heavy
+def test_a_pair_that_exists_is_refused_if_its_rejects_are_not_allowed(
+    raw_with_rejects, tmp_path, tokenizer_file
+):
+    inputs = resolve_inputs([raw_with_rejects])
+    lenient_options = make_options(tokenizer_file, max_rejected_fraction=0.5)
+    strict_options = make_options(tokenizer_file, on_reject="fail")
+    default_options = make_options(tokenizer_file, max_rejected_fraction=0.0)
+    preprocess(inputs, tmp_path / "out", lenient_options)
+
+    with pytest.raises(InputError, match="invalid_json"):
+        preprocess(inputs, tmp_path / "out", strict_options)
+    with pytest.raises(InputError, match="max-rejected-fraction"):
+        preprocess(inputs, tmp_path / "out", default_options)
+    with pytest.raises(InputError, match="--on-reject fail"):
+        preprocess(inputs, tmp_path / "out", strict_options)
 
 
-@pytest.mark.parametrize("key", [
-    "a/b", "/a", "", "a\0b", "a\nb", "\x1b[2J", "\udcff", "x" * 250, "é" * 120,
-], ids=ascii)  # fmt: skip
-def test_a_key_that_no_file_can_be_named_after_is_refused(tmp_path, tokenizer_file, key):
+# Names of pairs
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["a/b", "/a", "", "a\0b", "a\nb", "\x1b[2J", "\udcff", "x" * 250, "é" * 120],
+    ids=ascii,
+)
+def test_a_key_that_cannot_be_part_of_the_name_of_a_file_is_refused(tmp_path, tokenizer_file, key):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
-    options = PreprocessOptions(tokenizer=tokenizer_file, workers=1, eod=EOD, keys=("text", key))
+    inputs = resolve_inputs([tmp_path / "a.jsonl"])
+    options = make_options(tokenizer_file, keys=("text", key))
+
     with pytest.raises(ConfigError, match="cannot be part of a file's name") as refused:
-        preprocess(resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / "out" / "x", options)
+        preprocess(inputs, tmp_path / "out" / "x", options)
+
     assert refused.value.where == "--json-keys"
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("key", ["..", ".", " ", "a\\b", "x" * 150])
-def test_a_key_that_is_unusual_names_its_files(tmp_path, tokenizer_file, key):
+def test_an_unusual_key_is_part_of_the_names_of_its_files(tmp_path, tokenizer_file, key):
     (tmp_path / "a.jsonl").write_text(json.dumps({key: "some text"}) + "\n")
-    options = PreprocessOptions(tokenizer=tokenizer_file, workers=1, eod=EOD, keys=(key,))
-    (made,) = preprocess(resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / "x", options)
+    inputs = resolve_inputs([tmp_path / "a.jsonl"])
+
+    (result,) = preprocess(inputs, tmp_path / "x", make_options(tokenizer_file, keys=(key,)))
+
     assert (tmp_path / f"x_{key}_document.bin").exists()
-    assert made.facts.documents == 1
+    assert result.facts.documents == 1
 
 
 def test_a_prefix_that_leaves_no_room_for_the_key_is_refused(tmp_path, tokenizer_file):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
-    options = PreprocessOptions(tokenizer=tokenizer_file, workers=1, eod=EOD)
+    inputs = resolve_inputs([tmp_path / "a.jsonl"])
+
     with pytest.raises(ConfigError, match="names of the files would be too long"):
-        preprocess(resolve_inputs([tmp_path / "a.jsonl"]), tmp_path / ("x" * 240), options)
+        preprocess(inputs, tmp_path / ("x" * 240), make_options(tokenizer_file))
