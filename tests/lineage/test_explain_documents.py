@@ -1,171 +1,293 @@
-"""Documents → samples, against a slow search through all samples."""
+"""Documents → samples: the search through index arrays finds what asking every sample finds."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core import BlendedNanoset, MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig
+from nanoset_core import (
+    BlendedNanoset,
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+    load_nanoset,
+)
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.lineage import positions
 from nanoset_core.lineage.find import find_document
-from nanoset_core.lineage.positions import blended, positions_of, renumbered, spans_of
+from nanoset_core.lineage.positions import (
+    DocumentPlaces,
+    blended,
+    positions_of,
+    renumbered,
+    spans_of,
+)
+from nanoset_core.project.project import Project
 
 
-def slow_places(loaded):
-    """(member, sequence) → sorted [(sample, begin in sample, begin, end)] by asking every sample."""
-    found = defaultdict(list)
-    for k in range(len(loaded)):
-        member, pieces = (
-            loaded.sources(k) if isinstance(loaded, BlendedNanoset) else (0, loaded.sources(k))
-        )
-        into = 0
-        for sequence, begin, end in pieces.tolist():
-            if end > begin:
-                found[member, sequence].append((k, into, begin, end))
-                into += end - begin
-    return {key: sorted(values) for key, values in found.items()}
+class Span(NamedTuple):
+    """Consecutive tokens of a sequence in a sample."""
+
+    sample: int
+    offset: int
+    """Position in the sample of the first token."""
+    start: int
+    stop: int
+    """The range of tokens within the sequence."""
 
 
-def fast_places(loaded, member, sequence):
-    nanoset = loaded.datasets[member] if isinstance(loaded, BlendedNanoset) else loaded
-    found = renumbered(spans_of(nanoset, sequence), nanoset.shuffle_index)
-    if isinstance(loaded, BlendedNanoset):
-        found = blended(loaded, member, found)
-    return sorted(map(tuple, found.rows()))
+class SearchedSplit(NamedTuple):
+    """The train split of a nanoset, in which documents were searched for."""
+
+    spans: dict[tuple[int, int], list[Span]]
+    """(member, sequence) → where samples have its tokens, by asking every sample."""
+    places: dict[tuple[int, int], DocumentPlaces]
+    """(member, sequence) → what `find_document` found."""
+
+
+def spans_by_asking_every_sample(split) -> dict[tuple[int, int], list[Span]]:
+    """Return (member, sequence) → sorted spans, for all sequences of the datasets of a split."""
+    spans = defaultdict(list)
+    for sample in range(len(split)):
+        if isinstance(split, BlendedNanoset):
+            member, pieces = split.sources(sample)
+        else:
+            member = 0
+            pieces = split.sources(sample)
+
+        offset = 0
+        for sequence, start, stop in pieces.tolist():
+            if stop > start:
+                spans[member, sequence].append(Span(sample, offset, start, stop))
+                offset += stop - start
+    return {key: sorted(spans_of_key) for key, spans_of_key in spans.items()}
+
+
+def spans_by_index_arrays(split, member, sequence) -> list[Span]:
+    """Return the sorted spans of a sequence, by the functions that are tested here."""
+    if isinstance(split, BlendedNanoset):
+        nanoset = split.datasets[member]
+        in_nanoset = renumbered(spans_of(nanoset, sequence), nanoset.shuffle_index)
+        in_split = blended(split, member, in_nanoset)
+    else:
+        in_split = renumbered(spans_of(split, sequence), split.shuffle_index)
+    return sorted(Span(*row) for row in in_split.rows())
 
 
 def write_dataset(prefix, lengths):
-    builder = MMapIndexedDatasetBuilder(prefix, np.uint16)
-    for length in lengths:
-        builder.add_document(np.arange(length, dtype=np.uint16), [length])
-    builder.finalize()
+    """Write a dataset with a document of each length."""
+    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
+        for length in lengths:
+            builder.add_document(np.arange(length, dtype=np.uint16), [length])
 
 
-lengths_lists = st.lists(
+# Empty, short and long documents; enough tokens for a sample in every split.
+document_lengths = st.lists(
     st.one_of(st.integers(0, 6), st.integers(20, 60)), min_size=6, max_size=30
 ).filter(lambda lengths: sum(lengths) > 60)
 
 
-def check(folder, members, samples, chunk, **settings):
-    """Every sequence of datasets of these lengths is found where asking every sample finds it."""
-    for number, lengths in enumerate(members):
-        write_dataset(folder / f"data{number}", lengths)
-    prefixes = {str(folder / f"data{number}"): number + 1.0 for number in range(len(members))}
-    config = NanosetConfig(
-        prefixes if len(members) > 1 else next(iter(prefixes)),
-        split="1,0,0" if settings["preset"] != "nemo" else "100,0,0",
-        train_split_samples=samples,
-        path_to_cache=str(folder / "cache"),
-        **settings,
-    )
-    loaded, _, _ = NanosetBuilder(config).build()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(positions, "CHUNK", chunk)
-        expected = slow_places(loaded)
-        for member, lengths in enumerate(members):
-            for sequence in range(len(lengths)):
-                assert fast_places(loaded, member, sequence) == expected.get((member, sequence), [])
-
-
 @settings(max_examples=90)
 @given(
-    members=st.lists(lengths_lists, min_size=1, max_size=3),
+    members=st.lists(document_lengths, min_size=1, max_size=3),
     sequence_length=st.integers(2, 9),
     extra=st.booleans(),
     epochs=st.floats(0.3, 3.2),
     preset=st.sampled_from(["megatron", "megatron-0.10", "nemo", "nanotron"]),
     chunk=st.sampled_from([3, 1 << 20]),
 )
-def test_datasets_and_blends(
+def test_every_sequence_of_datasets_and_blends_is_found(
     tmp_path_factory, members, sequence_length, extra, epochs, preset, chunk
 ):
-    samples, extra = (
-        max(1, int(sum(members[0]) / sequence_length * epochs)),
-        extra or preset == "nanotron",
+    folder = tmp_path_factory.mktemp("data")
+    weight_by_prefix = {}
+    for member, lengths in enumerate(members):
+        prefix = folder / f"data{member}"
+        write_dataset(prefix, lengths)
+        weight_by_prefix[str(prefix)] = member + 1.0
+    config = NanosetConfig(
+        # A single dataset is named without a weight.
+        weight_by_prefix if len(members) > 1 else str(folder / "data0"),
+        sequence_length=sequence_length,
+        add_extra_token=extra or preset == "nanotron",  # nanotron always has this token
+        preset=preset,
+        split="100,0,0" if preset == "nemo" else "1,0,0",  # NeMo's are percentages
+        train_split_samples=max(1, int(sum(members[0]) / sequence_length * epochs)),
+        path_to_cache=str(folder / "cache"),
     )
-    options = {"sequence_length": sequence_length, "add_extra_token": extra, "preset": preset}
-    check(tmp_path_factory.mktemp("data"), members, samples, chunk, **options)
+    train, _, _ = NanosetBuilder(config).build()
+    expected = spans_by_asking_every_sample(train)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(positions, "CHUNK", chunk)
+        for member, lengths in enumerate(members):
+            for sequence in range(len(lengths)):
+                spans = spans_by_index_arrays(train, member, sequence)
+                assert spans == expected.get((member, sequence), [])
 
 
-def test_places_across_chunks(monkeypatch):
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param(5, [0, 2, 3, 5, 8, 9], id="in every chunk"),
+        pytest.param(9, [], id="absent"),
+    ],
+)
+def test_a_value_is_found_in_all_chunks_of_an_array(monkeypatch, value, expected):
     monkeypatch.setattr(positions, "CHUNK", 4)
-    values = np.array([5, 1, 5, 5, 2, 5, 0, 0, 5, 5])
-    assert positions_of(values, 5).tolist() == [0, 2, 3, 5, 8, 9]
-    assert positions_of(values, 9).tolist() == []
+    array = np.array([5, 1, 5, 5, 2, 5, 0, 0, 5, 5])
+
+    assert positions_of(array, value).tolist() == expected
 
 
-@pytest.mark.parametrize("name", ["pretrain", "several_epochs", "repeated", "nemo"])
-def test_every_document_of_a_project(project, name):
-    from nanoset_core import load_nanoset
+# The documents of a project
 
-    loaded = load_nanoset(project.outputs.folder, name, "train")
-    expected = slow_places(loaded)
-    for member, nanoset in enumerate(loaded.datasets):
+
+@pytest.fixture(scope="module", params=["pretrain", "several_epochs", "repeated", "nemo"])
+def searched_split(request, built) -> SearchedSplit:
+    """The train split of each nanoset, in which every 13th document was searched for."""
+    project = Project.open(built / "nanoset.yaml")
+    train = load_nanoset(project.outputs.folder, request.param, "train")
+
+    places = {}
+    for member, nanoset in enumerate(train.datasets):
         corpus = nanoset.member.prefix.split("/")[-3]
-        for document in range(0, len(nanoset.dataset.document_indices) - 1, 13):
-            (found,) = find_document(project, name, "train", number=document, corpus=corpus)
-            sequence = int(nanoset.dataset.document_indices[document])
-            mine = [(a.sample, a.sample_tokens[0], *a.document_tokens) for a in found.appearances]
-            assert sorted(mine) == expected.get((member, sequence), [])
-            assert (found.reason is None) == (found.tokens_seen == found.origin.tokens)
+        first_sequences = nanoset.dataset.document_indices[:-1].tolist()
+        for document in range(0, len(first_sequences), 13):
+            (places[member, first_sequences[document]],) = find_document(
+                project, request.param, "train", number=document, corpus=corpus
+            )
+    return SearchedSplit(spans_by_asking_every_sample(train), places)
 
 
-def test_by_id_by_line_and_by_number(project):
+def test_a_document_is_found_in_all_samples_that_contain_it(searched_split):
+    for key, places in searched_split.places.items():
+        spans = [
+            Span(appearance.sample, appearance.sample_tokens[0], *appearance.document_tokens)
+            for appearance in places.appearances
+        ]
+        assert sorted(spans) == searched_split.spans.get(key, [])
+
+
+def test_a_reason_is_given_if_a_part_of_a_document_is_never_seen(searched_split):
+    for places in searched_split.places.values():
+        is_seen_completely = places.tokens_seen == places.origin.tokens
+        assert (places.reason is None) == is_seen_completely
+
+
+def test_a_document_can_be_searched_for_by_id_by_line_and_by_number(project):
     (by_id,) = find_document(project, "pretrain", "train", identity="web-77")
     origin = by_id.origin
+
     (by_line,) = find_document(project, "pretrain", "train", file=origin.file, line=origin.line)
     (by_number,) = find_document(project, "pretrain", "train", number=origin.document, corpus="web")
-    assert by_id == by_line == by_number
+
     assert origin.file.endswith("web-1.jsonl")
-    row = find_document(project, "plain", "train", file="table.parquet", line=7)[0].origin
-    assert (row.id, row.byte_offset) == ("row-6", -1)
-    both = find_document(project, "pretrain", "train", identity="again")
-    assert [place.origin.line for place in both] == [62, 63]
-    assert len(find_document(project, "pretrain", "train", number=0)) == 2, "one of each corpus"
+    assert by_line == by_id
+    assert by_number == by_id
 
 
-def test_why_a_document_is_never_seen(project):
-    (empty,) = find_document(project, "pretrain", "train", identity="empty")
-    assert empty.appearances == ()
-    assert "no tokens" in empty.reason
-    (other,) = find_document(project, "pretrain", "train", identity="code-119")
-    assert other.reason == "never seen in train, because it belongs to the test split"
-    assert find_document(project, "pretrain", "test", identity="code-119")[0].appearances
-    reasons = {
-        place.reason
-        for corpus, count in (("web", 180), ("code", 90))
-        for document in range(count)
-        for place in find_document(project, "pretrain", "train", number=document, corpus=corpus)
-    }
-    assert any("blend takes fewer samples" in (reason or "") for reason in reasons)
-    (tail,) = (
-        place
-        for document in range(130)
-        for place in find_document(project, "plain", "train", number=document)
-        if place.reason is not None and "tail" in place.reason
-    )
-    assert "tail, which does not fill a sample" in tail.reason
+def test_a_row_of_a_table_has_a_line_but_no_byte_offset(project):
+    origin = find_document(project, "plain", "train", file="table.parquet", line=7)[0].origin
+
+    assert origin.id == "row-6"
+    assert origin.byte_offset == -1
 
 
-def test_documents_that_are_not_there(project):
-    with pytest.raises(MissingError, match="no such document"):
-        find_document(project, "pretrain", "train", identity="nobody")
-    with pytest.raises(MissingError, match=r"rejected \(invalid_json"):
-        find_document(project, "pretrain", "train", file="part-0/web-0.jsonl", line=64)
-    with pytest.raises(MissingError, match="no such document"):
-        find_document(project, "pretrain", "train", number=10**9)
-    with pytest.raises(MissingError, match="not in this nanoset"):
-        find_document(project, "pretrain", "train", number=0, corpus="books")
-    for wrong in (
-        {},
-        {"identity": "a", "number": 1},
-        {"file": "a", "line": 1, "number": 1},
-        {"line": 3},
-    ):
-        with pytest.raises(ConfigError, match="exactly one of three ways"):
-            find_document(project, "pretrain", "train", **wrong)
+def test_all_documents_with_an_id_are_found(project):
+    places = find_document(project, "pretrain", "train", identity="again")
+
+    assert [place.origin.line for place in places] == [62, 63]
+
+
+def test_without_a_corpus_the_documents_of_all_corpora_with_a_number_are_found(project):
+    places = find_document(project, "pretrain", "train", number=0)
+
+    assert len(places) == 2  # the blend has two corpora
+
+
+# Why a document is never seen
+
+
+def reasons_to_be_unseen(project, nanoset, document_counts) -> list[str]:
+    """Return why documents are not completely in the train split of a nanoset.
+
+    Args:
+        project: The project.
+        nanoset: Name of the nanoset.
+        document_counts: Corpus → how many of its first documents to search for.
+    """
+    reasons = []
+    for corpus, count in document_counts.items():
+        for number in range(count):
+            places = find_document(project, nanoset, "train", number=number, corpus=corpus)
+            reasons += [place.reason for place in places if place.reason is not None]
+    return reasons
+
+
+def test_a_document_without_tokens_is_never_seen(project):
+    (places,) = find_document(project, "pretrain", "train", identity="empty")
+
+    assert places.appearances == ()
+    assert "no tokens" in places.reason
+
+
+def test_a_document_of_another_split_is_never_seen(project):
+    (in_train,) = find_document(project, "pretrain", "train", identity="code-119")
+    in_test = find_document(project, "pretrain", "test", identity="code-119")[0]
+
+    assert in_train.reason == "never seen in train, because it belongs to the test split"
+    assert in_test.appearances
+
+
+def test_a_document_in_samples_that_the_blend_does_not_take_is_never_seen(project):
+    reasons = reasons_to_be_unseen(project, "pretrain", {"web": 180, "code": 90})
+
+    assert "blend takes fewer samples" in "\n".join(reasons)
+
+
+def test_the_tokens_after_the_last_full_sample_are_never_seen(project):
+    reasons = reasons_to_be_unseen(project, "plain", {"books": 130})
+
+    (reason,) = [reason for reason in reasons if "tail" in reason]
+    assert "tail, which does not fill a sample" in reason
+
+
+# Documents that do not exist
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        pytest.param({"identity": "nobody"}, "no such document", id="unknown id"),
+        pytest.param({"number": 10**9}, "no such document", id="number too large"),
+        pytest.param(
+            {"file": "part-0/web-0.jsonl", "line": 64}, r"rejected \(invalid_json", id="rejected"
+        ),
+        pytest.param(
+            {"number": 0, "corpus": "books"}, "not in this nanoset", id="corpus of another nanoset"
+        ),
+    ],
+)
+def test_a_document_that_does_not_exist_is_an_error_with_the_reason(project, document, message):
+    with pytest.raises(MissingError, match=message):
+        find_document(project, "pretrain", "train", **document)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"identity": "a", "number": 1}, id="id and number"),
+        pytest.param({"file": "a", "line": 1, "number": 1}, id="line and number"),
+        pytest.param({"line": 3}, id="line without a file"),
+    ],
+)
+def test_a_document_must_be_named_in_exactly_one_way(project, document):
+    with pytest.raises(ConfigError, match="exactly one of three ways"):
+        find_document(project, "pretrain", "train", **document)
