@@ -1,6 +1,10 @@
+"""Decompression of gzip and zstd: all bytes of sound files, and the whole lines of broken ones."""
+
 import gzip
 import random
 import zlib
+from dataclasses import dataclass
+from itertools import accumulate
 
 import pytest
 import zstandard
@@ -15,210 +19,364 @@ from nanoset_core.text.pieces import SourceRange
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.stored_piece import StoredPiece
 
-SKIPPABLE = b"\x53\x2a\x4d\x18\x07\x00\x00\x00skipped"
+FEW_EXAMPLES = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+SKIPPABLE_FRAME = b"\x53\x2a\x4d\x18\x07\x00\x00\x00skipped"
+"""A zstd frame without text: its magic number, its size, and content for some other program."""
 
 
 def gz(data, level=6):
+    """Return a gzip member."""
     return gzip.compress(data, level, mtime=0)
 
 
-def zst(data, level=3, *, checksum=True, content_size=True):
-    return zstandard.ZstdCompressor(
-        level, write_checksum=checksum, write_content_size=content_size
-    ).compress(data)
+def zst(data, *, has_checksum=True, has_size=True):
+    """Return a zstd frame."""
+    compressor = zstandard.ZstdCompressor(write_checksum=has_checksum, write_content_size=has_size)
+    return compressor.compress(data)
 
 
-def whole(folder, piece) -> tuple[bytes, FaultError | None]:
-    """Everything that comes out, and the fault that ends it."""
-    chunks, fault = [], None
+@dataclass
+class Decompressed:
+    """What came out of a file."""
+
+    data: bytes
+    fault: FaultError | None
+    """The fault that ended the file early."""
+
+
+def decompress_all(folder, piece):
+    """Decompress a piece to its end or to its fault."""
+    chunks = []
+    fault = None
     try:
         for chunk in decompress(StoredPiece(folder, piece), codec_of(piece.path)):
             assert chunk
             chunks.append(chunk)
     except FaultError as error:
         fault = error
-    return b"".join(chunks), fault
+    return Decompressed(b"".join(chunks), fault)
 
 
-MEMBERS = st.lists(
-    st.one_of(
-        st.just(b""), st.binary(max_size=200), st.integers(1, 70_000).map(lambda n: b"ab" * n)
-    ),
-    max_size=6,
+# Sound files
+
+CONTENTS = st.one_of(
+    st.just(b""),
+    st.binary(max_size=200),
+    st.integers(1, 70_000).map(lambda count: b"ab" * count),
 )
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(members=MEMBERS, padding=st.lists(st.integers(0, 3), min_size=6, max_size=6))
-def test_gzip_members_are_those_of_pythons_gzip(tmp_path, stored, members, padding):
-    blob = b"".join(gz(data) + b"\0" * zeros for data, zeros in zip(members, padding, strict=False))
-    piece = StoredPiece(tmp_path, stored("a.jsonl.gz", blob))
-    assert b"".join(decompress(piece, codec_of("a.gz"))) == gzip.decompress(blob)
-    assert piece.padding == sum(padding[: len(members)])
+@st.composite
+def padded_members(draw):
+    """Draw up to six contents of gzip members, each with the number of zero bytes after it."""
+    return draw(st.lists(st.tuples(CONTENTS, st.integers(0, 3)), max_size=6))
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(members=MEMBERS, seed=st.integers(0, 2**20))
-def test_zstd_frames_are_joined_and_skippable_ones_skipped(tmp_path, stored, members, seed):
+@FEW_EXAMPLES
+@given(members=padded_members())
+def test_gzip_members_are_decompressed_as_by_python(tmp_path, write_piece, members):
+    data = b"".join(gz(content) + b"\0" * n_zeros for content, n_zeros in members)
+    stored = StoredPiece(tmp_path, write_piece("a.jsonl.gz", data))
+
+    chunks = list(decompress(stored, codec_of("a.gz")))
+
+    assert b"".join(chunks) == gzip.decompress(data)
+    assert stored.padding == sum(n_zeros for _, n_zeros in members)
+
+
+@FEW_EXAMPLES
+@given(contents=st.lists(CONTENTS, max_size=6), seed=st.integers(0, 2**20))
+def test_zstd_frames_are_concatenated_and_skippable_ones_are_skipped(
+    tmp_path, write_piece, contents, seed
+):
     rng = random.Random(seed)
-    parts = []
-    for data in members:
-        parts.append(zst(data, checksum=rng.random() < 0.5, content_size=rng.random() < 0.5))
-        parts.append(SKIPPABLE * rng.randrange(3))
-    assert whole(tmp_path, stored("a.jsonl.zst", b"".join(parts))) == (b"".join(members), None)
+    frames = []
+    for content in contents:
+        has_checksum = rng.random() < 0.5
+        has_size = rng.random() < 0.5
+        frames.append(zst(content, has_checksum=has_checksum, has_size=has_size))
+        frames.append(SKIPPABLE_FRAME * rng.randrange(3))
+    piece = write_piece("a.jsonl.zst", b"".join(frames))
+
+    result = decompress_all(tmp_path, piece)
+
+    assert result.data == b"".join(contents)
+    assert result.fault is None
 
 
-def test_zstd_frames_with_a_long_window(tmp_path, stored):
-    """`zstd --long=31`, as large archives are made, needs more window than decoders allow by
-    themselves.
-    """
+def test_zstd_frames_with_a_long_window_are_decompressed(tmp_path, write_piece):
+    """Large archives are made with `zstd --long=31`, which decoders refuse by default."""
     parameters = zstandard.ZstdCompressionParameters(window_log=30, enable_ldm=True)
     compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
-    blob = compressor.compress(b"text\n") + compressor.flush()
+    data = compressor.compress(b"text\n") + compressor.flush()
     with pytest.raises(zstandard.ZstdError):
-        zstandard.ZstdDecompressor().decompressobj().decompress(blob)
-    assert whole(tmp_path, stored("a.jsonl.zst", blob)) == (b"text\n", None)
+        zstandard.ZstdDecompressor().decompressobj().decompress(data)
+
+    result = decompress_all(tmp_path, write_piece("a.jsonl.zst", data))
+
+    assert result.data == b"text\n"
+    assert result.fault is None
 
 
-@pytest.mark.parametrize(
-    ("name", "blob", "given_bytes", "reason", "detail"),
-    [
-        ("a.jsonl.gz", b"\0" * 100, b"", "corrupt_gzip", "in bytes 0 to 100 of the stored file"),
-        ("a.jsonl.gz", b"\0" * 5, b"", "truncated_gzip", "at byte 5,"),
-        ("a.jsonl.gz", b'{"text": "plain"}\n', b"", "corrupt_gzip", "in bytes"),
-        ("a.jsonl.gz", gz(b"one\n") + b"garbage after it", b"one\n", "corrupt_gzip", "in bytes"),
-        ("a.jsonl.gz", gz(b"one\n") + b"garbage", b"one\n", "truncated_gzip", "at byte 31,"),
-        (
-            "a.jsonl.gz",
-            gz(b"one\n") + b"\0\0" + gz(b"two\n")[:-1],
-            b"one\ntwo\n",
-            "truncated_gzip",
-            "at byte 49",
-        ),
-        (
-            "a.jsonl.gz",
-            gz(b"one\n") + gz(b"two\n")[:-4] + b"\7\0\0\0",
-            b"one\n",
-            "corrupt_gzip",
-            "in bytes",
-        ),
-        ("a.jsonl.zst", b'{"text": "plain"}\n', b"", "corrupt_zstd", "in bytes"),
-        ("a.jsonl.zst", zst(b"one\n") + b"\0\0\0\0", b"one\n", "corrupt_zstd", "in bytes"),
-        (
-            "a.jsonl.zst",
-            zst(b"one\n") + zst(b"two\n")[:-1],
-            b"one\ntwo\n",
-            "truncated_zstd",
-            "at byte",
-        ),
-        (
-            "a.jsonl.zst",
-            zst(b"one\n") + zst(b"two\n")[:-1] + b"\0",
-            b"one\n",
-            "corrupt_zstd",
-            "in bytes",
-        ),
-        ("a.jsonl.zst", gz(b"one\n"), b"", "corrupt_zstd", "in bytes"),
-    ],
-)
-def test_foreign_and_broken_bytes(tmp_path, stored, name, blob, given_bytes, reason, detail):
-    data, fault = whole(tmp_path, stored(name, blob))
-    assert data == given_bytes
-    assert (fault.offset, fault.reason) == (len(given_bytes), reason)
-    assert detail in fault.detail
+# Broken files
 
 
-def slowly(blob: bytes) -> bytes:
-    """What zlib makes of the gzip members in `blob`, fed byte by byte, up to the end of the last
-    whole line.
-    """
-    out, decoder = b"", None
-    for index in range(len(blob)):
-        rest = blob[index : index + 1]
-        while rest:
-            decoder = decoder or zlib.decompressobj(31)
-            out += decoder.decompress(rest)
-            rest = decoder.unused_data
-            decoder = None if decoder.eof else decoder
-    return out[: out.rfind(b"\n") + 1]
+@dataclass
+class BrokenFile:
+    """A file that is not, or not only, of the format of its name."""
+
+    name: str
+    data: bytes
+    text: bytes
+    """What comes out of it."""
+    reason: str
+    detail: str
+    """A part of the fault's detail."""
 
 
-def random_lines(rng: random.Random) -> bytes:
+BROKEN_FILES = {
+    "gzip: nothing but zeros": BrokenFile(
+        "a.jsonl.gz",
+        b"\0" * 100,
+        text=b"",
+        reason="corrupt_gzip",
+        detail="in bytes 0 to 100 of the stored file",
+    ),
+    "gzip: few zeros": BrokenFile(
+        "a.jsonl.gz",
+        b"\0" * 5,
+        text=b"",
+        reason="truncated_gzip",
+        detail="at byte 5,",
+    ),
+    "gzip: plain text": BrokenFile(
+        "a.jsonl.gz",
+        b'{"text": "plain"}\n',
+        text=b"",
+        reason="corrupt_gzip",
+        detail="in bytes",
+    ),
+    "gzip: other bytes after a member": BrokenFile(
+        "a.jsonl.gz",
+        gz(b"one\n") + b"garbage after it",
+        text=b"one\n",
+        reason="corrupt_gzip",
+        detail="in bytes",
+    ),
+    "gzip: few other bytes after a member": BrokenFile(
+        "a.jsonl.gz",
+        gz(b"one\n") + b"garbage",  # less than the header of a member
+        text=b"one\n",
+        reason="truncated_gzip",
+        detail="at byte 31,",
+    ),
+    "gzip: last byte missing": BrokenFile(
+        "a.jsonl.gz",
+        gz(b"one\n") + b"\0\0" + gz(b"two\n")[:-1],
+        text=b"one\ntwo\n",
+        reason="truncated_gzip",
+        detail="at byte 49",
+    ),
+    "gzip: wrong size": BrokenFile(
+        "a.jsonl.gz",
+        gz(b"one\n") + gz(b"two\n")[:-4] + b"\7\0\0\0",
+        text=b"one\n",
+        reason="corrupt_gzip",
+        detail="in bytes",
+    ),
+    "zstd: plain text": BrokenFile(
+        "a.jsonl.zst",
+        b'{"text": "plain"}\n',
+        text=b"",
+        reason="corrupt_zstd",
+        detail="in bytes",
+    ),
+    "zstd: zeros after a frame": BrokenFile(
+        "a.jsonl.zst",
+        zst(b"one\n") + b"\0\0\0\0",
+        text=b"one\n",
+        reason="corrupt_zstd",
+        detail="in bytes",
+    ),
+    "zstd: last byte missing": BrokenFile(
+        "a.jsonl.zst",
+        zst(b"one\n") + zst(b"two\n")[:-1],
+        text=b"one\ntwo\n",
+        reason="truncated_zstd",
+        detail="at byte",
+    ),
+    "zstd: wrong checksum": BrokenFile(
+        "a.jsonl.zst",
+        zst(b"one\n") + zst(b"two\n")[:-1] + b"\0",
+        text=b"one\n",
+        reason="corrupt_zstd",
+        detail="in bytes",
+    ),
+    "zstd: gzip": BrokenFile(
+        "a.jsonl.zst",
+        gz(b"one\n"),
+        text=b"",
+        reason="corrupt_zstd",
+        detail="in bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("broken_file", BROKEN_FILES.values(), ids=BROKEN_FILES.keys())
+def test_the_fault_of_a_broken_file_says_where_and_why_it_ends(tmp_path, write_piece, broken_file):
+    piece = write_piece(broken_file.name, broken_file.data)
+
+    result = decompress_all(tmp_path, piece)
+
+    assert result.data == broken_file.text
+    assert result.fault.offset == len(broken_file.text)
+    assert result.fault.reason == broken_file.reason
+    assert broken_file.detail in result.fault.detail
+
+
+def slow_gzip_lines(data):
+    """Return the whole lines in gzip members, from zlib's decoder that is fed byte by byte."""
+    text = b""
+    decoder = zlib.decompressobj(31)
+    for index in range(len(data)):
+        unread = data[index : index + 1]
+        while unread:
+            text += decoder.decompress(unread)
+            unread = decoder.unused_data
+            if decoder.eof:
+                decoder = zlib.decompressobj(31)
+    return text[: text.rfind(b"\n") + 1]
+
+
+def random_lines(rng):
+    """Return up to 80 lines of random words."""
     words = [rng.randbytes(rng.randrange(1, 6)).hex() for _ in range(50)]
-    return b"".join(
-        " ".join(rng.choices(words, k=rng.randrange(60))).encode() + b"\n"
-        for _ in range(rng.randrange(1, 80))
-    )
+    lines = []
+    for _ in range(rng.randrange(1, 80)):
+        line = " ".join(rng.choices(words, k=rng.randrange(60)))
+        lines.append(line.encode() + b"\n")
+    return b"".join(lines)
 
 
-def members_of(rng: random.Random, data: bytes, kind: str) -> list[bytes]:
+def compress_in_parts(rng, data, ending):
+    """Return up to three members or frames that hold some bytes."""
     cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(3)))
-    parts = [data[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-    return [gz(part, rng.choice([0, 1, 6, 9])) if kind == "gz" else zst(part) for part in parts]
+    members = []
+    start = 0
+    for stop in [*cuts, len(data)]:
+        if ending == "gz":
+            members.append(gz(data[start:stop], level=rng.choice([0, 1, 6, 9])))
+        else:
+            members.append(zst(data[start:stop]))
+        start = stop
+    return members
 
 
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("kind", ["gz", "zst"])
-def test_cut_off_file_gives_every_line_before_the_cut(tmp_path, stored, kind, seed):
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_a_file_that_was_cut_off_has_every_line_before_the_cut(tmp_path, write_piece, ending, seed):
     rng = random.Random(seed)
     data = random_lines(rng)
-    members = members_of(rng, data, kind)
-    blob = b"".join(members)
-    ends = {sum(map(len, members[:count])) for count in range(len(members) + 1)}
-    cut = rng.randrange(1, len(blob))
-    out, fault = whole(tmp_path, stored(f"a.jsonl.{kind}", blob[:cut]))
-    assert data.startswith(out)
-    assert (fault is None) == (cut in ends)
-    if fault is not None:
-        assert (fault.reason.partition("_")[0], fault.offset) == ("truncated", len(out))
-        assert f"byte {cut:,}" in fault.detail
-    if kind == "gz":
-        assert out.startswith(slowly(blob[:cut]))
+    members = compress_in_parts(rng, data, ending)
+    compressed = b"".join(members)
+    cut = rng.randrange(1, len(compressed))
+    truncated = compressed[:cut]
+    # A cut between two members cannot be noticed.
+    member_ends = list(accumulate(len(member) for member in members))
+    is_noticed = cut not in member_ends
+
+    result = decompress_all(tmp_path, write_piece(f"a.jsonl.{ending}", truncated))
+
+    assert data.startswith(result.data)
+    if ending == "gz":
+        assert result.data.startswith(slow_gzip_lines(truncated))
+    assert (result.fault is not None) == is_noticed
+    if result.fault is not None:
+        assert result.fault.reason.startswith("truncated_")
+        assert result.fault.offset == len(result.data)
+        assert f"byte {cut:,}" in result.fault.detail
+
+
+def flipped_bit(rng, data):
+    """Return the index of a random byte, and the bytes with one wrong bit in this byte."""
+    index = rng.randrange(len(data))
+    damaged = bytearray(data)
+    damaged[index] ^= 1 << rng.randrange(8)
+    return index, bytes(damaged)
+
+
+def lines_for_flips(rng, seed):
+    """Return a few lines for odd seeds, and many for even ones."""
+    if seed % 2:
+        return random_lines(rng)
+    return b"".join(random_lines(rng) for _ in range(60))
 
 
 @pytest.mark.parametrize("seed", range(24))
-@pytest.mark.parametrize("kind", ["gz", "zst"])
-def test_flipped_bit_loses_no_more_than_the_feed_in_which_it_shows(tmp_path, stored, kind, seed):
+def test_a_flipped_bit_of_gzip_loses_at_most_the_block_in_which_it_is_noticed(
+    tmp_path, write_piece, seed
+):
     rng = random.Random(1000 + seed)
-    data = random_lines(rng) if seed % 2 else b"".join(random_lines(rng) for _ in range(60))
-    blob = bytearray(b"".join(members_of(rng, data, kind)))
-    at = rng.randrange(len(blob))
-    blob[at] ^= 1 << rng.randrange(8)
-    feed = codec_of(f".{kind}").feed_bytes
-    out, fault = whole(tmp_path, stored(f"a.jsonl.{kind}", bytes(blob)))
-    sound = blob[: at // feed * feed]
-    before = (
-        slowly(bytes(sound))
-        if kind == "gz"
-        else whole(tmp_path, stored("b.jsonl.zst", bytes(sound)))[0]
-    )
-    assert out.startswith(before)
-    assert data.startswith(before)
-    if fault is None:
-        assert out == data  # a bit that says nothing, such as the time in a gzip header
-        assert kind == "zst" or gzip.decompress(bytes(blob)) == data
+    data = lines_for_flips(rng, seed)
+    compressed = b"".join(compress_in_parts(rng, data, "gz"))
+    index, damaged = flipped_bit(rng, compressed)
+    block_bytes = codec_of(".gz").feed_bytes
+    blocks_before = damaged[: index // block_bytes * block_bytes]
+
+    result = decompress_all(tmp_path, write_piece("a.jsonl.gz", damaged))
+
+    lines_before = slow_gzip_lines(blocks_before)
+    assert result.data.startswith(lines_before)
+    assert data.startswith(lines_before)
+    if result.fault is None:
+        # A bit that does not matter, such as one of the time in a header.
+        assert result.data == data
+        assert gzip.decompress(damaged) == data
     else:
-        assert fault.offset == len(out)
-        if kind == "gz":
-            with pytest.raises((OSError, EOFError, zlib.error)):
-                gzip.decompress(bytes(blob))
+        assert result.fault.offset == len(result.data)
+        with pytest.raises((OSError, EOFError, zlib.error)):
+            gzip.decompress(damaged)
 
 
-def test_a_window_for_which_there_is_no_room_is_no_fault_of_the_file(tmp_path, stored, monkeypatch):
-    """Were it kept aside as one, a larger machine would give other bytes."""
+@pytest.mark.parametrize("seed", range(24))
+def test_a_flipped_bit_of_zstd_loses_at_most_the_block_in_which_it_is_noticed(
+    tmp_path, write_piece, seed
+):
+    rng = random.Random(1000 + seed)
+    data = lines_for_flips(rng, seed)
+    compressed = b"".join(compress_in_parts(rng, data, "zst"))
+    index, damaged = flipped_bit(rng, compressed)
+    block_bytes = codec_of(".zst").feed_bytes
+    blocks_before = damaged[: index // block_bytes * block_bytes]
 
-    class Decoder:
-        def decompress(self, _data):
-            raise zstandard.ZstdError(
-                "zstd decompressor error: Allocation error : not enough memory"
-            )
+    result = decompress_all(tmp_path, write_piece("a.jsonl.zst", damaged))
 
-    piece = stored("a.jsonl.zst", zst(b'{"text": "a"}\n'))
-    monkeypatch.setattr(lines.Codec, "new_decoder", lambda _: Decoder())
+    text_before = decompress_all(tmp_path, write_piece("b.jsonl.zst", blocks_before)).data
+    assert result.data.startswith(text_before)
+    assert data.startswith(text_before)
+    if result.fault is None:
+        assert result.data == data
+    else:
+        assert result.fault.offset == len(result.data)
+
+
+class DecoderWithoutMemory:
+    """A zstd decoder on a machine whose memory is exhausted."""
+
+    def decompress(self, _data):
+        raise zstandard.ZstdError("zstd decompressor error: Allocation error : not enough memory")
+
+
+def test_a_lack_of_memory_for_the_window_is_an_error_and_not_a_fault_of_the_file(
+    tmp_path, write_piece, monkeypatch
+):
+    """If it were recorded as a fault, a larger machine would produce other bytes."""
+    piece = write_piece("a.jsonl.zst", zst(b'{"text": "a"}\n'))
+    monkeypatch.setattr(lines.Codec, "new_decoder", lambda _: DecoderWithoutMemory())
+
     with pytest.raises(InputError, match="more memory than is available") as caught:
         list(read_documents(tmp_path, SourceRange((piece,))))
+
     assert caught.value.where == str(tmp_path / "a.jsonl.zst")
