@@ -102,21 +102,3 @@ def measure_memory(tmp_path: Path) -> Callable[[str], Measurement]:
         return Measurement(value, int(mib))
 
     return measure
-
-
-@pytest.fixture
-def stored(write_piece):
-    return write_piece
-
-
-@pytest.fixture
-def measured(measure_memory):
-    return measure_memory
-
-
-@pytest.fixture(scope="session")
-def as_file():
-    def write(table, kind, rows=1000, compression=None, stem="a"):
-        return encode_table(table, kind, rows_per_batch=rows, compression=compression, stem=stem)
-
-    return write
