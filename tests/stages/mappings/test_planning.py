@@ -10,17 +10,31 @@ from nanoset_core.project.project import Project
 from nanoset_core.sampling import split_data
 from nanoset_core.stages.mappings.planning import NanosetContext
 
+SAMPLES = "    samples: {train: 400}"
 
-@pytest.mark.parametrize("limits", ["", "\n    max_epochs: 50\n    on_exhaustion: redistribute"])
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param("", id="without limits"),
+        pytest.param("\n    max_epochs: 50\n    on_exhaustion: redistribute", id="with limits"),
+    ],
+)
 def test_a_plan_reads_each_dataset_once(make_project, monkeypatch, limits):
-    samples = "    samples: {train: 400}"
-    project = Project.open(make_project(replacements={samples: samples + limits}))
+    project = Project.open(make_project(replacements={SAMPLES: SAMPLES + limits}))
     make_corpora(project)
-    read: list[object] = []
-    original = split_data.read_idx
-    monkeypatch.setattr(split_data, "read_idx", lambda path: read.append(path) or original(path))
+    read_paths: list[object] = []
+    read_idx = split_data.read_idx
+
+    def record_path(path):
+        read_paths.append(path)
+        return read_idx(path)
+
+    monkeypatch.setattr(split_data, "read_idx", record_path)
 
     for split in SPLITS:
-        read.clear()
+        read_paths.clear()
         NanosetContext(project, "pretrain").plan(split)
-        assert len(read) == len(set(read)) == 2
+
+        assert len(read_paths) == 2  # the blend has two members
+        assert len(set(read_paths)) == 2

@@ -1,20 +1,39 @@
-"""The rows of a plan's members, as people are shown them."""
+"""The tables of a split omit columns that say nothing about its datasets."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from nanoset_core.stages.mappings.rows import member_rows
 
 
-def test_a_plan_has_the_column_given_where_it_is_not_as_asked():
-    member = {
+def make_member(corpus: str, share: float) -> dict[str, Any]:
+    """Return the JSON values of a member whose weight is a half.
+
+    Args:
+        corpus: Its dataset.
+        share: Its share of the samples.
+    """
+    return {
+        "corpus": corpus,
         "weight": 0.5,
-        "share": 0.5,
+        "share": share,
         "samples_given": 5,
         "surplus": 0,
         "epochs": 1.0,
         "max_epochs": None,
+        "tokens": 1000,
+        "tokens_unseen": None,
     }
-    member |= {"tokens": 1000, "tokens_unseen": None}
-    same, other = {"corpus": "a"} | member, {"corpus": "b"} | member | {"share": 0.4999}
-    assert "share" not in member_rows([same, same])[0]
-    assert [row["share"] for row in member_rows([same, other])] == ["50%", "49.99%"]
+
+
+def test_shares_that_equal_the_weights_are_not_shown():
+    rows = member_rows([make_member("a", share=0.5), make_member("a", share=0.5)])
+
+    assert "share" not in rows[0]
+
+
+def test_shares_are_shown_if_one_differs_from_its_weight():
+    rows = member_rows([make_member("a", share=0.5), make_member("b", share=0.4999)])
+
+    assert [row["share"] for row in rows] == ["50%", "49.99%"]
