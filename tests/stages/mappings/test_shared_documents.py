@@ -1,13 +1,13 @@
-"""Which documents the members of a blend share, and what plans, status and the UI say of it, in a
-project.
-"""
+"""Tokens of documents that several members of a blend share are counted, shown and limited."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from helpers.slow_corpora import slow_coverage
 from nanoset_assets.ui.mappings import split_metadata
 from nanoset_core.errors import InputError
 from nanoset_core.project.project import Project
-from nanoset_core.project.status import project_status
+from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.stages.mappings import shared_documents
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 from nanoset_core.stages.mappings.shared_documents import count_copies
@@ -33,8 +33,7 @@ from nanoset_core.stages.mappings.stage import (
     write_mappings,
 )
 
-CHANGES = {
-    "nanosets:\n": """\
+VIEWS_AND_PACKS = """\
 views:
   half: {of: web, split: {keep: [0, 0.5]}}
   rest: {of: web, split: {keep: [0.5, 1]}}
@@ -45,10 +44,11 @@ packs:
   packed-often: {of: often, length: 32}
   truncated: {of: web, length: 32, long: truncate}
 nanosets:
-""",
-}
+"""
+OVERLAPPING = "{web: 0.67, half: 0.33}"
+"""A blend whose second member consists of documents of the first."""
 BLENDS = [
-    "{web: 0.67, half: 0.33}",
+    OVERLAPPING,
     "{web: 0.5, code: 0.3, often: 0.2}",
     "{half: 0.5, rest: 0.5}",
     "{often: 1}",
@@ -59,13 +59,16 @@ BLENDS = [
     "web",
     "often",
 ]
+SEQUENCE_LENGTH = 32
+"""Of the sample project's nanoset."""
+TOKEN_FIGURES = ("tokens", "unique_tokens", "repeated_tokens")
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory, tokenizer_file) -> Project:
-    """A project with views and packs, and no nanoset yet; not to be written to."""
-    file = write_project(tmp_path_factory.mktemp("parts") / "project", tokenizer_file, CHANGES)
-    project = Project.open(file)
+def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Project:
+    """A project with views and packs, and without mappings; tests must not write to it."""
+    folder = tmp_path_factory.mktemp("built") / "project"
+    project = Project.open(write_project(folder, tokenizer_file, {"nanosets:\n": VIEWS_AND_PACKS}))
     make_corpora(project)
     for name in project.config.views:
         make_view(project, name)
@@ -74,36 +77,94 @@ def built(tmp_path_factory, tokenizer_file) -> Project:
     return project
 
 
-@pytest.fixture
-def blended(built, tmp_path):
-    """Gives a copy of the project, whose nanoset `pretrain` has another blend and further settings."""
+def copy_with_blend(
+    built: Project, folder: Path, blend: str, samples: int | None = 400, limits: str = ""
+) -> Project:
+    """Copy the project, and give its nanoset `pretrain` another blend.
 
-    def make(blend: str, samples: int | None = 400, more: str = "") -> Project:
-        shutil.copytree(built.config.file.parent, tmp_path / "project", symlinks=True)
-        file = tmp_path / "project" / "nanoset.yaml"
-        text = file.read_text().replace("{web: 0.7, code: 0.3}", blend)
-        wanted = f"    samples: {{train: {samples}}}\n" if samples else ""
-        assert "    samples: {train: 400}\n" in text
-        file.write_text(text.replace("    samples: {train: 400}\n", wanted + more))
-        return Project.open(file)
-
-    return make
-
-
-def copies_of_tokens(project, member, rows) -> tuple[str, Counter]:
-    """Return the corpus of a dataset, and the copies of each (document, token) in some of its
-    sequences.
+    Args:
+        built: The project.
+        folder: The new folder.
+        blend: The blend.
+        samples: Samples of train; None for all that there are.
+        limits: Further settings of the nanoset.
     """
+    shutil.copytree(built.config.file.parent, folder, symlinks=True)
+    file = folder / "nanoset.yaml"
+    text = file.read_text()
+    old_samples = "    samples: {train: 400}\n"
+    assert old_samples in text
+    new_samples = f"    samples: {{train: {samples}}}\n" if samples else ""
+    text = text.replace("{web: 0.7, code: 0.3}", blend)
+    file.write_text(text.replace(old_samples, new_samples + limits))
+    return Project.open(file)
+
+
+@pytest.fixture
+def blended(built: Project, tmp_path: Path) -> Callable[..., Project]:
+    """A function that copies the project with another blend: see `copy_with_blend`."""
+
+    def copy(blend: str, samples: int | None = 400, limits: str = "") -> Project:
+        return copy_with_blend(built, tmp_path / "project", blend, samples, limits)
+
+    return copy
+
+
+def make_train(project: Project) -> None:
+    """Make the mappings of train, and its blend if it has one."""
+    write_mappings(project, "pretrain", "train")
+    if project.nanoset("pretrain").is_blended:
+        write_blended(project, "pretrain", "train")
+
+
+def print_plan(project: Project, *arguments: str) -> str:
+    """Return what `nanoset map --plan` prints about train."""
+    words = ["map", "pretrain", "--plan", "--split-name", "train", *arguments]
+    words += ["-c", str(project.config.file)]
+    return invoke_nanoset(words, env={"COLUMNS": "300"}).output
+
+
+def plan_of_train(project: Project) -> Mapping[str, Any]:
+    """Return the plan of train as `nanoset map --plan --json` prints it."""
+    (plan,) = json.loads(print_plan(project, "--json"))
+    return plan
+
+
+def status_of_train(project: Project) -> StatusRow:
+    """Return the row of `nanoset status` about train."""
+    rows = project_status(project)
+    (row,) = [row for row in rows if row.name == "pretrain" and row.part == "train"]
+    return row
+
+
+# The numbers are those of a look at each token
+
+
+def copies_of_tokens(
+    project: Project, member: str, rows: tuple[int, int]
+) -> tuple[str, Counter[tuple[int, int]]]:
+    """Count the copies of each token of a corpus in some sequences of a dataset.
+
+    Args:
+        project: The project.
+        member: The dataset.
+        rows: First sequence, and the one after the last.
+
+    Returns:
+        (the corpus of the dataset; the copies of each (document, number of the token in it)).
+    """
+    start, stop = rows
     manifest = current_dataset(project, member)
     dataset = dataset_of(project, manifest)
     lineage = lineage_of(project, manifest)
     origins = lineage.origins(range(dataset.unpacked.manifest.facts["documents"]))
-    copies = Counter()
+    copies: Counter[tuple[int, int]] = Counter()
     for document, origin in enumerate(origins):
         for piece in dataset.pieces_of(document):
-            if rows[0] <= piece.sequence < rows[1]:
-                stop = piece.first + piece.stop - piece.start
-                copies.update((origin.document, token) for token in range(piece.first, stop))
+            if start <= piece.sequence < stop:
+                length = piece.stop - piece.start
+                for token in range(piece.first, piece.first + length):
+                    copies[origin.document, token] += 1
     return lineage.corpus, copies
 
 
@@ -115,12 +176,14 @@ class CountedMember(NamedTuple):
     """Its `MemberPlan`."""
     coverage: Any
     """Its `MemberCoverage`."""
-    copies: Counter
+    copies: Counter[tuple[int, int]]
+    """(document, number of the token in it) → copies."""
 
     @property
-    def read(self) -> tuple[int, int, int, bool]:
-        """What `slow_coverage` takes: tokens, samples taken, epochs, whether the last one is
-        shuffled separately.
+    def order(self) -> tuple[int, int, int, bool]:
+        """Tokens, samples taken, epochs, and whether the last epoch is shuffled separately.
+
+        `slow_coverage` takes them in this form.
         """
         plan = self.plan
         return plan.tokens, self.coverage.samples_given, plan.epochs, plan.separate_last_epoch
@@ -137,15 +200,25 @@ def members_by_corpus(project: Project, planned: PlannedSplit) -> dict[str, list
     return members
 
 
+def copies_in_members(members: Iterable[CountedMember]) -> list[list[int]]:
+    """Return for each token that a member contains its copies in every member."""
+    tokens: set[tuple[int, int]] = set()
+    for member in members:
+        tokens |= member.copies.keys()
+    return [[member.copies[token] for member in members] for token in tokens]
+
+
 @pytest.mark.parametrize("blend", BLENDS)
 @pytest.mark.parametrize(
-    ("cells", "sequences"), [(1 << 24, 1 << 20), (17, 7)], ids=["large ranges", "small ranges"]
+    ("max_cells", "max_sequences"),
+    [pytest.param(1 << 24, 1 << 20, id="large ranges"), pytest.param(17, 7, id="small ranges")],
 )
 def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(
-    blended, blend, cells, sequences, monkeypatch
+    blended, blend, max_cells, max_sequences, monkeypatch
 ):
-    monkeypatch.setattr(shared_documents, "_MAX_CELLS", cells)
-    monkeypatch.setattr("nanoset_core.stages.dataset.dataset.SEQUENCES_AT_ONCE", sequences)
+    monkeypatch.setattr(shared_documents, "_MAX_CELLS", max_cells)
+    monkeypatch.setattr("nanoset_core.stages.dataset.dataset.SEQUENCES_AT_ONCE", max_sequences)
+    # A list of datasets is read to its end; a blend has a number of samples.
     project = blended(blend, None if blend.startswith("[") else 400)
     context = NanosetContext(project, "pretrain")
 
@@ -153,44 +226,38 @@ def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(
         planned = context.plan(split)
         coverage_by_corpus = {corpus.corpus: corpus for corpus in context.corpora(planned)}
 
-        expected = members_by_corpus(project, planned)
-        assert coverage_by_corpus.keys() == expected.keys()
-        for corpus, members in expected.items():
+        expected_members = members_by_corpus(project, planned)
+        assert coverage_by_corpus.keys() == expected_members.keys()
+        for corpus, members in expected_members.items():
             coverage = coverage_by_corpus[corpus]
-            tokens = set().union(*(member.copies for member in members))
-            copies_by_token = [[member.copies[token] for member in members] for token in tokens]
-            slow = slow_coverage(
-                copies_by_token, [member.read for member in members], planned.config
-            )
+            copies_by_token = copies_in_members(members)
+            orders = [member.order for member in members]
+            expected = slow_coverage(copies_by_token, orders, planned.config)
+            tokens_taken = sum(member.coverage.tokens_taken for member in members)
             assert coverage.members == tuple(member.name for member in members)
-            assert coverage.tokens_available == len(tokens)
-            assert coverage.tokens == pytest.approx(slow["tokens"], abs=0.51)
-            assert coverage.unique_tokens == pytest.approx(slow["unique"], abs=0.51)
-            assert coverage.epochs == pytest.approx(slow["epochs"])
-            assert coverage.most_epochs == pytest.approx(slow["most_epochs"])
-            assert coverage.tokens + coverage.padding == sum(
-                member.coverage.tokens_taken for member in members
-            )
+            assert coverage.tokens_available == len(copies_by_token)
+            assert coverage.tokens == pytest.approx(expected["tokens"], abs=0.51)
+            assert coverage.unique_tokens == pytest.approx(expected["unique"], abs=0.51)
+            assert coverage.epochs == pytest.approx(expected["epochs"])
+            assert coverage.most_epochs == pytest.approx(expected["most_epochs"])
+            assert coverage.tokens + coverage.padding == tokens_taken
 
 
-def test_packs_that_are_not_built_share_the_documents_that_they_will_hold(built, tmp_path):
-    shutil.copytree(built.config.file.parent, tmp_path / "project", symlinks=True)
-    file = tmp_path / "project" / "nanoset.yaml"
-    file.write_text(
-        file.read_text().replace(
-            "{web: 0.7, code: 0.3}", "{packed: 0.4, packed-often: 0.3, truncated: 0.3}"
-        )
-    )
-    project = Project.open(file)
+def test_planned_packs_share_the_same_documents_as_built_ones(blended):
+    project = blended("{packed: 0.4, packed-often: 0.3, truncated: 0.3}")
     context = NanosetContext(project, "pretrain")
-    expected = context.corpora(context.plan("train"))
+    coverage_of_built_packs = context.corpora(context.plan("train"))
     shutil.rmtree(project.outputs.folder / "packs")
+
     packs = plan_packs(project)
-    unbuilt = NanosetContext(project, "pretrain", packs.reader, packs.manifests)
-    assert unbuilt.corpora(unbuilt.plan("train")) == expected
+    planned_context = NanosetContext(project, "pretrain", packs.reader, packs.manifests)
+
+    coverage = planned_context.corpora(planned_context.plan("train"))
+    assert coverage == coverage_of_built_packs
 
 
-def test_a_token_of_a_truncated_document_has_a_copy_only_where_it_was_kept():
+def test_the_tokens_that_truncation_removed_have_one_copy_less():
+    # (n_documents, n_datasets) tokens that each dataset contains of documents of 10 tokens
     contained = np.array([[4, 10], [10, 25], [0, 0], [10, 3]])
     tokens = np.array([10, 10, 10, 10])
 
@@ -198,123 +265,200 @@ def test_a_token_of_a_truncated_document_has_a_copy_only_where_it_was_kept():
     for copies, count in count_copies(contained, tokens):
         tokens_by_copies[copies] += count
 
-    assert tokens_by_copies == {(1, 1): 4 + 3, (0, 1): 6, (1, 3): 5, (1, 2): 5, (1, 0): 7}
-
-
-def run(project: Project, *arguments: str):
-    words = [*arguments, "-c", str(project.config.file)]
-    return invoke_nanoset(words, env={"COLUMNS": "300"})
-
-
-def make_train(project: Project) -> None:
-    write_mappings(project, "pretrain", "train")
-    if project.nanoset("pretrain").is_blended:
-        write_blended(project, "pretrain", "train")
-
-
-def test_plan_status_and_ui_give_the_same_numbers(blended):
-    project = blended("{web: 0.67, half: 0.33}")
-    (planned,) = json.loads(
-        run(project, "map", "pretrain", "--plan", "--json", "--split-name", "train").output
-    )
-    make_train(project)
-    assert planned["tokens"] == 400 * 32
-    assert planned["unique_tokens"] + planned["repeated_tokens"] == planned["tokens"]
-
-    (row,) = [
-        row for row in project_status(project) if (row.name, row.part) == ("pretrain", "train")
-    ]
-    metadata = split_metadata(
-        project, project.outputs.current("nanosets", "pretrain/train/blend"), "pretrain", "train"
-    )
-    for name in ("tokens", "unique_tokens", "repeated_tokens"):
-        assert row.figures[name] == metadata[name] == planned[name]
-    assert row.details["epochs"] == f"{planned['corpora'][0]['epochs']:.2f}"
-    text = run(project, "map", "pretrain", "--plan", "--split-name", "train").output
-    assert "web, half" in text
-    assert f"{planned['unique_tokens']:,}" in text
-
-
-def test_the_tokens_of_all_corpora_are_shown_in_total(blended):
-    project = blended("{web: 0.5, code: 0.3, often: 0.2}")
-    (planned,) = json.loads(
-        run(project, "map", "pretrain", "--plan", "--json", "--split-name", "train").output
-    )
-    for name in ("tokens", "unique_tokens", "repeated_tokens"):
-        assert planned[name] == sum(corpus[name] for corpus in planned["corpora"])
-    lines = run(project, "map", "pretrain", "--plan", "--split-name", "train").output.splitlines()
-    (total,) = [
-        line
-        for line in lines
-        if line.startswith("│ all") and f"{planned['repeated_tokens']:,}" in line
-    ]
-    assert f"{planned['tokens']:,}" in total
-
-
-@pytest.mark.parametrize("blend", ["web", "{web: 1}", "often"])
-def test_samples_are_those_that_the_run_reads(blended, blend):
-    project = blended(blend, samples=40)
-    (planned,) = json.loads(
-        run(project, "map", "pretrain", "--plan", "--json", "--split-name", "train").output
-    )
-    make_train(project)
-    (member,) = planned["members"]
-    assert member["samples_given"] == 40
-    assert member["surplus"] > 0 or blend == "{web: 1}"
-
-    (row,) = [
-        row for row in project_status(project) if (row.name, row.part) == ("pretrain", "train")
-    ]
-    stage, part = (
-        (BLENDED, "blend") if blend.startswith("{") else (INDEX_MAPPINGS, "index_mappings")
-    )
-    manifest = project.outputs.current("nanosets", f"pretrain/train/{part}")
-    assert stage.show(project, manifest).figures["samples"] == 40
-    metadata = split_metadata(project, manifest, "pretrain", "train")
-    assert (
-        row.figures["samples"]
-        == metadata["samples"]
-        == metadata["dagster/partition_row_count"]
-        == 40
-    )
-    assert row.figures["unused_samples"] == metadata["unused_samples"] == member["surplus"]
-    assert row.figures["tokens"] == metadata["tokens"] == 40 * 32
-
-
-def test_an_output_of_an_earlier_version_has_the_numbers_that_it_knows(blended):
-    project = blended("{web: 0.67, half: 0.33}")
-    make_train(project)
-    manifest = project.outputs.current("nanosets", "pretrain/train/blend")
-    members = [
-        {name: value for name, value in member.items() if name != "tokens_taken"}
-        for member in manifest.facts["members"]
-    ]
-    facts = {name: value for name, value in manifest.facts.items() if name != "corpora"} | {
-        "members": members
+    assert tokens_by_copies == {
+        (1, 1): 4 + 3,  # the first 4 tokens of document 0, and the first 3 of document 3
+        (0, 1): 6,  # the other tokens of document 0
+        (1, 3): 5,  # the first half of document 1
+        (1, 2): 5,  # its other half
+        (1, 0): 7,  # the other tokens of document 3
     }
-    earlier = replace(manifest, facts=facts)
-    figures = BLENDED.show(project, earlier).figures
-    assert figures["samples"] == 400
-    assert "unique_tokens" not in figures
-    assert BLENDED.show(project, earlier).details["epochs"]
-    metadata = split_metadata(project, earlier, "pretrain", "train")
+
+
+# Plan, status and UI give the same numbers
+
+
+class MappedProject(NamedTuple):
+    """A project with the mappings of train, and the plan of before they were made."""
+
+    project: Project
+    plan: Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def mapped(built: Project, tmp_path_factory: pytest.TempPathFactory) -> MappedProject:
+    """A project whose blend reads the same documents through two members; not to be changed."""
+    folder = tmp_path_factory.mktemp("mapped") / "project"
+    project = copy_with_blend(built, folder, OVERLAPPING)
+    plan = plan_of_train(project)
+    make_train(project)
+    return MappedProject(project, plan)
+
+
+def test_a_plan_divides_tokens_into_unique_and_repeated_ones(mapped):
+    plan = mapped.plan
+
+    assert plan["tokens"] == 400 * SEQUENCE_LENGTH
+    assert plan["unique_tokens"] + plan["repeated_tokens"] == plan["tokens"]
+
+
+def test_status_has_the_numbers_of_the_plan(mapped):
+    row = status_of_train(mapped.project)
+
+    for name in TOKEN_FIGURES:
+        assert row.figures[name] == mapped.plan[name]
+    assert row.details["epochs"] == f"{mapped.plan['corpora'][0]['epochs']:.2f}"
+
+
+def test_the_ui_has_the_numbers_of_the_plan(mapped):
+    blend = mapped.project.outputs.current("nanosets", "pretrain/train/blend")
+
+    metadata = split_metadata(mapped.project, blend, "pretrain", "train")
+
+    for name in TOKEN_FIGURES:
+        assert metadata[name] == mapped.plan[name]
+
+
+def test_the_printed_plan_names_the_members_that_share_documents(mapped):
+    text = print_plan(mapped.project)
+
+    assert "web, half" in text
+    assert f"{mapped.plan['unique_tokens']:,}" in text
+
+
+def test_an_output_of_an_earlier_version_shows_the_numbers_that_it_has(mapped):
+    # Earlier versions counted neither the tokens of members nor those of corpora.
+    manifest = mapped.project.outputs.current("nanosets", "pretrain/train/blend")
+    facts = dict(manifest.facts)
+    del facts["corpora"]
+    facts["members"] = [dict(member) for member in facts["members"]]
+    for member in facts["members"]:
+        del member["tokens_taken"]
+    earlier_manifest = replace(manifest, facts=facts)
+
+    shown = BLENDED.show(mapped.project, earlier_manifest)
+    metadata = split_metadata(mapped.project, earlier_manifest, "pretrain", "train")
+
+    assert shown.figures["samples"] == 400
+    assert "unique_tokens" not in shown.figures
+    assert shown.details["epochs"]
     assert metadata["samples"] == 400
     assert "by_corpus" not in metadata
 
 
-def test_max_epochs_counts_documents_of_the_corpus(blended):
-    project = blended("{web: 0.67, half: 0.33}", 350, "    max_epochs: 1\n")
+@pytest.fixture(scope="module")
+def project_of_two_corpora(built: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose blend reads two corpora, one of them through two members."""
+    folder = tmp_path_factory.mktemp("two-corpora") / "project"
+    return copy_with_blend(built, folder, "{web: 0.5, code: 0.3, often: 0.2}")
+
+
+@pytest.mark.parametrize("figure", TOKEN_FIGURES)
+def test_the_tokens_of_a_plan_are_those_of_its_corpora(project_of_two_corpora, figure):
+    plan = plan_of_train(project_of_two_corpora)
+
+    assert plan[figure] == sum(corpus[figure] for corpus in plan["corpora"])
+
+
+def test_the_printed_plan_has_a_row_for_all_corpora(project_of_two_corpora):
+    plan = plan_of_train(project_of_two_corpora)
+
+    lines = print_plan(project_of_two_corpora).splitlines()
+
+    total_rows = [line for line in lines if line.startswith("│ all")]
+    repeated_tokens = f"{plan['repeated_tokens']:,}"
+    (total_row_of_corpora,) = [row for row in total_rows if repeated_tokens in row]
+    assert f"{plan['tokens']:,}" in total_row_of_corpora
+
+
+# Samples of a nanoset with one member
+
+
+class MappedMember(NamedTuple):
+    """A nanoset of 40 samples of one dataset, with the mappings of train."""
+
+    project: Project
+    plan: Mapping[str, Any]
+    """The plan of its only member."""
+    shown_samples: int
+    """The samples that its stage shows of the output."""
+    metadata: Mapping[str, Any]
+    """Metadata of the output in the UI."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("web", INDEX_MAPPINGS, "index_mappings"), id="a corpus"),
+        pytest.param(("{web: 1}", BLENDED, "blend"), id="a blend"),
+        pytest.param(("often", INDEX_MAPPINGS, "index_mappings"), id="a view"),
+    ],
+)
+def mapped_member(
+    built: Project, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> MappedMember:
+    """A nanoset of 40 samples: of a corpus, of a blend with one member, or of a view."""
+    blend, stage, part = request.param
+    folder = tmp_path_factory.mktemp("member") / "project"
+    project = copy_with_blend(built, folder, blend, samples=40)
+    (plan,) = plan_of_train(project)["members"]
+    make_train(project)
+    manifest = project.outputs.current("nanosets", f"pretrain/train/{part}")
+    shown_samples = stage.show(project, manifest).figures["samples"]
+    metadata = split_metadata(project, manifest, "pretrain", "train")
+    return MappedMember(project, plan, shown_samples, metadata)
+
+
+def test_plan_status_and_ui_give_the_samples_that_a_run_reads(mapped_member):
+    figures = status_of_train(mapped_member.project).figures
+
+    assert mapped_member.plan["samples_given"] == 40
+    assert mapped_member.shown_samples == 40
+    assert figures["samples"] == 40
+    assert mapped_member.metadata["samples"] == 40
+    assert mapped_member.metadata["dagster/partition_row_count"] == 40
+
+
+def test_plan_status_and_ui_give_the_same_unused_samples(mapped_member):
+    figures = status_of_train(mapped_member.project).figures
+
+    assert figures["unused_samples"] == mapped_member.plan["surplus"]
+    assert mapped_member.metadata["unused_samples"] == mapped_member.plan["surplus"]
+
+
+def test_status_and_ui_give_the_tokens_of_the_samples(mapped_member):
+    figures = status_of_train(mapped_member.project).figures
+
+    assert figures["tokens"] == 40 * SEQUENCE_LENGTH
+    assert mapped_member.metadata["tokens"] == 40 * SEQUENCE_LENGTH
+
+
+@pytest.mark.parametrize("dataset", ["web", "often"])
+def test_the_samples_that_a_single_dataset_has_beyond_the_requested_ones_are_unused(
+    blended, dataset
+):
+    (member,) = plan_of_train(blended(dataset, samples=40))["members"]
+
+    assert member["surplus"] > 0
+
+
+# Limits of epochs
+
+
+def test_max_epochs_limits_the_documents_that_members_share(blended):
+    project = blended(OVERLAPPING, 350, "    max_epochs: 1\n")
+
     with pytest.raises(InputError, match="documents that web and half share") as caught:
         NanosetContext(project, "pretrain").plan("train")
+
     assert "in train (at most 1)" in str(caught.value)
 
 
-def test_one_epoch_of_each_member_is_limited_too(blended):
-    project = blended(
-        "{web: 0.67, half: 0.33}", None, "    max_epochs: 1\n    on_exhaustion: stop\n"
-    )
+def test_on_exhaustion_stop_ends_a_split_at_one_epoch_of_shared_documents(blended):
+    project = blended(OVERLAPPING, None, "    max_epochs: 1\n    on_exhaustion: stop\n")
     context = NanosetContext(project, "pretrain")
+
     planned = context.plan("train")
+
     (corpus,) = context.corpora(planned)
     assert 0.9 < corpus.most_epochs <= 1
     assert planned.exceeded
@@ -322,33 +466,73 @@ def test_one_epoch_of_each_member_is_limited_too(blended):
 
 def test_a_list_that_reads_documents_twice_is_refused(blended):
     project = blended("[web, half]", None, "    max_epochs: 1\n")
+
     with pytest.raises(InputError, match="documents that web and half share"):
         NanosetContext(project, "pretrain").plan("train")
 
 
-def test_the_parts_of_a_mixture_are_limited_together(blended):
-    tree = "{web: {share: 2, max_epochs: 1}, half: {share: 1, max_epochs: 1}}"
-    project = blended("{web: 0.7, code: 0.3}", 350)
-    file = project.config.file
-    file.write_text(file.read_text().replace("blend: {web: 0.7, code: 0.3}", f"mix: {tree}"))
+@pytest.fixture
+def mixed(blended: Callable[..., Project]) -> Callable[[int], Project]:
+    """A function that opens a project with a mixture of two members that share documents.
+
+    Each may be read once. The function takes the number of samples of train.
+    """
+
+    def copy(samples: int) -> Project:
+        file = blended("{web: 0.7, code: 0.3}", samples).config.file
+        mixture = "{web: {share: 2, max_epochs: 1}, half: {share: 1, max_epochs: 1}}"
+        text = file.read_text().replace("blend: {web: 0.7, code: 0.3}", f"mix: {mixture}")
+        file.write_text(text)
+        return Project.open(file)
+
+    return copy
+
+
+def test_the_parts_of_a_mixture_are_limited_together(mixed):
+    project = mixed(samples=350)
+
     with pytest.raises(
         InputError, match="together read documents more often than max_epochs allows"
     ):
-        NanosetContext(Project.open(file), "pretrain").plan("train")
-    file.write_text(file.read_text().replace("train: 350", "train: 150"))
-    assert NanosetContext(Project.open(file), "pretrain").plan("train").plan.samples >= 150
+        NanosetContext(project, "pretrain").plan("train")
 
 
-def test_only_nanosets_whose_members_may_overlap_have_other_digests(blended):
-    def options(blend, more="    max_epochs: 5\n"):
-        project = blended(blend, 100, more)
-        recipe_options = NanosetContext(project, "pretrain").options("train")
-        shutil.rmtree(project.config.file.parent)
-        return recipe_options
+def test_the_parts_of_a_mixture_may_together_read_documents_once(mixed):
+    project = mixed(samples=150)
 
-    assert "epochs_of" not in options("{web: 0.5, code: 0.5}")
-    assert "epochs_of" not in options("{half: 0.5, code: 0.5}")
-    assert "epochs_of" not in options("{web: 0.5, half: 0.5}", "")
-    assert options("{web: 0.5, half: 0.5}")["epochs_of"] == "documents"
-    assert options("{often: 0.5, code: 0.5}")["epochs_of"] == "documents"
-    assert options("{packed-often: 0.5, code: 0.5}")["epochs_of"] == "documents"
+    planned = NanosetContext(project, "pretrain").plan("train")
+
+    assert planned.plan.samples >= 150
+
+
+# Digests
+
+
+@pytest.mark.parametrize(
+    ("blend", "limits"),
+    [
+        pytest.param("{web: 0.5, code: 0.5}", "    max_epochs: 5\n", id="two corpora"),
+        pytest.param("{half: 0.5, code: 0.5}", "    max_epochs: 5\n", id="a view of one of two"),
+        pytest.param("{web: 0.5, half: 0.5}", "", id="without max_epochs"),
+    ],
+)
+def test_the_digest_of_a_nanoset_whose_members_cannot_overlap_is_as_before(blended, blend, limits):
+    context = NanosetContext(blended(blend, 100, limits), "pretrain")
+
+    assert "epochs_of" not in context.options("train")
+
+
+@pytest.mark.parametrize(
+    "blend",
+    [
+        pytest.param("{web: 0.5, half: 0.5}", id="a corpus and its view"),
+        pytest.param("{often: 0.5, code: 0.5}", id="a view that repeats documents"),
+        pytest.param("{packed-often: 0.5, code: 0.5}", id="packs of such a view"),
+    ],
+)
+def test_the_digest_of_a_nanoset_whose_members_may_overlap_says_that_epochs_are_of_documents(
+    blended, blend
+):
+    context = NanosetContext(blended(blend, 100, "    max_epochs: 5\n"), "pretrain")
+
+    assert context.options("train")["epochs_of"] == "documents"
