@@ -1,12 +1,11 @@
-"""Inventories that leave files as they were to which something writes: only while these can be read
-so.
-"""
+"""A build waits for files that are being written, and reads the others as they are."""
 
 from __future__ import annotations
 
 import gzip
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -22,67 +21,136 @@ from nanoset_core.stages.inventory.make import (
 )
 from nanoset_core.stages.inventory.notices import corpus_notices
 
+AN_HOUR = 3600
 
-def put(path, data, age):
+
+def write_file(path: Path, data: bytes, age: float) -> None:
+    """Write a file as if that had been some seconds ago."""
     path.write_bytes(data)
-    written = time.time() - age
-    os.utime(path, (written, written))
+    modified_at = time.time() - age
+    os.utime(path, (modified_at, modified_at))
+
+
+def compressed_documents(count: int) -> bytes:
+    """Return some documents as a gzip file."""
+    return gzip.compress(jsonl(sentences("a", count)))
 
 
 @pytest.fixture
-def project(make_project):
+def project(make_project) -> Project:
+    """The sample project, with an inventory of the corpus books."""
     project = Project.open(make_project())
-    put(
-        project.config.raw_folder / "books" / "a.jsonl.gz",
-        gzip.compress(jsonl(sentences("a", 5))),
-        3600,
-    )
+    path = project.config.raw_folder / "books" / "a.jsonl.gz"
+    write_file(path, compressed_documents(5), AN_HOUR)
     make_inventory(project, "books")
     return project
 
 
-def test_a_file_that_was_written_anew_lets_its_corpus_wait(project):
-    folder = project.config.raw_folder / "books"
-    before = current_inventory(project, "books")[0].digest
-    put(folder / "b.jsonl", jsonl(sentences("b", 5)), 3600)
-    put(folder / "a.jsonl.gz", gzip.compress(jsonl(sentences("a", 6))), 1)
+@pytest.fixture
+def books(project: Project) -> Path:
+    """The folder of the corpus books."""
+    return project.config.raw_folder / "books"
+
+
+# A file of the last build that was just overwritten
+
+
+@pytest.fixture
+def overwritten_file(books: Path) -> Path:
+    """A file of the inventory that was just overwritten, next to a new file of an hour ago."""
+    write_file(books / "b.jsonl", jsonl(sentences("b", 5)), AN_HOUR)
+    write_file(books / "a.jsonl.gz", compressed_documents(6), 1)
+    return books / "a.jsonl.gz"
+
+
+def test_a_corpus_waits_for_a_file_that_was_just_overwritten(project, overwritten_file):
+    digest_before = current_inventory(project, "books")[0].digest
+
     with pytest.raises(
         SourceChangedError, match="its content of the last build was overwritten"
     ) as caught:
         survey_corpus(project, "books", settled=True)
-    assert caught.value.where == str(folder / "a.jsonl.gz")
-    assert current_inventory(project, "books")[0].digest == before
-    assert "b.jsonl" in survey_corpus(project, "books").files, (
-        "by hand, files are taken as they are"
-    )
-    os.utime(folder / "a.jsonl.gz", (0, 0))
+
+    assert caught.value.where == str(overwritten_file)
+    assert current_inventory(project, "books")[0].digest == digest_before
+
+
+@pytest.mark.usefixtures("overwritten_file")
+def test_a_build_that_a_user_starts_does_not_wait(project):
+    assert "b.jsonl" in survey_corpus(project, "books", settled=False).files
+
+
+def test_a_corpus_waits_no_longer_once_the_file_is_old(project, overwritten_file):
+    os.utime(overwritten_file, (0, 0))
+
     assert "b.jsonl" in survey_corpus(project, "books", settled=True).files
 
 
-@pytest.mark.parametrize("damage", [
-    lambda data: data.replace(b'"digest": "', b'"digexx": "', 1), lambda data: data[:-40],
-])  # fmt: skip
-def test_a_damaged_inventory_lets_every_file_be_taken_as_it_is(project, damage):
-    file = current_inventory(project, "books")[0].path(INVENTORY_FILE)
-    file.write_bytes(damage(file.read_bytes()))
-    put(
-        project.config.raw_folder / "books" / "a.jsonl.gz",
-        gzip.compress(jsonl(sentences("a", 6))),
-        1,
-    )
-    assert quiet_period_of(project, "books") is None
-    taken = survey_corpus(project, "books", settled=True)
-    assert (taken.pieces, taken.awaited) == (survey_corpus(project, "books").pieces, ())
+# A damaged inventory
 
 
-def test_a_file_that_vanished_is_told_until_the_inventory_after_next(project):
-    lost = project.config.raw_folder / "books" / "a.jsonl.gz"
-    lost.rename(lost.with_name("a.jsonl.gz.lock"))
-    gone = ["1 file of the previous version is missing or was renamed: a.jsonl.gz"]
-    gone.append("1 file accompanies the text and is not read, judging by its name: a.jsonl.gz.lock")
-    assert [notice.text for notice in corpus_notices(project, "books")] == gone
+def rename_key(data: bytes) -> bytes:
+    """Return an inventory in which a key of the first file is misspelt."""
+    return data.replace(b'"digest": "', b'"digexx": "', 1)
+
+
+def cut_end(data: bytes) -> bytes:
+    """Return an inventory without its end."""
+    return data[:-40]
+
+
+@pytest.fixture(params=[rename_key, cut_end])
+def damaged_project(project: Project, books: Path, request: pytest.FixtureRequest) -> Project:
+    """A project with a damaged inventory, and a file that was just overwritten."""
+    damage = request.param
+    path = current_inventory(project, "books")[0].path(INVENTORY_FILE)
+    path.write_bytes(damage(path.read_bytes()))
+    write_file(books / "a.jsonl.gz", compressed_documents(6), 1)
+    return project
+
+
+def test_a_damaged_inventory_has_no_quiet_period(damaged_project):
+    assert quiet_period_of(damaged_project, "books") is None
+
+
+def test_with_a_damaged_inventory_every_file_is_read_as_it_is(damaged_project):
+    inventory = survey_corpus(damaged_project, "books", settled=True)
+
+    assert inventory.pieces == survey_corpus(damaged_project, "books").pieces
+    assert inventory.awaited == ()
+
+
+# A file that was renamed
+
+MISSING = "1 file of the previous version is missing or was renamed: a.jsonl.gz"
+LOCKED = "1 file accompanies the text and is not read, judging by its name: a.jsonl.gz.lock"
+
+
+@pytest.fixture
+def renamed_file(books: Path) -> Path:
+    """A file of the inventory that was renamed, so that it is no longer read."""
+    return (books / "a.jsonl.gz").rename(books / "a.jsonl.gz.lock")
+
+
+def texts_of_notices(project: Project) -> list[str]:
+    """Return the notices on the corpus books."""
+    return [notice.text for notice in corpus_notices(project, "books")]
+
+
+@pytest.mark.usefixtures("renamed_file")
+def test_a_missing_file_is_reported_before_and_after_the_next_inventory(project):
+    notices_before = texts_of_notices(project)
     make_inventory(project, "books")
-    assert [notice.text for notice in corpus_notices(project, "books")] == gone
-    put(lost.with_name("b.jsonl"), jsonl(sentences("b", 5)), 3600)
+    notices_after = texts_of_notices(project)
+
+    assert notices_before == [MISSING, LOCKED]
+    assert notices_after == [MISSING, LOCKED]
+
+
+@pytest.mark.usefixtures("renamed_file")
+def test_a_missing_file_is_not_reported_after_the_inventory_after_next(project, books):
     make_inventory(project, "books")
-    assert [notice.text for notice in corpus_notices(project, "books")] == gone[1:]
+    write_file(books / "b.jsonl", jsonl(sentences("b", 5)), AN_HOUR)
+    make_inventory(project, "books")
+
+    assert texts_of_notices(project) == [LOCKED]
