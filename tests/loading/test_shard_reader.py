@@ -1,9 +1,15 @@
+"""Webdatasets are read as streams: divided among ranks and workers, resumed at any sample."""
+
+from __future__ import annotations
+
 import hashlib
+import itertools
 import json
 import pickle
 import subprocess
 import sys
-import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -18,295 +24,439 @@ from nanoset_core.loading import shard_reader as reader_module
 from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
 from nanoset_core.loading.shard_reader import ShardReader
 
-CONTEXTS = 53
+LENGTH = 4
+"""Tokens of a context."""
+N_CONTEXTS = 53
 
 
-def written(folder, tokens, **changes):
-    """A folder with a webdataset of so many tokens."""
-    source = source_in_file(folder, "web", np.arange(tokens, dtype=np.uint16))
-    write_webdataset(plan_of([source], seed=1, **changes), [source], folder)
+def write_tars(folder, n_contexts):
+    """Write a webdataset with six contexts in a tar, and return its folder."""
+    return write_tokens(folder, n_contexts * LENGTH, sequence_length=LENGTH, samples_per_shard=6)
+
+
+def write_tokens(folder, n_tokens, **settings):
+    """Write a webdataset of the tokens 0, 1, 2, …, and return its folder."""
+    source = source_in_file(folder, "web", np.arange(n_tokens, dtype=np.uint16))
+    write_webdataset(plan_of([source], seed=1, **settings), [source], folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return written(
-        tmp_path_factory.mktemp("webdataset"), CONTEXTS * 4, sequence_length=4, samples_per_shard=6
-    )
+    """A webdataset of 53 contexts in nine tars."""
+    return write_tars(tmp_path_factory.mktemp("webdataset"), N_CONTEXTS)
 
 
-def firsts(contexts):
+def first_tokens(contexts):
+    """Return the first token of each context, by which it is known."""
     return [int(context[0]) for context in contexts]
 
 
-KEEP = "keep"
+def take(reader, n_contexts):
+    """Return the first tokens of the next contexts; the reader remembers its position."""
+    return first_tokens(itertools.islice(reader, n_contexts))
 
 
-def consumers(folder, world_size, workers, patch):
-    """One list of samples for each rank's each worker."""
-    found = []
+@contextmanager
+def in_worker(number, n_workers) -> Iterator[None]:
+    """Let readers believe that they are in a worker of torch's DataLoader."""
+    worker = reader_module._Worker(number, n_workers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader_module, "_torch_worker", lambda: worker)
+        yield
+
+
+# Ranks and workers
+
+
+def read_by_workers(folder, world_size, n_workers):
+    """Return what each worker of each rank reads: a list of first tokens for each of them."""
+    contexts_of_workers = []
     for rank in range(world_size):
-        for worker in range(workers):
-            patch.setattr(
-                reader_module,
-                "_torch_worker",
-                lambda worker=worker: reader_module._Worker(worker, workers),
-            )
-            found.append(firsts(ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)))
-    return found
+        for worker in range(n_workers):
+            with in_worker(worker, n_workers):
+                reader = ShardReader(folder, rank=rank, world_size=world_size, uneven="keep")
+                contexts_of_workers.append(first_tokens(reader))
+    return contexts_of_workers
 
 
 @settings(max_examples=40, deadline=None)
-@given(world_size=st.integers(1, 12), workers=st.integers(1, 5))
-def test_every_sample_once_for_any_ranks_and_workers(folder, world_size, workers):
-    order = firsts(iterate_shards(folder))
-    with pytest.MonkeyPatch.context() as patch:
-        found = consumers(folder, world_size, workers, patch)
-        assert sorted(sample for samples in found for sample in samples) == sorted(order)
-        place = {sample: number for number, sample in enumerate(order)}
-        for samples in found:
-            assert [place[sample] for sample in samples] == sorted(
-                place[sample] for sample in samples
-            )
-        assert consumers(folder, world_size, workers, patch) == found
-        counts = [
-            ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP).samples
-            for rank in range(world_size)
-        ]
-        assert sum(counts) == CONTEXTS
+@given(world_size=st.integers(1, 12), n_workers=st.integers(1, 5))
+def test_ranks_and_workers_read_every_sample_once(folder, world_size, n_workers):
+    order = first_tokens(iterate_shards(folder))
+    position_of = {context: position for position, context in enumerate(order)}
+
+    contexts_of_workers = read_by_workers(folder, world_size, n_workers)
+
+    all_contexts = list(itertools.chain.from_iterable(contexts_of_workers))
+    assert sorted(all_contexts) == sorted(order)
+
+    # Each worker reads its samples in the order of the tars, and the same ones every time.
+    for contexts in contexts_of_workers:
+        positions = [position_of[context] for context in contexts]
+        assert positions == sorted(positions)
+    assert read_by_workers(folder, world_size, n_workers) == contexts_of_workers
+
+    # The readers of the ranks know how many samples they have.
+    n_samples = 0
+    for rank in range(world_size):
+        reader = ShardReader(folder, rank=rank, world_size=world_size, uneven="keep")
+        n_samples += reader.samples
+    assert n_samples == N_CONTEXTS
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    world_size=st.integers(1, 4),
-    workers=st.integers(1, 3),
-    stops=st.lists(st.integers(0, 20), max_size=6),
-    data=st.data(),
-)
-def test_stopped_and_resumed_anywhere_the_order_is_the_same(
-    folder, world_size, workers, stops, data
-):
-    rank = data.draw(st.integers(0, world_size - 1))
-    worker = data.draw(st.integers(0, workers - 1))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            reader_module, "_torch_worker", lambda: reader_module._Worker(worker, workers)
-        )
-        expected = firsts(ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP))
-        found, state = [], None
-        for stop in stops:
-            reader = ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)
-            if state is not None:
-                reader.load_state_dict(json.loads(json.dumps(state)))
-            taken = [
-                int(context[0])
-                for _, context in zip(
-                    range(min(stop, len(expected) - len(found))), reader, strict=False
-                )
-            ]
-            found += taken
-            state = reader.state_dict()
-        reader = ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)
-        if state is not None:
-            reader.load_state_dict(state)
-        assert found + firsts(reader) == expected
+TORCH_PROGRAM = """
+import json
+import sys
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+from nanoset_core.loading.shard_reader import ShardReader
 
 
-def test_an_iteration_goes_on_and_then_starts_anew(folder):
-    order = firsts(iterate_shards(folder))
-    reader = ShardReader(folder)
-    iterator = iter(reader)
-    first = [int(next(iterator)[0]) for _ in range(8)]
-    assert (reader.state_dict()["shard"], reader.state_dict()["sample"]) == (1, 2)
-    travelled = pickle.loads(pickle.dumps(reader))
-    for one in (reader, travelled):
-        assert first + firsts(one) == order
-        assert firsts(one) == order
+def read_by_two_workers(reader):
+    loader = DataLoader(reader, batch_size=4, num_workers=2)
+    return [int(token) for batch in loader for token in batch[:, 0]]
 
 
-def test_states_of_others_are_refused(folder, tmp_path, monkeypatch):
-    state = ShardReader(folder, rank=1, world_size=2, uneven=KEEP).state_dict()
-    for rank, world_size in ((0, 2), (0, 1), (1, 3)):
-        with pytest.raises(StaleError, match="another reader"):
-            ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP).load_state_dict(
-                state
-            )
-    rows = (folder / "manifest.jsonl").read_text().splitlines()
-    (tmp_path / "manifest.jsonl").write_text("\n".join(rows[:-1]) + "\n")
-    with pytest.raises(StaleError, match="another reader"):
-        ShardReader(tmp_path, rank=1, world_size=2, uneven=KEEP).load_state_dict(state)
-    monkeypatch.setattr(reader_module, "_torch_worker", lambda: reader_module._Worker(0, 2))
-    reader = ShardReader(folder)
-    next(iter(reader))
-    state = reader.state_dict()
-    monkeypatch.setattr(reader_module, "_torch_worker", lambda: reader_module._Worker(1, 2))
-    resumed = ShardReader(folder)
-    resumed.load_state_dict(state)
-    with pytest.raises(StaleError, match=r"worker 0 of 2"):
-        next(iter(resumed))
+if __name__ == "__main__":
+    reader = ShardReader(sys.argv[1])
+    facts = {
+        "is_iterable_dataset": isinstance(reader, IterableDataset),
+        "one_process": [int(context[0]) for context in DataLoader(reader, batch_size=None)],
+        "two_workers": read_by_two_workers(reader),
+        "two_workers_again": read_by_two_workers(reader),
+    }
+    print(json.dumps(facts))
+"""
 
 
-def test_with_an_end_token_samples_come_with_boundaries_of_documents(folder):
+def test_torch_takes_a_reader_for_an_iterable_dataset(folder, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    script = tmp_path / "train.py"
+    script.write_text(TORCH_PROGRAM)
+
+    output = subprocess.check_output([sys.executable, str(script), str(folder)], text=True)
+
+    facts = json.loads(output)
+    order = first_tokens(iterate_shards(folder))
+    assert facts["is_iterable_dataset"]
+    assert facts["one_process"] == order
+    assert sorted(facts["two_workers"]) == sorted(order)
+    assert facts["two_workers_again"] == facts["two_workers"]
+
+
+@pytest.mark.parametrize(("rank", "world_size"), [(1, 1), (-1, 2), (0, 0)])
+def test_a_rank_outside_its_group_is_refused(folder, rank, world_size):
+    with pytest.raises(ConfigError, match="no such rank"):
+        ShardReader(folder, rank=rank, world_size=world_size, uneven="keep")
+
+
+def test_a_folder_without_a_manifest_is_refused(tmp_path):
+    with pytest.raises(MissingError, match="no manifest"):
+        ShardReader(tmp_path)
+
+
+def test_with_an_end_token_samples_have_boundaries_of_documents(folder):
     context = next(iter(ShardReader(folder)))
     reader = ShardReader(folder, eod_token=int(context[1]))
+
     sample = next(iter(reader))
+
     assert sample["tokens"].tolist() == context[:-1].tolist()
     assert sample["labels"].tolist() == context[1:].tolist()
     assert sample["cu_seqlens"].tolist() == [0, 2, 3, 3]
     assert reader.state_dict()["sample"] == 1
 
 
-def test_ranks_and_folders_that_are_none(folder, tmp_path):
-    for rank, world_size in ((1, 1), (-1, 2), (0, 0)):
-        with pytest.raises(ConfigError, match="no such rank"):
-            ShardReader(folder, rank=rank, world_size=world_size, uneven=KEEP)
-    with pytest.raises(MissingError, match="no manifest"):
-        ShardReader(tmp_path)
+# Ranks with different numbers of samples: `uneven`
+
+
+def write_uneven_tars(folder, n_tars):
+    """Write tars of six contexts, the last of which has three."""
+    return write_tars(folder, n_contexts=6 * n_tars - 3)
 
 
 @pytest.mark.parametrize(
-    ("tars", "ranks", "uneven", "counts"),
+    ("n_tars", "world_size", "uneven", "words"),
     [
-        (2, 4, "raise", "2 tars for 4 ranks: 0 to 6 samples a rank|more tars"),
-        (2, 4, "drop", "0 to 6|fewer ranks"),
-        (2, 4, "keep", [6, 3, 0, 0]),
-        (2, 2, "raise", "3 to 6 samples a rank|uneven='drop'"),
-        (2, 2, "drop", [3, 3]),
-        (2, 2, "repeat", [6, 6]),
-        (7, 3, "drop", [12, 12, 12]),
-        (7, 3, "repeat", [15, 15, 15]),
-        (7, 1, "raise", [39]),
-        (4, 2, "keep", [12, 9]),
+        (2, 4, "raise", ["2 tars for 4 ranks: 0 to 6 samples a rank", "more tars"]),
+        (2, 4, "drop", ["0 to 6", "fewer ranks"]),  # a rank would drop all others' samples
+        (2, 2, "raise", ["3 to 6 samples a rank", "uneven='drop'"]),
     ],
 )
-def test_ranks_of_different_numbers_are_refused_or_made_even(tmp_path, tars, ranks, uneven, counts):
-    contexts = 6 * tars - 3
-    folder = written(tmp_path, contexts * 4, sequence_length=4, samples_per_shard=6)
-    if isinstance(counts, str):
-        with pytest.raises(ConfigError, match="different numbers") as caught:
-            ShardReader(folder, world_size=ranks, uneven=uneven)
-        assert all(word in str(caught.value) for word in counts.split("|"))
-        return
-    readers = [
-        ShardReader(folder, rank=rank, world_size=ranks, uneven=uneven) for rank in range(ranks)
-    ]
-    found = [firsts(reader) for reader in readers]
-    assert [reader.samples for reader in readers] == list(map(len, found)) == counts
-    own = [
-        firsts(ShardReader(folder, rank=rank, world_size=ranks, uneven="keep"))
-        for rank in range(ranks)
-    ]
-    for taken, whole in zip(found, own, strict=True):
-        assert taken == (whole + whole)[: len(taken)]
-    for reader, taken in zip(readers, found, strict=True):
-        first = [int(context[0]) for _, context in zip(range(len(taken) // 2), reader)]  # noqa: B905
-        resumed = ShardReader(folder, rank=reader.rank, world_size=ranks, uneven=uneven)
+def test_ranks_with_different_numbers_of_samples_are_refused(
+    tmp_path, n_tars, world_size, uneven, words
+):
+    folder = write_uneven_tars(tmp_path, n_tars)
+
+    with pytest.raises(ConfigError, match="different numbers") as caught:
+        ShardReader(folder, world_size=world_size, uneven=uneven)
+
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("n_tars", "uneven", "counts"),
+    [
+        (2, "keep", [6, 3, 0, 0]),
+        (2, "drop", [3, 3]),
+        (2, "repeat", [6, 6]),
+        (4, "keep", [12, 9]),
+        (7, "drop", [12, 12, 12]),
+        (7, "repeat", [15, 15, 15]),
+        (7, "raise", [39]),
+    ],
+)
+def test_ranks_drop_or_repeat_samples_on_request(tmp_path, n_tars, uneven, counts):
+    folder = write_uneven_tars(tmp_path, n_tars)
+    world_size = len(counts)
+    for rank, count in enumerate(counts):
+        reader = ShardReader(folder, rank=rank, world_size=world_size, uneven=uneven)
+        contexts = first_tokens(reader)
+        assert reader.samples == count
+        assert len(contexts) == count
+
+        # Samples are dropped at the end, and repeated from the start.
+        every_sample = ShardReader(folder, rank=rank, world_size=world_size, uneven="keep")
+        expected = first_tokens(every_sample) * 2
+        assert contexts == expected[:count]
+
+        # Such a reader can be stopped and resumed, too.
+        first_half = take(reader, count // 2)
+        resumed = ShardReader(folder, rank=rank, world_size=world_size, uneven=uneven)
         resumed.load_state_dict(reader.state_dict())
-        assert first + firsts(resumed) == taken
+        assert first_half + first_tokens(resumed) == contexts
 
 
-TORCH = """
-import torch
-from torch.utils.data import DataLoader, IterableDataset
-from nanoset_core.loading.shard_reader import ShardReader
-
-if __name__ == "__main__":
-    reader = ShardReader(FOLDER)
-    assert isinstance(reader, IterableDataset)
-    alone = [int(tokens[0]) for tokens in DataLoader(reader, batch_size=None)]
-    loader = DataLoader(reader, batch_size=4, num_workers=2)
-    together = [int(token) for batch in loader for token in batch[:, 0]]
-    again = [int(token) for batch in loader for token in batch[:, 0]]
-    print(alone, sorted(together) == sorted(alone), together == again, len(set(together)))
-"""
+# States
 
 
-def test_torch_takes_it_for_an_iterable_dataset(folder, tmp_path):
-    pytest.importorskip("torch")
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(TORCH).replace("FOLDER", repr(str(folder))))
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"{firsts(iterate_shards(folder))} True True {CONTEXTS}"
+@settings(max_examples=60, deadline=None)
+@given(
+    world_size=st.integers(1, 4),
+    n_workers=st.integers(1, 3),
+    stops=st.lists(st.integers(0, 20), max_size=6),
+    data=st.data(),
+)
+def test_a_reader_that_is_stopped_and_resumed_anywhere_keeps_the_order(
+    folder, world_size, n_workers, stops, data
+):
+    rank = data.draw(st.integers(0, world_size - 1))
+    worker = data.draw(st.integers(0, n_workers - 1))
+
+    def new_reader():
+        return ShardReader(folder, rank=rank, world_size=world_size, uneven="keep")
+
+    with in_worker(worker, n_workers):
+        expected = first_tokens(new_reader())
+
+        contexts = []
+        state = new_reader().state_dict()
+        for stop in stops:
+            reader = new_reader()
+            reader.load_state_dict(json.loads(json.dumps(state)))
+            n_left = len(expected) - len(contexts)
+            contexts += take(reader, min(stop, n_left))
+            state = reader.state_dict()
+        last_reader = new_reader()
+        last_reader.load_state_dict(state)
+        contexts += first_tokens(last_reader)
+
+    assert contexts == expected
+
+
+def copy_by_pickle(reader):
+    """Return a reader that was sent to another process."""
+    return pickle.loads(pickle.dumps(reader))
+
+
+@pytest.mark.parametrize("pass_on", [lambda reader: reader, copy_by_pickle], ids=["same", "pickle"])
+def test_an_iteration_continues_where_the_last_one_stopped_and_then_starts_again(folder, pass_on):
+    order = first_tokens(iterate_shards(folder))
+    stopped = ShardReader(folder)
+    first_contexts = take(stopped, 8)
+    state = stopped.state_dict()
+    assert state["shard"] == 1  # of six samples
+    assert state["sample"] == 2
+
+    reader = pass_on(stopped)
+
+    assert first_contexts + first_tokens(reader) == order
+    assert first_tokens(reader) == order
+
+
+@pytest.mark.parametrize(("rank", "world_size"), [(0, 2), (0, 1), (1, 3)])
+def test_the_state_of_another_rank_is_refused(folder, rank, world_size):
+    state = ShardReader(folder, rank=1, world_size=2, uneven="keep").state_dict()
+    reader = ShardReader(folder, rank=rank, world_size=world_size, uneven="keep")
+
+    with pytest.raises(StaleError, match="another reader"):
+        reader.load_state_dict(state)
+
+
+def test_the_state_of_another_webdataset_is_refused(folder, tmp_path):
+    state = ShardReader(folder, rank=1, world_size=2, uneven="keep").state_dict()
+    rows = (folder / "manifest.jsonl").read_text().splitlines()
+    (tmp_path / "manifest.jsonl").write_text("\n".join(rows[:-1]) + "\n")
+    reader = ShardReader(tmp_path, rank=1, world_size=2, uneven="keep")
+
+    with pytest.raises(StaleError, match="another reader"):
+        reader.load_state_dict(state)
+
+
+def test_the_state_of_another_worker_is_refused(folder):
+    with in_worker(0, 2):
+        reader = ShardReader(folder)
+        next(iter(reader))
+        state = reader.state_dict()
+    resumed = ShardReader(folder)
+    resumed.load_state_dict(state)
+
+    with in_worker(1, 2), pytest.raises(StaleError, match=r"worker 0 of 2"):
+        next(iter(resumed))
+
+
+# Tars by other tools, and what their own readers saw
 
 
 def digest_in_order(contexts):
+    """Return the sha256 of the tokens of contexts as little-endian integers of 64 bits."""
     digest = hashlib.sha256()
     for context in contexts:
         digest.update(context.astype("<i8").tobytes())
     return digest.hexdigest()
 
 
-@pytest.mark.parametrize("name", ["tokshuf_like", "ray_like", "npy"])
-def test_golden_shards_hold_what_their_readers_saw(golden_tars, name):
-    facts, contexts = json.loads((golden_tars / f"{name}.read.json").read_text())["tar"], []
+def facts_of_reader(golden_tars, name):
+    """Return what another tool's reader saw in its tars."""
+    facts = json.loads((golden_tars / f"{name}.read.json").read_text())
+    return facts["tar"]
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix", "dtype"),
+    [
+        ("tokshuf_like", "", np.int64),
+        ("ray_like", "", np.int64),
+        ("npy", ".npy", np.uint16),  # a .json is next to each .npy
+    ],
+)
+def test_tars_by_other_tools_hold_what_their_readers_saw(golden_tars, name, suffix, dtype):
+    facts = facts_of_reader(golden_tars, name)
+
+    contexts = []
     for shard in sorted((golden_tars / name).glob("*.tar")):
         data = shard.read_bytes()
-        members = (
-            one
-            for one in iterate_members(data, shard)
-            if name != "npy" or one.name.endswith(".npy")
-        )
-        contexts += [read_member(data, member, shard) for member in members]
-    assert {row.dtype for row in contexts} == {np.dtype(np.uint16 if name == "npy" else np.int64)}
-    assert (len(contexts), sum(map(len, contexts))) == (facts["contexts"], facts["tokens"])
+        for member in iterate_members(data, shard):
+            if member.name.endswith(suffix):
+                contexts.append(read_member(data, member, shard))
+
+    assert {context.dtype for context in contexts} == {np.dtype(dtype)}
+    assert len(contexts) == facts["contexts"]
+    assert sum(len(context) for context in contexts) == facts["tokens"]
     assert digest_in_order(contexts) == facts["sha256_in_order"]
-    if name == "tokshuf_like":  # whose manifest has no final newline
-        assert not (golden_tars / name / "manifest.jsonl").read_text().endswith("\n")
-        assert digest_in_order(iterate_shards(golden_tars / name)) == facts["sha256_in_order"]
+
+
+def test_a_manifest_may_end_without_a_newline(golden_tars):
+    """tokshuf-rust writes it so."""
+    folder = golden_tars / "tokshuf_like"
+    assert not (folder / "manifest.jsonl").read_text().endswith("\n")
+
+    digest = digest_in_order(iterate_shards(folder))
+
+    assert digest == facts_of_reader(golden_tars, "tokshuf_like")["sha256_in_order"]
+
+
+# Damaged files
 
 
 @pytest.fixture
 def dataset(tmp_path):
-    return written(tmp_path, 100)
+    """A webdataset of 100 tokens, ten contexts in three tars, to be damaged."""
+    return write_tokens(tmp_path, 100)
 
 
-def test_shards_that_are_not_whole(dataset, golden_tars):
-    path = dataset / "shard-00000001.tar"
-    data = path.read_bytes()
-    for kept in (0, 1, 511, 600, 1024, 5000, 10239):
-        path.write_bytes(data[:kept])
-        for read in (lambda: read_tar(path), lambda: list(iterate_shards(dataset))):
-            with pytest.raises(FormatError, match=r"shard-00000001\.tar, offset"):
-                read()
-    path.write_bytes(data[:2048] + bytes(10240 - 2048))
+@pytest.mark.parametrize("n_bytes", [0, 1, 511, 600, 1024, 5000, 10239])
+def test_a_tar_that_was_cut_off_is_refused(dataset, n_bytes):
+    tar = dataset / "shard-00000001.tar"
+    tar.write_bytes(tar.read_bytes()[:n_bytes])
+
+    with pytest.raises(FormatError, match=r"shard-00000001\.tar, offset"):
+        read_tar(tar)
+    with pytest.raises(FormatError, match=r"shard-00000001\.tar, offset"):
+        list(iterate_shards(dataset))
+
+
+def test_a_tar_with_fewer_contexts_than_in_the_manifest_is_refused(dataset):
+    tar = dataset / "shard-00000001.tar"
+    two_contexts = tar.read_bytes()[:2048]
+    tar.write_bytes(two_contexts.ljust(10240, b"\0"))
+
     with pytest.raises(FormatError, match="2 contexts"):
         list(iterate_shards(dataset))
-    path.write_bytes(bytes(10240))
-    assert list(iterate_shard(path)) == []
-    path.unlink()
+
+
+def test_a_tar_without_members_has_no_contexts(dataset):
+    tar = dataset / "shard-00000001.tar"
+    tar.write_bytes(bytes(10240))
+
+    assert list(iterate_shard(tar)) == []
+
+
+def test_a_missing_tar_is_reported(dataset):
+    (dataset / "shard-00000001.tar").unlink()
+
     with pytest.raises(MissingError, match="shard-00000001"):
         list(iterate_shards(dataset))
-    with pytest.raises(
-        FormatError, match="does not contain the tokens"
-    ):  # a .json beside each .npy
-        list(iterate_shard(golden_tars / "npy" / "shard-000000.tar"))
 
 
-ROWS = [
-    "",
-    "[]",
-    "{",
-    '{"shard": "a"}',
-    '{"shard": 1, "num_sequences": 2}',
-    '{"shard": "../x", "num_sequences": 1}',
-]
+def test_a_tar_with_members_that_are_no_tokens_is_refused(golden_tars):
+    tar = golden_tars / "npy" / "shard-000000.tar"  # a .json is next to each .npy
+
+    with pytest.raises(FormatError, match="does not contain the tokens"):
+        list(iterate_shard(tar))
 
 
-@pytest.mark.parametrize("line", ROWS)
-def test_a_manifest_with_a_bad_row(dataset, line):
-    path = dataset / "manifest.jsonl"
-    rows = path.read_text().splitlines()
-    path.write_text("\n".join([rows[0], line, *rows[1:]]) + "\n")
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("[]", id="a list"),
+        pytest.param("{", id="no JSON"),
+        pytest.param('{"shard": "a"}', id="no number of samples"),
+        pytest.param('{"shard": 1, "num_sequences": 2}', id="a number for a name"),
+        pytest.param('{"shard": "../x", "num_sequences": 1}', id="a tar elsewhere"),
+    ],
+)
+def test_a_manifest_with_a_wrong_line_is_refused(dataset, line):
+    manifest = dataset / "manifest.jsonl"
+    lines = manifest.read_text().splitlines()
+    lines.insert(1, line)
+    manifest.write_text("\n".join(lines) + "\n")
+
     with pytest.raises(FormatError, match=r"manifest\.jsonl, line 2"):
         list(iterate_shards(dataset))
 
 
-def test_reading_and_writing_import_no_more_than_they_need(dataset):
-    code = (
-        "import sys; from nanoset_core.loading.shard_files import iterate_shards; "
-        "import nanoset_core.stages.webdataset.writing; "
-        f"n = sum(1 for _ in iterate_shards({str(dataset)!r})); "
-        "print(n, sorted({'webdataset', 'torch', 'isal', 'pyarrow', 'dagster'} & set(sys.modules)))"
+# Imports
+
+READING_PROGRAM = """
+import sys
+
+from nanoset_core.loading.shard_files import iterate_shards
+import nanoset_core.stages.webdataset.writing
+
+n_contexts = sum(1 for _ in iterate_shards(sys.argv[1]))
+heavy = {"webdataset", "torch", "isal", "pyarrow", "dagster"}
+print(n_contexts, sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_reading_and_writing_tars_imports_no_heavy_packages(dataset):
+    output = subprocess.check_output(
+        [sys.executable, "-c", READING_PROGRAM, str(dataset)], text=True
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split(maxsplit=1) == ["10", "[]\n"]
+
+    assert output == "10 []\n"
