@@ -1,91 +1,88 @@
-"""Words with made-up tokens for tests of pre-token caches, and the comparison of two engines."""
+"""Words with made-up tokens, to test pre-token caches without a tokenizer."""
 
 from __future__ import annotations
 
-import random
-from unicodedata import combining, is_normalized, ucd_3_2_0
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from nanoset_core.tokenizers.engines.arrays import Bytes, FlatLists, Ints
 from nanoset_core.tokenizers.engines.pretoken_cache import PADDING, Batch, PretokenCache
 
-KNOWN = {b"the": 1000, b" of": 1001, b"exactly8": 1002, b"a seed of more than 16 bytes": 1003}
+FIRST_WORDS = {b"the": 1000, b" of": 1001, b"exactly8": 1002, b"a seed of more than 16 bytes": 1003}
+"""Words that every cache starts with → the one token of each."""
+
+
+class WordBuffer(NamedTuple):
+    """Words in a buffer, as caches take them."""
+
+    data: Bytes
+    """uint8, shape (n_bytes + PADDING,): the words without anything between them, and padding."""
+    starts: Ints
+    """int64, shape (n_words,): first byte of each word."""
+    lengths: Ints
+    """int64, shape (n_words,): bytes of each word."""
 
 
 def tokens_of(word: bytes) -> list[int]:
     """Return tokens that depend on every byte of a word and on its length."""
-    return [KNOWN[word]] if word in KNOWN else [sum(word) + len(word), *word[::3]]
+    if word in FIRST_WORDS:
+        return [FIRST_WORDS[word]]
+    return [sum(word) + len(word), *word[::3]]
 
 
-def encode_long(words: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    tokens = [tokens_of(word) for word in words]
-    return np.array([i for ids in tokens for i in ids], np.int32), np.array(
-        [len(ids) for ids in tokens], np.int32
-    )
+def flat_tokens_of(words: Sequence[bytes]) -> tuple[list[int], list[int]]:
+    """Return the tokens of all words, concatenated, and the number of tokens of each word."""
+    ids = []
+    lengths = []
+    for word in words:
+        tokens = tokens_of(word)
+        ids += tokens
+        lengths.append(len(tokens))
+    return ids, lengths
 
 
-def encode(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return encode_long([word.tobytes().rstrip(b"\0") for word in words])
+def encode_long_words(words: list[bytes]) -> FlatLists:
+    """Encode words of any length, as a cache expects it from an engine."""
+    ids, lengths = flat_tokens_of(words)
+    return np.array(ids, np.int32), np.array(lengths, np.int32)
 
 
-def laid_out(words: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def encode_words(words: Bytes) -> FlatLists:
+    """Encode the rows of an array, which are words padded with zeros, as a cache expects it."""
+    return encode_long_words([word.tobytes().rstrip(b"\0") for word in words])
+
+
+def buffer_of(words: Sequence[bytes]) -> WordBuffer:
+    """Put words into a buffer."""
+    data = np.frombuffer(b"".join(words) + bytes(PADDING), np.uint8)
     lengths = np.array([len(word) for word in words], np.int64)
-    return (
-        np.frombuffer(b"".join(words) + bytes(PADDING), np.uint8),
-        np.cumsum(lengths) - lengths,
-        lengths,
-    )
+    starts = np.cumsum(lengths) - lengths
+    return WordBuffer(data, starts, lengths)
 
 
-def seed(cache: PretokenCache) -> None:
-    cache.learn_tokens(*laid_out(list(KNOWN)), np.array(list(KNOWN.values()), np.int32))
+def add_first_words(cache: PretokenCache) -> None:
+    """Add the words that every cache starts with."""
+    tokens = np.array(list(FIRST_WORDS.values()), np.int32)
+    cache.learn_tokens(*buffer_of(list(FIRST_WORDS)), tokens)
 
 
-def check(cache: PretokenCache, blocks: list[list[bytes]]) -> None:
+def assert_gives_tokens(cache: PretokenCache, blocks: Sequence[Sequence[bytes]]) -> None:
+    """Check that a cache gives the tokens of all words, which are looked up block by block."""
     batch = Batch()
+    all_words = []
     for words in blocks:
-        cache.look_up(*laid_out(words), batch)
+        cache.look_up(*buffer_of(words), batch)
+        all_words += words
+    expected_ids, expected_lengths = flat_tokens_of(all_words)
+
     ids, lengths = cache.tokens(batch)
-    expected = [tokens_of(word) for words in blocks for word in words]
-    assert ids.tolist() == [token for tokens in expected for token in tokens]
-    assert lengths.tolist() == [len(tokens) for tokens in expected]
+
+    assert ids.tolist() == expected_ids
+    assert lengths.tolist() == expected_lengths
 
 
-def known(cache: PretokenCache) -> int:
+def count_words(cache: PretokenCache) -> int:
     """Return how many words a cache knows."""
     return sum(table.count for table in cache._tables.values())
-
-
-def assert_same(engine, reference, texts) -> None:
-    ours, theirs = engine.encode(texts), reference.encode(texts)
-    assert ours.lengths.tolist() == theirs.lengths.tolist()
-    np.testing.assert_array_equal(ours.ids, theirs.ids)
-    assert ours.ids.dtype == ours.lengths.dtype == np.int32
-
-
-def marked_texts(count, seed):
-    """Return random texts with characters that normal forms change.
-
-    These are the combining marks, second halves and jamo of Unicode 3.2, among its other
-    characters.
-    """
-    known = [
-        chr(point)
-        for point in range(0x30000)
-        if ucd_3_2_0.category(chr(point)) not in ("Cn", "Cs", "Co")
-    ]
-    changed = [
-        one
-        for one in known
-        if combining(one) or not is_normalized("NFC", one) or "\u1100" <= one < "\u1200"
-    ]
-    of = random.Random(seed)
-    pools = [
-        changed,
-        [*"aeoAEu", "\u0928", "\u05d0", "\u0627", "\u0b47", "\uac00", "\u304b"],
-        known,
-    ]
-    return [
-        "".join(of.choice(of.choices(pools, (5, 3, 2))[0]) for _ in range(of.randint(2, 9)))
-        for _ in range(count)
-    ]

@@ -1,129 +1,139 @@
-"""Tokenizers of every kind that the numpy engine knows, and text that is hard on them."""
+"""Tokenizers of every kind that the numpy engine knows."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import strategies as st
 
-from helpers.small_tokenizers import KINDS, write_small_tokenizers
-from nanoset_core.tokenizers import engines as bpe
+from helpers.small_tokenizers import BYTE_KINDS, write_small_tokenizers
+from nanoset_core.tokenizers import engines
 from nanoset_core.tokenizers.engines import rules
+from nanoset_core.tokenizers.engines.classes import ClassRules
+from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 from nanoset_core.tokenizers.engines.rules import Rules, read_rules
 
+NO_FLAGS = {
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+    "special": False,
+}
+"""Flags of an added token."""
+
+
+class KnownTokenizer(NamedTuple):
+    """A tokenizer whose rules the numpy engine knows."""
+
+    rules: Rules
+    """How it encodes text, for the numpy engine."""
+    reference: ReferenceEngine
+    """The engine whose tokens are right."""
+
+    def make_numpy_engine(self) -> NumpyEngine:
+        """Return a numpy engine, whose cache of words is empty."""
+        return NumpyEngine(self.rules, self.reference)
+
+
+class KnownTokenizers(dict[str, KnownTokenizer]):
+    """Kind → the tokenizer of that kind, which is loaded when a test first asks for it."""
+
+    def __init__(self, tokenizer_files: dict[str, Path]) -> None:
+        self._tokenizer_files = tokenizer_files
+
+    def __missing__(self, kind: str) -> KnownTokenizer:
+        path = self._tokenizer_files[kind]
+        tokenizer_rules = read_rules(json.loads(path.read_bytes()))
+        self[kind] = KnownTokenizer(tokenizer_rules, ReferenceEngine(path))
+        return self[kind]
+
 
 @pytest.fixture
-def without_compiled(monkeypatch):
-    """No compiled engine, wherever the tests run."""
-    monkeypatch.setattr(bpe, "is_installed", lambda: False)
+def without_compiled_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Act as if no compiled engine were installed."""
+    monkeypatch.setattr(engines, "is_installed", lambda: False)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _each_probe_once() -> Iterator[None]:
-    """What the library says of every code point depends on a tokenizer's patterns alone: asked once
-    of each.
+def _probe_each_pattern_once() -> Iterator[None]:
+    """Find the class of every code point once for each split pattern, since it takes long.
 
-    The tests of the probes themselves call them where they are.
+    The tests of `probe_classes` call the original function.
     """
-    classes = cache(rules.probe_classes)
+    cached_probe = cache(rules.probe_classes)
+
+    def probe_classes(class_rules: ClassRules, rest: int) -> Any:
+        return cached_probe(class_rules, rest).copy()
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rules, "probe_classes", lambda *asked: classes(*asked).copy())
+        patch.setattr(rules, "probe_classes", probe_classes)
         yield
 
 
 @pytest.fixture(scope="session")
-def tokenizer_files(tmp_path_factory) -> dict[str, Path]:
+def tokenizer_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Kind → the `tokenizer.json` of a small tokenizer of that kind."""
     return write_small_tokenizers(tmp_path_factory.mktemp("tokenizers"))
 
 
 @pytest.fixture
-def changed_tokenizer(tokenizer_files, tmp_path):
-    """A function that writes the tokenizer of a kind, changed by another function and with an added
-    token more.
-    """
+def write_changed_tokenizer(
+    tokenizer_files: dict[str, Path], tmp_path: Path
+) -> Callable[..., Path]:
+    """Return a function that writes the tokenizer of a kind after a change."""
 
-    def write(kind: str, change=lambda parsed: None, **added) -> Path:
-        parsed = json.loads(tokenizer_files[kind].read_bytes())
-        change(parsed)
-        if added:
-            ids = [
-                *parsed["model"]["vocab"].values(),
-                *(token["id"] for token in parsed["added_tokens"]),
-            ]
-            flags = {
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": False,
-            }
-            parsed["added_tokens"].append(flags | {"id": max(ids) + 1} | added)
+    def write(kind: str, change: Callable[[dict[str, Any]], object]) -> Path:
+        tokenizer = json.loads(tokenizer_files[kind].read_bytes())
+        change(tokenizer)
         path = tmp_path / f"changed_{kind}.json"
-        path.write_text(json.dumps(parsed))
+        path.write_text(json.dumps(tokenizer))
         return path
 
     return write
 
 
-@pytest.fixture(scope="session")
-def known(tokenizer_files) -> dict[str, tuple[Rules, ReferenceEngine]]:
-    """Rules and classes of each tokenizer, and the reference."""
-    return _Known(tokenizer_files)
+@pytest.fixture
+def write_tokenizer_with(write_changed_tokenizer: Callable[..., Path]) -> Callable[..., Path]:
+    """Return a function that writes the tokenizer of a kind with one more added token."""
 
+    def write(kind: str, content: str, **flags: bool) -> Path:
+        def add_token(tokenizer: dict[str, Any]) -> None:
+            ids = [token["id"] for token in tokenizer["added_tokens"]]
+            ids += tokenizer["model"]["vocab"].values()
+            token = {**NO_FLAGS, "id": max(ids) + 1, "content": content, **flags}
+            tokenizer["added_tokens"].append(token)
 
-class _Known(dict):
-    """Each found out when it is first asked for."""
+        return write_changed_tokenizer(kind, add_token)
 
-    def __init__(self, files: dict[str, Path]) -> None:
-        self._files = files
-
-    def __missing__(self, kind: str) -> tuple[Rules, ReferenceEngine]:
-        reference = ReferenceEngine(self._files[kind])
-        self[kind] = read_rules(json.loads(self._files[kind].read_bytes())), reference
-        return self[kind]
-
-
-@pytest.fixture(scope="session")
-def kinds() -> list[str]:
-    return sorted(KINDS)
-
-
-@pytest.fixture(params=sorted(KINDS))
-def kind(request) -> str:
-    return request.param
-
-
-_CORE = list(
-    " \n\r\t'sSrRvVlLeEtTdDmM12!.-aé世ſ\u3000\u00a0\u0301١२🎉\u2028Ж½\u0085\u1680\x1c\ufeff\u200b。，す"
-)
-_JOINED_WORDS = (
-    " the¦'s¦'ll¦'RE¦hello¦ 2024¦ 123456¦Привет¦日本語¦हिन्दी¦\n\n¦\r\n¦ \n  "
-    "¦e\u0301¦\u212b¦가¦각¦!!!\n\n¦"
-    "a b c d¦x. y¦{\n    \t¦<|endoftext|>¦<|reserved_3|>¦<|end¦\0¦a <mask> b¦it's's'sx¦WE'LL've¦"
-    "HTTPServer¦中A¦二〇二〇年1〇〇¦ ⼀⼀一!⼀¦〡々中's¦aB中Cd¦!!\u0301a¦ !\u0301\u0301a¦❤\ufe0f❤\ufe0f!!\ufe0f¦"
-    "!\n//\n/a¦\n/!\u0301¦\n/b¦!naïve¦\u200b\u200ba¦カタ・カナ¦぀あ¦▁¦ ▁▁ x¦<b>x</b>¦<s>¦<0x0A>¦)); (x"
-)
-_WORDS = ["=====" * 20, *_JOINED_WORDS.split("¦")]
-
-
-def characters() -> st.SearchStrategy[str]:
-    return st.one_of(st.sampled_from(_CORE), st.characters(exclude_categories=["Cs"]))
+    return write
 
 
 @pytest.fixture(scope="session")
-def hard_texts() -> st.SearchStrategy[str]:
-    """Texts of a few pieces: characters of every class, long runs, words, and what goes to the
-    reference.
-    """
-    runs = st.builds(
-        str.__mul__,
-        characters(),
-        st.sampled_from([2, 3, 4, 8, 9, 16, 17, 24, 25, 26, 31, 49, 65, 249]),
-    )
-    piece = st.one_of(characters(), characters(), st.sampled_from(_WORDS), runs)
-    return st.lists(piece, max_size=12).map("".join)
+def known_tokenizers(tokenizer_files: dict[str, Path]) -> KnownTokenizers:
+    """Kind → the rules of the tokenizer of that kind, and its reference."""
+    return KnownTokenizers(tokenizer_files)
+
+
+@pytest.fixture(params=sorted(BYTE_KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of tokenizers whose tokens are of bytes."""
+    parameter: str = request.param
+    return parameter
+
+
+@pytest.fixture
+def engine(known_tokenizers: KnownTokenizers, kind: str) -> NumpyEngine:
+    """The numpy engine of a tokenizer of each kind."""
+    return known_tokenizers[kind].make_numpy_engine()
+
+
+@pytest.fixture
+def reference(known_tokenizers: KnownTokenizers, kind: str) -> ReferenceEngine:
+    """The reference of a tokenizer of each kind."""
+    return known_tokenizers[kind].reference

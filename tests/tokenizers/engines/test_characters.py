@@ -1,5 +1,7 @@
-"""BPE over characters: text cut between characters that no merge joins, and the reference's tokens
-for all of it.
+"""Tokenizers whose merges join characters: where text is cut, and how characters are merged.
+
+Text is cut between two characters that no merge joins, so that the pieces can be merged on their
+own. The tokens are those of the reference.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.comparing_engines import assert_same_tokens
 from helpers.plain_bpe import plain_bpe
-from helpers.pretoken_words import assert_same
+from helpers.small_tokenizers import CHARACTER_KINDS
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.engines.characters import CharacterMerger, PairSplitter
 from nanoset_core.tokenizers.engines.engine import NotRecognisedError
@@ -24,70 +27,84 @@ from nanoset_core.tokenizers.engines.patterns import SpaceSigns
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 from nanoset_core.tokenizers.engines.rules import read_rules
 
-KINDS = ("llama2", "gemma", "metaspace", "metaspace_split")
-
-
-@pytest.fixture(params=KINDS)
-def kind(request) -> str:
-    return request.param
+ALPHABET = "at éß中国\n🎉🎊"
+"""Characters of every size in UTF-8. Some differ in their last byte only."""
+WORD_BYTES = 40
+"""Length to which words are padded: more than the longest word of the tests, in whole integers."""
 
 
 @pytest.fixture
-def pair(known, kind):
-    return NumpyEngine(*known[kind]), known[kind][1]
+def gemma(known_tokenizers):
+    """The rules and the reference of a tokenizer like Gemma's."""
+    return known_tokenizers["gemma"]
 
 
-def test_every_arrangement(pair):
-    assert_same(
-        *pair, ["".join(letters) for letters in product("at ▁中é\n\t)\U0001f389<", repeat=4)]
-    )
+def unproven_numpy_engine(path):
+    """Return the numpy engine of a tokenizer, without comparing it with the reference first."""
+    rules = read_rules(json.loads(path.read_bytes()))
+    return NumpyEngine(rules, ReferenceEngine(path))
+
+
+# Where text is cut
 
 
 @pytest.mark.parametrize(
     ("prepend", "text", "prepared"),
     [
-        ("never", "▁a b", " a b"),
-        ("always", " a▁", "  a "),
-        ("unless there is one", "▁a", " a"),
-        ("unless there is one", "a", " a"),
-        ("always", "", ""),
+        pytest.param("never", "▁a b", " a b", id="never"),
+        pytest.param("always", " a▁", "  a ", id="always"),
+        pytest.param("unless there is one", "▁a", " a", id="unless there is one, with one"),
+        pytest.param("unless there is one", "a", " a", id="unless there is one, without one"),
+        pytest.param("always", "", "", id="empty document"),
     ],
 )
-def test_the_beginning_of_a_document(prepend, text, prepared):
-    assert SpaceSigns(prepend).prepared(text.encode()) == prepared.encode()
+def test_a_space_is_put_before_a_document_and_each_sign_becomes_a_space(prepend, text, prepared):
+    space_signs = SpaceSigns(prepend)
+
+    assert space_signs.prepared(text.encode()) == prepared.encode()
 
 
-def test_text_is_cut_where_nothing_merges_and_only_there(known):
-    knowledge, reference = known["gemma"]
-    joined = {
-        (chr(left), chr(right)) for left, right in knowledge.vocabulary.boundary_pairs.tolist()
-    }
+def test_text_is_cut_between_all_characters_that_no_merge_joins(gemma):
     text = "the quick fox's  (x)); Приветствую 日本語 Ж🎉 the"
-    expected = [
-        place for place in range(len(text)) if tuple(text[place - 1 : place + 1]) not in joined
-    ]
-    assert NumpyEngine(knowledge, reference).pretoken_starts(text) == expected
-    assert len(expected) < len(text)
+    joined_points = gemma.rules.vocabulary.boundary_pairs.tolist()
+    joined = {chr(left) + chr(right) for left, right in joined_points}
+    expected = [0]
+    for start in range(1, len(text)):
+        if text[start - 1 : start + 1] not in joined:
+            expected.append(start)
+
+    starts = gemma.make_numpy_engine().pretoken_starts(text)
+
+    assert starts == expected
+    assert len(starts) < len(text)
 
 
-def test_runs_of_added_tokens_are_cut_every_so_many(known):
-    assert NumpyEngine(*known["gemma"]).pretoken_starts("a\n\n\n\n\n\t\t") == [0, 1, 5, 6]
+def test_runs_of_added_tokens_are_cut_at_the_length_of_the_longest_token(gemma):
+    """The tokenizer has added tokens of up to four newlines, and of up to four tabs."""
+    starts = gemma.make_numpy_engine().pretoken_starts("a\n\n\n\n\n\t\t")
+
+    assert starts == [0, 1, 5, 6]
 
 
-ALPHABET = "at éß中国\n🎉🎊"
-"""Characters of every size in UTF-8. Some differ in their last byte only."""
-
-
-def vocabulary_with(vocabulary, **fields):
-    """A vocabulary with some other arrays of pairs of numbers."""
-    arrays = {name: np.array(rows, np.int32).reshape(-1, 2) for name, rows in fields.items()}
+def change_arrays(vocabulary, **pairs_by_field):
+    """Return a vocabulary in which some arrays of pairs of numbers are replaced."""
+    arrays = {}
+    for name, pairs in pairs_by_field.items():
+        arrays[name] = np.array(pairs, np.int32).reshape(-1, 2)
     return dataclasses.replace(vocabulary, **arrays)
 
 
-def plain_starts(text, joined, each_apart, longest_run):
-    """Whether a word starts at each character; newlines are added tokens of up to `longest_run`."""
+def find_word_starts(text, joined, each_apart, longest_run):
+    """Return whether a word starts at each character of a text.
+
+    Args:
+        text: The text.
+        joined: Pairs of characters that a merge joins, as strings.
+        each_apart: Whether a word starts at each space.
+        longest_run: Newlines of the longest added token of newlines; 0 if there is none.
+    """
     starts = []
-    run = 0  # newlines before this one
+    run = 0  # newlines before this character, in the same run
     for before, character in zip(" " + text, text, strict=False):
         is_start = not starts or before + character not in joined
         if each_apart and character == " ":
@@ -99,7 +116,23 @@ def plain_starts(text, joined, each_apart, longest_run):
     return starts
 
 
-@settings(max_examples=200, deadline=None)
+def find_start_bytes(texts, joined, each_apart, longest_run):
+    """Return whether a word starts at each byte of texts with separators around them.
+
+    The arguments are as for `find_word_starts`. A separator is a word of its own, and the end of
+    the last word counts as another start.
+    """
+    start_bytes = []
+    for text in texts:
+        start_bytes.append(True)  # the separator
+        starts = find_word_starts(text, joined, each_apart, longest_run)
+        for character, is_start in zip(text, starts, strict=True):
+            n_further_bytes = len(character.encode()) - 1
+            start_bytes += [is_start] + [False] * n_further_bytes
+    return [*start_bytes, True, True]  # the last separator, and the end
+
+
+@settings(max_examples=200)
 @given(
     joined=st.sets(st.text(ALPHABET, min_size=2, max_size=2)),
     texts=st.lists(st.text(ALPHABET), min_size=1, max_size=3),
@@ -107,118 +140,136 @@ def plain_starts(text, joined, each_apart, longest_run):
     longest_run=st.integers(0, 3),
 )
 def test_words_start_where_no_merge_joins_two_characters(
-    known, joined, texts, each_apart, longest_run
+    known_tokenizers, joined, texts, each_apart, longest_run
 ):
-    expected = []  # whether a word starts at each byte
-    for text in texts:
-        expected.append(True)  # the separator
-        starts = plain_starts(text, joined, each_apart, longest_run)
-        for character, is_start in zip(text, starts, strict=True):
-            expected += [is_start] + [False] * (len(character.encode()) - 1)
     pairs = sorted((ord(left), ord(right)) for left, right in joined)
-    vocabulary = vocabulary_with(known["gemma"][0].vocabulary, boundary_pairs=pairs)
-    longest_runs = {ord("\n"): longest_run} if longest_run else {}
+    vocabulary = change_arrays(known_tokenizers["gemma"].rules.vocabulary, boundary_pairs=pairs)
+    longest_runs = {}
+    if longest_run > 0:
+        longest_runs[ord("\n")] = longest_run
     splitter = PairSplitter(vocabulary, SpaceSigns("never", each_apart), longest_runs)
-    data = b"\xff".join([b"", *(text.encode() for text in texts), b""])
+    utf8_texts = [text.encode() for text in texts]
+    data = b"\xff".join([b"", *utf8_texts, b""])
 
     is_start = splitter.starts(np.frombuffer(data, np.uint8))
 
-    assert is_start.tolist() == [*expected, True, True]  # the last separator, and the end
+    assert is_start.tolist() == find_start_bytes(texts, joined, each_apart, longest_run)
 
 
-@settings(max_examples=100, deadline=None)
+# How characters are merged
+
+
+def first_tokens_of(word, token_by_character, byte_tokens):
+    """Return the tokens of a word before any merge: of its characters, or else of their bytes."""
+    tokens = []
+    for character in word:
+        if character in token_by_character:
+            tokens.append(token_by_character[character])
+        else:
+            tokens += byte_tokens[list(character.encode())].tolist()
+    return tokens
+
+
+@settings(max_examples=100)
 @given(
-    with_token=st.sets(st.sampled_from(ALPHABET), min_size=1),
+    characters_with_token=st.sets(st.sampled_from(ALPHABET), min_size=1),
     words=st.lists(st.text(ALPHABET, min_size=1, max_size=8), min_size=1, max_size=6),
     data=st.data(),
 )
-def test_characters_are_merged_as_by_plain_bpe(known, with_token, words, data):
-    byte_tokens = known["gemma"][0].vocabulary.byte_tokens
-    characters = {ord(character): 10_000 + index for index, character in enumerate(with_token)}
-    token = st.sampled_from([*characters.values(), 20_000, 20_001])
+def test_characters_are_merged_like_by_plain_bpe(
+    known_tokenizers, characters_with_token, words, data
+):
+    # Random merges of these tokens, and of two that only merges create.
+    token_by_character = {
+        character: 10_000 + index for index, character in enumerate(characters_with_token)
+    }
+    token = st.sampled_from([*token_by_character.values(), 20_000, 20_001])
     pairs = data.draw(st.lists(st.tuples(token, token), unique=True, min_size=1, max_size=30))
     merged = [data.draw(token) for _ in pairs]
-    ranks = {pair: rank for rank, pair in enumerate(pairs)}
-    expected = []
-    for word in words:
-        first_tokens = []
-        for character in word:
-            if ord(character) in characters:
-                first_tokens.append(characters[ord(character)])
-            else:
-                first_tokens += byte_tokens[list(character.encode())].tolist()
-        expected.append(plain_bpe(first_tokens, ranks, merged))
-    vocabulary = vocabulary_with(
-        known["gemma"][0].vocabulary, characters=sorted(characters.items())
+    vocabulary = change_arrays(
+        known_tokenizers["gemma"].rules.vocabulary,
+        characters=sorted(
+            (ord(character), token) for character, token in token_by_character.items()
+        ),
     )
     left, right = np.array(pairs).T
     merger = CharacterMerger(vocabulary, PairRanks(left, right, np.array(merged)))
-    padded = b"".join(word.encode().ljust(40, b"\0") for word in words)
 
-    ids, lengths = merger.merge_words(np.frombuffer(padded, np.uint8).reshape(-1, 40))
+    # What plain BPE makes of each word.
+    ranks = {pair: rank for rank, pair in enumerate(pairs)}
+    expected_ids = []
+    expected_lengths = []
+    for word in words:
+        first_tokens = first_tokens_of(word, token_by_character, vocabulary.byte_tokens)
+        tokens = plain_bpe(first_tokens, ranks, merged)
+        expected_ids += tokens
+        expected_lengths.append(len(tokens))
 
-    assert lengths.tolist() == [len(tokens) for tokens in expected]
-    assert ids.tolist() == [number for tokens in expected for number in tokens]
+    padded_words = b"".join(word.encode().ljust(WORD_BYTES, b"\0") for word in words)
+    ids, lengths = merger.merge_words(
+        np.frombuffer(padded_words, np.uint8).reshape(len(words), WORD_BYTES)
+    )
+
+    assert lengths.tolist() == expected_lengths
+    assert ids.tolist() == expected_ids
 
 
-@pytest.mark.parametrize("change", ["no byte", "a byte merges"])
-def test_bytes_without_a_token_or_that_merge(tokenizer_files, change):
-    parsed = json.loads(tokenizer_files["llama2"].read_bytes())
-    model = parsed["model"]
-    if change == "no byte":
-        del model["vocab"]["<0x7F>"]
-    else:
-        model["vocab"]["<0x41><0x42>"] = len(model["vocab"]) + 10
-        model["merges"].append(["<0x41>", "<0x42>"])
-    with pytest.raises(NotRecognisedError, match="single bytes"):
-        read_rules(parsed)
+# The tokens of texts
 
 
-@pytest.mark.usefixtures("without_compiled")
-def test_a_token_across_a_cut_is_not_for_this_engine(tokenizer_files, tmp_path):
-    parsed = json.loads(tokenizer_files["llama2"].read_bytes())
-    model = parsed["model"]
-    model["vocab"]["e▁"] = len(model["vocab"]) + 10
-    model["merges"].append(["e", "▁"])
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(parsed))
-    engine = make_engine(path, cache=tmp_path)
-    assert engine.name == "tokenizers"
-    assert "across" in engine.reason
+@pytest.mark.parametrize("kind", CHARACTER_KINDS)
+def test_any_four_characters_have_the_tokens_of_the_reference(engine, reference):
+    texts = ["".join(characters) for characters in product("at ▁中é\n\t)🎉<", repeat=4)]
+
+    assert_same_tokens(engine, reference, texts)
 
 
 @pytest.mark.parametrize("kind", ["llama2", "metaspace", "metaspace_split"])
-@pytest.mark.parametrize("character", "\t\n")
-def test_a_space_sign_goes_before_what_follows_an_added_newline_or_tab(
-    changed_tokenizer, tmp_path, kind, character
+@pytest.mark.parametrize("character", ["\t", "\n"], ids=["tab", "newline"])
+def test_text_after_an_added_newline_or_tab_starts_with_a_sign(
+    write_tokenizer_with, tmp_path, kind, character
 ):
-    path = changed_tokenizer(kind, content=character)
+    path = write_tokenizer_with(kind, character)
     engine = make_engine(path, "numpy", cache=tmp_path)
     reference = make_engine(path, "tokenizers")
-    texts = ["x\ty", "\tx", " x\t y", "\t", "\t\tx the", "the fox"]
+    texts_with_tabs = ["x\ty", "\tx", " x\t y", "\t", "\t\tx the", "the fox"]
+    texts = [text.replace("\t", character) for text in texts_with_tabs]
+
     assert engine.name == "numpy"
-    assert_same(engine, reference, [text.replace("\t", character) for text in texts])
+    assert_same_tokens(engine, reference, texts)
 
 
 @pytest.mark.parametrize("kind", ["llama2", "metaspace"])
-def test_a_token_with_a_space_sign_behind_another_character(changed_tokenizer, kind):
-    """Text falls apart before all other ▁: as with Gemma's token for the end of one tag and the
-    begin of another.
+def test_a_token_may_have_a_sign_after_another_character(write_changed_tokenizer, kind):
+    """Text is cut before all other ▁.
+
+    Gemma has such a token for the end of an HTML tag and the beginning of the next one.
     """
 
-    def join(parsed):
-        model = parsed["model"]
+    def add_merges(tokenizer):
+        model = tokenizer["model"]
         for left, right in ((")", "▁"), (")▁", "(")):
             model["vocab"].setdefault(left + right, max(model["vocab"].values()) + 50)
             model["merges"].insert(0, [left, right])
 
-    path = changed_tokenizer(kind, join)
-    reference = ReferenceEngine(path)
-    known = read_rules(json.loads(path.read_bytes()))
-    engine = NumpyEngine(known, reference)
+    engine = unproven_numpy_engine(write_changed_tokenizer(kind, add_merges))
     texts = ["(x) (y)  (z)", ") ( ) (", "a) ", ")▁(", ") the", ")  ("]
-    assert reference.tokenizer.token_to_id(")▁(") in engine.encode(texts).ids
-    assert_same(engine, reference, texts)
+
+    assert engine.reference.tokenizer.token_to_id(")▁(") in engine.encode(texts).ids
+    assert_same_tokens(engine, engine.reference, texts)
+
+
+TEXTS_WITH_ADDED_TOKENS = [
+    "the <|end|>  fox",
+    " <|end|> <|end|>x",
+    "other x\tthe",
+    "é the é",
+    "e\u0301<|end|>the  the\n",
+    "▁the▁é",
+    "the fox  the <|x the<|x y",
+    # Much text before and after added tokens, so that only a part goes to the reference.
+    "a, b " * 1000 + " <|end|> é the <|x" + " b, a\n" * 1000,
+]
 
 
 @pytest.mark.parametrize(
@@ -226,34 +277,72 @@ def test_a_token_with_a_space_sign_behind_another_character(changed_tokenizer, k
 )
 @pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word", "normalized"])
 @pytest.mark.parametrize("content", ["<|end|>", "the", "é", "the<|x"])
-def test_added_tokens_of_any_flags(changed_tokenizer, kind, flag, content):
-    path = changed_tokenizer(kind, content=content, **{flag: True})
-    reference = ReferenceEngine(path)
-    known = read_rules(json.loads(path.read_bytes()))
-    texts = [
-        "the <|end|>  fox",
-        " <|end|> <|end|>x",
-        "other x\tthe",
-        "é the é",
-        "e\u0301<|end|>the  the\n",
-        "▁the▁é",
-    ]
-    texts += ["the fox  the <|x the<|x y", "a, b " * 1000 + " <|end|> é the <|x" + " b, a\n" * 1000]
-    assert_same(NumpyEngine(known, reference), reference, texts)
+def test_added_tokens_with_any_flag_are_found(write_tokenizer_with, kind, flag, content):
+    engine = unproven_numpy_engine(write_tokenizer_with(kind, content, **{flag: True}))
+
+    assert_same_tokens(engine, engine.reference, TEXTS_WITH_ADDED_TOKENS)
+
+
+# Tokenizers that the numpy engine does not support
+
+
+@pytest.fixture
+def llama2_json(tokenizer_files):
+    """The parsed `tokenizer.json` of a tokenizer like Llama 2's."""
+    return json.loads(tokenizer_files["llama2"].read_bytes())
+
+
+def test_a_tokenizer_without_a_token_for_some_byte_is_not_supported(llama2_json):
+    del llama2_json["model"]["vocab"]["<0x7F>"]
+
+    with pytest.raises(NotRecognisedError, match="single bytes"):
+        read_rules(llama2_json)
+
+
+def test_a_tokenizer_that_merges_bytes_is_not_supported(llama2_json):
+    model = llama2_json["model"]
+    model["vocab"]["<0x41><0x42>"] = len(model["vocab"]) + 10
+    model["merges"].append(["<0x41>", "<0x42>"])
+
+    with pytest.raises(NotRecognisedError, match="single bytes"):
+        read_rules(llama2_json)
+
+
+@pytest.mark.usefixtures("without_compiled_engine")
+def test_a_tokenizer_with_a_token_across_a_cut_is_not_supported(llama2_json, tmp_path):
+    """Long documents are cut between a letter and a space."""
+    model = llama2_json["model"]
+    model["vocab"]["e▁"] = len(model["vocab"]) + 10
+    model["merges"].append(["e", "▁"])
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(llama2_json))
+
+    engine = make_engine(path, cache=tmp_path)
+
+    assert engine.name == "tokenizers"
+    assert "across" in engine.reason
 
 
 @pytest.mark.parametrize("content", ["a b", "▁the"])
-def test_added_tokens_that_are_looked_for_among_space_signs(changed_tokenizer, content):
-    path = changed_tokenizer("llama2", content=content, normalized=True)
+def test_added_tokens_that_are_found_after_spaces_become_signs_are_not_supported(
+    write_tokenizer_with, content
+):
+    path = write_tokenizer_with("llama2", content, normalized=True)
+
     with pytest.raises(NotRecognisedError, match="among ▁"):
         read_rules(json.loads(path.read_bytes()))
 
 
-def test_ids_that_the_library_does_not_give_to_added_tokens(changed_tokenizer, tmp_path):
-    def renumber(parsed):
-        next(token for token in parsed["added_tokens"] if token["content"] == "\t\t")["id"] = 3
+def test_added_tokens_with_other_ids_than_the_library_uses_are_not_supported(
+    write_changed_tokenizer, tmp_path
+):
+    def renumber(tokenizer):
+        (tabs,) = [token for token in tokenizer["added_tokens"] if token["content"] == "\t\t"]
+        tabs["id"] = 3
 
-    path = changed_tokenizer("gemma", renumber)
+    path = write_changed_tokenizer("gemma", renumber)
+
     engine = make_engine(path, cache=tmp_path)
+
     assert engine.name == "tokenizers"
     assert "test texts" in engine.reason

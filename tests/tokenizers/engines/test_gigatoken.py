@@ -1,4 +1,4 @@
-"""The gigatoken engine: the reference's tokens, where the library is installed."""
+"""The gigatoken engine gives the tokens of the reference, if the library is installed."""
 
 from __future__ import annotations
 
@@ -11,92 +11,142 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.pretoken_words import assert_same, marked_texts
+from helpers.comparing_engines import assert_same_tokens, texts_with_marks
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.tokenizers.engines import gigatoken, make_engine
 
-INSTALLED = importlib.util.find_spec("gigatoken") is not None
+IS_INSTALLED = importlib.util.find_spec("gigatoken") is not None
+MIB = 1 << 20
+needs_gigatoken = pytest.mark.skipif(
+    not IS_INSTALLED, reason="gigatoken (the extra `fast`) is not installed"
+)
 
 
-@pytest.mark.skipif(INSTALLED, reason="gigatoken is installed")
-def test_without_the_extra_it_says_what_to_install(tokenizer_file):
+def replace_library(monkeypatch, load_tokenizer):
+    """Put a module in the place of the library, whose tokenizers a function loads."""
+    library = SimpleNamespace(Tokenizer=SimpleNamespace(from_json=load_tokenizer))
+    monkeypatch.setitem(sys.modules, "gigatoken", library)
+
+
+@pytest.mark.skipif(IS_INSTALLED, reason="gigatoken is installed")
+def test_the_error_says_what_to_install_if_the_library_is_missing(tokenizer_file):
     with pytest.raises(ConfigError, match=r"nanoset-platform\[fast\]"):
         make_engine(tokenizer_file, "gigatoken")
 
 
+# The installed library
+
+
 @pytest.fixture(scope="module")
-def engines(tokenizer_file):
-    pytest.importorskip("gigatoken", reason="gigatoken (the extra `fast`) is not installed")
-    return make_engine(tokenizer_file, "gigatoken"), make_engine(tokenizer_file, "tokenizers")
+def engine(tokenizer_file):
+    """The gigatoken engine."""
+    return make_engine(tokenizer_file, "gigatoken")
 
 
+@pytest.fixture(scope="module")
+def reference(tokenizer_file):
+    """The tokenizers library."""
+    return make_engine(tokenizer_file, "tokenizers")
+
+
+@needs_gigatoken
+def test_the_engine_is_used_on_request(engine):
+    assert engine.name == "gigatoken"
+
+
+@needs_gigatoken
 @given(texts=st.lists(st.text(max_size=60), max_size=8))
-def test_same_tokens(engines, texts):
-    assert_same(*engines, texts)
+def test_random_texts_have_the_tokens_of_the_reference(engine, reference, texts):
+    assert_same_tokens(engine, reference, texts)
 
 
-def test_same_tokens_of_marked_text(tokenizer_files, tmp_path):
-    pytest.importorskip("gigatoken", reason="gigatoken (the extra `fast`) is not installed")
-    ours, reference = (
-        make_engine(tokenizer_files["neox"], kind, cache=tmp_path)
-        for kind in ("gigatoken", "tokenizers")
-    )
-    assert_same(ours, reference, marked_texts(20_000, 2))
+@needs_gigatoken
+def test_texts_that_normal_forms_change_have_the_tokens_of_the_reference(tokenizer_files, tmp_path):
+    engine = make_engine(tokenizer_files["neox"], "gigatoken", cache=tmp_path)
+    reference = make_engine(tokenizer_files["neox"], "tokenizers", cache=tmp_path)
+
+    assert_same_tokens(engine, reference, texts_with_marks(20_000, seed=2))
 
 
-def test_it_is_in_use_and_refuses_what_is_no_text(engines):
-    assert engines[0].name == "gigatoken"
-    with pytest.raises(InputError):
-        engines[0].encode(["good", "bad \ud800"])
-
-
+@needs_gigatoken
 @pytest.mark.parametrize("content", ["ſ", "<|endoftext|>x"])
-def test_a_token_that_takes_white_space_which_is_another_token(
-    changed_tokenizer, tmp_path, content
+def test_an_added_token_may_take_white_space_that_is_another_added_token(
+    write_tokenizer_with, tmp_path, content
 ):
-    pytest.importorskip("gigatoken", reason="gigatoken (the extra `fast`) is not installed")
-    path = changed_tokenizer("neox", content=content, lstrip=True, rstrip=True, special=True)
-    texts = [f"x  {content}\n {content}{content}y", f"a    {content}    b"]
+    path = write_tokenizer_with("neox", content, lstrip=True, rstrip=True, special=True)
     engine = make_engine(path, "gigatoken", cache=tmp_path)
-    assert_same(engine, make_engine(path, "tokenizers"), texts)
+    reference = make_engine(path, "tokenizers")
+    texts = [f"x  {content}\n {content}{content}y", f"a    {content}    b"]
+
+    assert_same_tokens(engine, reference, texts)
 
 
-def test_a_tokenizer_that_it_cannot_load(tokenizer_files, tmp_path, monkeypatch):
-    def load(path):
+@needs_gigatoken
+def test_a_surrogate_is_an_error(engine):
+    with pytest.raises(InputError):
+        engine.encode(["good", "bad \ud800"])
+
+
+# A tokenizer that the library cannot load
+
+
+@pytest.fixture
+def failing_library(monkeypatch):
+    """Put a library that loads no tokenizer in the place of gigatoken."""
+
+    def fail(content):
         raise RuntimeError("no token for byte 0x51")
 
-    monkeypatch.setitem(
-        sys.modules, "gigatoken", SimpleNamespace(Tokenizer=SimpleNamespace(from_json=load))
-    )
-    with pytest.raises(ConfigError, match="cannot be checked") as error:
+    replace_library(monkeypatch, fail)
+
+
+@pytest.mark.usefixtures("failing_library")
+def test_an_engine_that_cannot_load_the_tokenizer_is_an_error_if_it_is_requested(
+    tokenizer_files, tmp_path
+):
+    with pytest.raises(ConfigError, match="cannot be checked") as caught:
         make_engine(tokenizer_files["no_alphabet"], "gigatoken", cache=tmp_path)
-    assert "byte 0x51" in str(error.value.found)
-    assert make_engine(tokenizer_files["no_alphabet"], cache=tmp_path).name == "numpy"
+
+    assert "byte 0x51" in str(caught.value.found)
 
 
-def test_it_is_loaded_again_once_it_has_grown(tokenizer_files, monkeypatch):
-    loaded = []
+@pytest.mark.usefixtures("failing_library")
+def test_the_numpy_engine_replaces_an_engine_that_cannot_load_the_tokenizer(
+    tokenizer_files, tmp_path
+):
+    engine = make_engine(tokenizer_files["no_alphabet"], cache=tmp_path)
 
-    class Library:
-        def __init__(self, path) -> None:
-            loaded.append(path)
-            self.backend = SimpleNamespace(
-                encode=lambda text: np.arange(len(text), dtype=np.uint32)
-            )
+    assert engine.name == "numpy"
 
-    sizes = iter([300 << 20, 400 << 20, 600 << 20, 500 << 20, 600 << 20])
-    monkeypatch.setitem(
-        sys.modules, "gigatoken", SimpleNamespace(Tokenizer=SimpleNamespace(from_json=Library))
-    )
+
+# The memory that the library takes
+
+
+def test_the_tokenizer_is_loaded_again_when_the_process_has_grown(tokenizer_files, monkeypatch):
+    """Some versions of the library keep all words that they ever saw."""
+    load_count = 0
+
+    def load_tokenizer(content):
+        nonlocal load_count
+        load_count += 1
+        return SimpleNamespace(backend=SimpleNamespace(encode=number_bytes))
+
+    def number_bytes(text):
+        return np.arange(len(text), dtype=np.uint32)
+
+    # The size of the process at the start, after two calls, after four calls (it has grown by more
+    # than 192 MiB), after the tokenizer was loaded again, and after six calls.
+    sizes = iter([300 * MIB, 400 * MIB, 600 * MIB, 500 * MIB, 600 * MIB])
+    replace_library(monkeypatch, load_tokenizer)
     monkeypatch.setattr(gigatoken, "resident_bytes", lambda: next(sizes))
-    monkeypatch.setattr(gigatoken, "_CHECK_INTERVAL", 10)
+    monkeypatch.setattr(gigatoken, "_CHECK_INTERVAL", 10)  # bytes: each second call
     engine = gigatoken.GigatokenEngine(tokenizer_files["gpt2"])
-    counts = []
+
+    load_counts = []
     for _ in range(6):
         encoded = engine.encode([b"four", b"", b"words"])
-        assert (encoded.ids.tolist(), encoded.lengths.tolist()) == (
-            [*range(4), *range(5)],
-            [4, 0, 5],
-        )
-        counts.append(len(loaded))
-    assert counts == [1, 1, 1, 2, 2, 2]
+        load_counts.append(load_count)
+        assert encoded.ids.tolist() == [*range(4), *range(5)]
+        assert encoded.lengths.tolist() == [4, 0, 5]
+
+    assert load_counts == [1, 1, 1, 2, 2, 2]

@@ -1,8 +1,14 @@
-"""Merging in bulk against plain BPE, on merges at random: no training makes them this nasty."""
+"""Merging many words at once gives the tokens of plain byte-pair encoding.
+
+Merges are drawn at random, which is harder than what training would give.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,68 +16,96 @@ from helpers.plain_bpe import plain_bpe
 from nanoset_core.tokenizers.engines.merges import LONGEST_WORD, NO_RANK, ByteMerger, PairRanks
 
 LETTERS = b"abcd"
-BYTE_TOKENS = np.full(256, -1, np.int32)
+BYTE_TOKENS = np.full(256, -1, np.int32)  # -1: no token
 BYTE_TOKENS[list(LETTERS)] = range(len(LETTERS))
 
 
+class Merge(NamedTuple):
+    """A merge of two tokens."""
+
+    left: int
+    right: int
+    merged: int
+    """The token that replaces both; it may be any token but a letter."""
+
+
 @st.composite
-def merge_lists(draw) -> list[tuple[int, int, int]]:
-    """(left, right, merged) of distinct pairs; what they make may be anything."""
+def merge_lists(draw):
+    """Draw merges of distinct pairs, in the order of their ranks."""
     token = st.integers(0, 12)
     pairs = draw(st.lists(st.tuples(token, token), unique=True, min_size=1, max_size=40))
-    return [(*pair, draw(st.integers(4, 12))) for pair in pairs]
+    return [Merge(left, right, draw(st.integers(4, 12))) for left, right in pairs]
 
 
-words_strategy = st.lists(
-    st.one_of(
-        st.text("abcd", min_size=1, max_size=16),
-        st.builds(str.__mul__, st.sampled_from("abcd"), st.integers(1, LONGEST_WORD)),
-    ).map(str.encode),
-    min_size=1,
-    max_size=12,
-)
+LETTER_WORDS = st.text("abcd", min_size=1, max_size=16)
+RUNS = st.builds(str.__mul__, st.sampled_from("abcd"), st.integers(1, LONGEST_WORD))
+WORD_LISTS = st.lists(st.one_of(LETTER_WORDS, RUNS).map(str.encode), min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
-@given(merge_lists(), words_strategy)
-def test_merging_is_plain_bpe(merges, words):
-    ranks = {(left, right): rank for rank, (left, right, _) in enumerate(merges)}
-    merged = [merge[2] for merge in merges]
-    expected = [plain_bpe(BYTE_TOKENS[list(word)].tolist(), ranks, merged) for word in words]
-    width = -(-max(map(len, words)) // 8) * 8
-    padded = b"".join(word.ljust(width, b"\0") for word in words)
-    table = np.frombuffer(padded, np.uint8).reshape(-1, width)
-    merger = ByteMerger(BYTE_TOKENS, PairRanks(*np.array(merges, np.int32).T))
+def table_of(words):
+    """Return words as the rows of an array, padded with zeros to a multiple of 8 bytes."""
+    longest = max(len(word) for word in words)
+    width = -(-longest // 8) * 8
+    padded_words = b"".join(word.ljust(width, b"\0") for word in words)
+    return np.frombuffer(padded_words, np.uint8).reshape(len(words), width)
 
-    ids, lengths = merger.merge_words(table)
 
-    assert lengths.tolist() == [len(tokens) for tokens in expected]
-    assert ids.tolist() == [token for tokens in expected for token in tokens]
+@settings(max_examples=150)
+@given(merges=merge_lists(), words=WORD_LISTS)
+def test_words_have_the_tokens_of_plain_bpe(merges, words):
+    ranks = {(merge.left, merge.right): rank for rank, merge in enumerate(merges)}
+    merged = [merge.merged for merge in merges]
+    expected_ids = []
+    expected_lengths = []
+    for word in words:
+        tokens = plain_bpe(BYTE_TOKENS[list(word)].tolist(), ranks, merged)
+        expected_ids += tokens
+        expected_lengths.append(len(tokens))
+    left, right, merged_tokens = np.array(merges, np.int32).T
+    merger = ByteMerger(BYTE_TOKENS, PairRanks(left, right, merged_tokens))
+
+    ids, lengths = merger.merge_words(table_of(words))
+
+    assert ids.tolist() == expected_ids
+    assert lengths.tolist() == expected_lengths
     assert ids.dtype == np.int32
 
 
-def test_many_words_take_several_batches():
-    merger = ByteMerger(BYTE_TOKENS, PairRanks(np.array([0]), np.array([1]), np.array([9])))
-    words = np.frombuffer(b"abcaabb\0" * 20_000, np.uint8).reshape(-1, 8)
+@pytest.fixture
+def merger():
+    """Merges "ab", and nothing else, to the token 9."""
+    return ByteMerger(BYTE_TOKENS, PairRanks(np.array([0]), np.array([1]), np.array([9])))
+
+
+def test_many_words_are_merged_in_several_batches(merger):
+    words = np.frombuffer(b"abcaabb\0" * 20_000, np.uint8).reshape(20_000, 8)
+
     ids, lengths = merger.merge_words(words)
+
     assert ids.tolist() == [9, 2, 0, 9, 1] * 20_000
     assert set(lengths.tolist()) == {5}
 
 
-def test_no_words():
-    merger = ByteMerger(BYTE_TOKENS, PairRanks(np.array([0]), np.array([1]), np.array([9])))
+def test_no_words_have_no_tokens(merger):
     ids, lengths = merger.merge_words(np.empty((0, 8), np.uint8))
-    assert (ids.tolist(), lengths.tolist()) == ([], [])
+
+    assert ids.tolist() == []
+    assert lengths.tolist() == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sets(st.tuples(st.integers(0, 900), st.integers(0, 900)), min_size=1, max_size=300))
-def test_ranks_are_a_dict(pairs):
-    listed = sorted(pairs)
-    left, right = np.array(listed).T
-    ranks = PairRanks(left, right, np.arange(len(listed)))
-    asked = np.array(listed + [(right, left) for left, right in listed], np.uint64)
-    expected = {pair: rank for rank, pair in enumerate(listed)}
-    assert ranks.find(*asked.T).tolist() == [
-        expected.get(tuple(pair), NO_RANK) for pair in asked.tolist()
-    ]
+def test_ranks_of_pairs_are_found_like_in_a_dictionary(pairs):
+    sorted_pairs = sorted(pairs)
+    rank_by_pair = {pair: rank for rank, pair in enumerate(sorted_pairs)}
+    left, right = np.array(sorted_pairs).T
+    ranks = PairRanks(left, right, np.arange(len(sorted_pairs)))
+    # Pairs in the other order have no rank, or that of another pair.
+    swapped_pairs = [(right, left) for left, right in sorted_pairs]
+    queries = sorted_pairs + swapped_pairs
+    expected = [rank_by_pair.get(pair, NO_RANK) for pair in queries]
+
+    query_left, query_right = np.array(queries, np.uint64).T
+    found_ranks = ranks.find(query_left, query_right)
+
+    assert found_ranks.tolist() == expected

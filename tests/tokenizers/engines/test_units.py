@@ -1,4 +1,4 @@
-"""Cutting documents, and finding what is for the reference."""
+"""Documents are cut only where it changes no token, and the reference gets only what it has to."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import re
 from itertools import accumulate
 from unicodedata import normalize
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.hard_texts import hard_texts
+from helpers.small_tokenizers import BYTE_KINDS
+from nanoset_core.tokenizers.engines import units
 from nanoset_core.tokenizers.engines.patterns import LONE_HAN_SIGNS, MARKS_AFTER_SLASHES
 from nanoset_core.tokenizers.engines.units import (
     SAFE_CUT,
@@ -21,138 +23,181 @@ from nanoset_core.tokenizers.engines.units import (
 )
 
 FALLBACK = FallbackText([b"<|endoftext|>", b"<|pad|>", b"[MASK]"], b"\0")
+"""Finds some added tokens, and zero bytes."""
 
 
-def test_pieces_are_the_text(known, kinds, hard_texts):
-    """And a piece of the library's begins at every cut."""
-
-    @settings(max_examples=300, deadline=None)
-    @given(hard_texts, st.integers(1, 30))
-    def check(text, size):
-        pieces = list(cut(text.encode(), size))
-        assert b"".join(pieces) == text.encode()
-        assert all(len(piece) >= size for piece in pieces[:-1])
-        places = set(accumulate(len(piece.decode()) for piece in pieces[:-1]))
-        for kind in kinds:
-            assert places <= {begin for _, (begin, _) in known[kind][1].split(text)}, kind
-
-    check()
+# Cutting
 
 
-@pytest.mark.parametrize(
-    ("text", "cuts"),
-    [
-        ("ab cd\te\nf", ["ab", " cd", "\te", "\nf"]),
-        ("a, b) c", ["a, b) c"]),
-        ("Привет мир\nда", ["Привет", " мир\nда"]),
-        ("这是一个测试，然后。す。ン，", ["这是一个测试", "，然后", "。す", "。ン", "，"]),
-        # white space before a space: no piece begins there
-        ("\u3000 \u00a0 \u2003 x", ["\u3000 \u00a0 \u2003 x"]),
-        ("!。\n", ["!。\n"]),
-    ],
-)
-def test_where_text_may_be_cut(text, cuts):
-    assert [piece.decode() for piece in cut(text.encode(), 1)] == cuts
+@settings(max_examples=300)
+@given(text=hard_texts(), size=st.integers(1, 30))
+def test_pieces_are_the_whole_text_and_not_too_short(text, size):
+    pieces = list(cut(text.encode(), size))
+
+    assert b"".join(pieces) == text.encode()
+    for piece in pieces[:-1]:
+        assert len(piece) >= size
+
+
+@settings(max_examples=300)
+@given(text=hard_texts(), size=st.integers(1, 30))
+def test_text_is_cut_only_where_a_pre_token_of_the_library_starts(known_tokenizers, text, size):
+    *pieces, _ = cut(text.encode(), size)
+    cuts = set(accumulate(len(piece.decode()) for piece in pieces))  # in characters
+
+    for kind in BYTE_KINDS:
+        pre_tokens = known_tokenizers[kind].reference.split(text)
+        starts = {start for _, (start, _) in pre_tokens}
+        assert cuts <= starts, kind
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "pieces"),
     [
-        ("", False),
-        ("plain <| text [MASK", False),
-        ("a\0b", True),
-        ("x<|pad|>y", True),
-        ("[MASK]", True),
+        pytest.param(
+            "ab cd\te\nf", ["ab", " cd", "\te", "\nf"], id="between a letter and white space"
+        ),
+        pytest.param("a, b) c", ["a, b) c"], id="not after a symbol"),
+        pytest.param("Привет мир\nда", ["Привет", " мир\nда"], id="before a space, but no newline"),
+        pytest.param(
+            "这是一个测试，然后。す。ン，",
+            ["这是一个测试", "，然后", "。す", "。ン", "，"],
+            id="before punctuation of Chinese and Japanese",
+        ),
+        pytest.param(
+            "\u3000 \u00a0 \u2003 x", ["\u3000 \u00a0 \u2003 x"], id="not between white space"
+        ),
+        pytest.param("!。\n", ["!。\n"], id="not between symbols"),
     ],
 )
-def test_fallback_text(text, expected):
-    assert FALLBACK.occurs_in(text.encode()) is expected
+def test_text_is_cut_at_safe_places(text, pieces):
+    assert [piece.decode() for piece in cut(text.encode(), 1)] == pieces
 
 
-def test_several_forbidden_bytes():
+def test_the_search_for_safe_places_takes_linear_time():
+    assert SAFE_CUT.search(b"\xe4" * 100_000 + b"=" * 100_000) is None
+    assert list(cut(b"-" * 100_000, 10)) == [b"-" * 100_000]
+
+
+# Text for the reference
+
+
+@pytest.mark.parametrize(
+    ("text", "is_fallback"),
+    [
+        pytest.param("", False, id="empty"),
+        pytest.param("plain <| text [MASK", False, id="beginnings of added tokens"),
+        pytest.param("a\0b", True, id="zero byte"),
+        pytest.param("x<|pad|>y", True, id="added token in a word"),
+        pytest.param("[MASK]", True, id="added token"),
+    ],
+)
+def test_text_with_a_zero_byte_or_an_added_token_is_for_the_reference(text, is_fallback):
+    assert FALLBACK.occurs_in(text.encode()) is is_fallback
+
+
+def test_text_with_any_of_several_forbidden_bytes_is_for_the_reference():
     fallback = FallbackText([], b"\0qQ\xf0")
-    texts = ("a", "iq", "Q", "🎉", "é", "\0")
-    fallback_texts = {text for text in texts if fallback.occurs_in(text.encode())}
-    assert fallback_texts == {"iq", "Q", "🎉", "\0"}
+    texts = ["a", "iq", "Q", "🎉", "é", "\0"]
+
+    fallback_texts = [text for text in texts if fallback.occurs_in(text.encode())]
+
+    assert fallback_texts == ["iq", "Q", "🎉", "\0"]
 
 
-@pytest.mark.parametrize(
-    ("spans", "texts"),
-    [
-        (
-            MARKS_AFTER_SLASHES,
-            {"\n/\u0301": True, "\r//!\u0301": True, "\n/ \u0301": False, "\n/a\u0301": False},
-        ),
-        (
-            LONE_HAN_SIGNS,
-            {
-                "二〇二〇": False,
-                "中〇〡": False,
-                "1〇": True,
-                "〇": True,
-                "⼀": True,
-                "中。": False,
-            },
-        ),
-    ],
+@pytest.mark.parametrize("text", ["\n/\u0301", "\r//!\u0301"], ids=ascii)
+def test_marks_after_slashes_are_for_the_reference(text):
+    """Whether the mark is part of a word depends on what precedes the newline."""
+    fallback = FallbackText([], b"\0", MARKS_AFTER_SLASHES)
+
+    assert fallback.occurs_in(text.encode()) is True
+
+
+@pytest.mark.parametrize("text", ["\n/ \u0301", "\n/a\u0301"], ids=ascii)
+def test_marks_after_other_characters_are_not_for_the_reference(text):
+    fallback = FallbackText([], b"\0", MARKS_AFTER_SLASHES)
+
+    assert fallback.occurs_in(text.encode()) is False
+
+
+@pytest.mark.parametrize("text", ["1〇", "〇", "⼀"])
+def test_han_numerals_and_radicals_that_follow_no_ideograph_are_for_the_reference(text):
+    fallback = FallbackText([], b"\0", LONE_HAN_SIGNS)
+
+    assert fallback.occurs_in(text.encode()) is True
+
+
+@pytest.mark.parametrize("text", ["二〇二〇", "中〇〡", "中。"])
+def test_han_numerals_that_follow_an_ideograph_are_not_for_the_reference(text):
+    fallback = FallbackText([], b"\0", LONE_HAN_SIGNS)
+
+    assert fallback.occurs_in(text.encode()) is False
+
+
+def test_only_short_pieces_around_text_for_the_reference_go_there(monkeypatch):
+    monkeypatch.setattr(units, "_FALLBACK_BYTES", 8)
+    text = b"plain words here and <|pad|> then more plain words and a\0 end of it all"
+
+    partition = list(partition_units(text, FALLBACK))
+
+    assert b"".join(piece for piece, _ in partition) == text
+    assert [is_fallback for _, is_fallback in partition] == [False, True, False, True, False]
+    for piece, is_fallback in partition:
+        assert FALLBACK.occurs_in(piece) == is_fallback
+        if is_fallback:
+            assert len(piece) < 24
+
+
+def test_pieces_are_joined_up_to_the_size_of_a_unit(monkeypatch):
+    monkeypatch.setattr(units, "_FALLBACK_BYTES", 8)
+    monkeypatch.setattr(units, "UNIT_BYTES", 40)
+    text = b"\0 some words " * 50 + b"and words without anything " * 50
+
+    partition = list(partition_units(text, FALLBACK))
+
+    assert b"".join(piece for piece, _ in partition) == text
+    assert max(len(piece) for piece, _ in partition) < 80
+    assert {is_fallback for _, is_fallback in partition} == {True, False}
+
+
+# The regular expression for several strings
+
+
+@given(
+    strings=st.lists(st.text("ab<é", min_size=1, max_size=5), max_size=12),
+    text=st.text("ab<é", max_size=12),
 )
-def test_what_depends_on_all_that_is_before(spans, texts):
-    fallback = FallbackText([], b"\0", spans)
-    for text, expected in texts.items():
-        assert fallback.occurs_in(text.encode()) is expected
+def test_the_expression_for_several_strings_matches_text_with_one_of_them(strings, text):
+    pattern = any_of([string.encode() for string in strings])
+
+    is_match = re.search(pattern, text.encode()) is not None
+
+    assert is_match == any(string in text for string in strings)
 
 
-@given(st.lists(st.text("ab<é", min_size=1, max_size=5), max_size=12), st.text("ab<é", max_size=12))
-def test_any_of_many_strings(strings, text):
-    found = re.search(any_of([string.encode() for string in strings]), text.encode())
-    assert (found is not None) == any(string in text for string in strings)
-
-
-def test_strings_that_begin_alike_many_times_over():
+def test_the_expression_for_many_strings_that_begin_alike_can_be_compiled():
+    """Groups within groups, one for each string, would be too deep for Python."""
     strings = [b"a" * size + b"b" for size in range(1, 400)]
+
     pattern = re.compile(any_of(strings))
+
     assert pattern.search(b"x" + b"a" * 399 + b"b")
     assert not pattern.search(b"a" * 500)
 
 
-def test_only_the_lines_that_need_it_are_fallback(monkeypatch):
-    monkeypatch.setattr("nanoset_core.tokenizers.engines.units._FALLBACK_BYTES", 8)
-    text = "plain words here and <|pad|> then more plain words and a\0 end of it all"
-    pieces, kinds = zip(*partition_units(text.encode(), FALLBACK), strict=True)
-    assert b"".join(pieces) == text.encode()
-    assert kinds == (False, True, False, True, False)
-    for piece, fallback in zip(pieces, kinds, strict=True):
-        assert FALLBACK.occurs_in(piece) == fallback
-        assert not fallback or len(piece) < 24
+# Normal forms
 
 
-def test_stretches_are_not_joined_without_end(monkeypatch):
-    monkeypatch.setattr("nanoset_core.tokenizers.engines.units._FALLBACK_BYTES", 8)
-    monkeypatch.setattr("nanoset_core.tokenizers.engines.units.UNIT_BYTES", 40)
-    text = b"\0 some words " * 50 + b"and words without anything " * 50
-    pieces, kinds = zip(*partition_units(text, FALLBACK), strict=True)
-    assert b"".join(pieces) == text
-    assert max(map(len, pieces)) < 80
-    assert set(kinds) == {True, False}
-
-
-def test_cut_pattern_stays_linear():
-    assert SAFE_CUT.search(b"\xe4" * 100_000 + b"=" * 100_000) is None
-    assert np.prod([len(piece) for piece in cut(b"-" * 100_000, 10)]) == 100_000
-
-
-def test_the_library_leaves_alone_what_python_calls_normal():
-    from tokenizers.normalizers import NFC
-
-    library = NFC()
-    text = st.text(
+@settings(max_examples=500)
+@given(
+    st.text(
         st.one_of(st.characters(exclude_categories=["Cs"]), st.characters(categories=["Mn", "Mc"]))
     )
+)
+def test_the_library_does_not_change_text_that_is_normal_for_python(text):
+    """The numpy engine normalises with Python, but pieces of its text may go to the library."""
+    from tokenizers.normalizers import NFC
 
-    @settings(max_examples=500, deadline=None)
-    @given(text)
-    def check(text):
-        normal = normalize("NFC", text)
-        assert library.normalize_str(normal) == normal
+    normal_text = normalize("NFC", text)
 
-    check()
+    assert NFC().normalize_str(normal_text) == normal_text
