@@ -167,10 +167,10 @@ def test_a_document_is_found_in_the_steps_that_read_it(project, write_run, nanos
                 expected[piece.origin.corpus, piece.origin.document].add(reading)
 
     for (corpus, number), readings in list(expected.items())[::37]:
-        (found,) = find_steps(project, file, number=number, corpus=corpus)
+        (document_steps,) = find_steps(project, file, number=number, corpus=corpus)
         (places,) = find_document(project, nanoset, "train", number=number, corpus=corpus)
-        assert list(found.steps) == sorted(readings, key=astuple)
-        assert found.appearances == places.appearances
+        assert list(document_steps.steps) == sorted(readings, key=astuple)
+        assert document_steps.appearances == places.appearances
 
 
 # Runs of several handoffs
@@ -398,10 +398,10 @@ def test_the_steps_of_a_document_are_printed(project, run_file):
     step = explain_json(project, "--run", run_file, "--step", 4, "--rank", 1)
     identity = step["samples"][0]["pieces"][0]["origin"]["id"]
 
-    (found, *_) = explain_json(project, "--run", run_file, "--document", identity)
+    (document_steps, *_) = explain_json(project, "--run", run_file, "--document", identity)
     text = explain(project, "--run", run_file, "--document", identity)
 
-    assert 4 in [reading["step"] for reading in found["steps"]]
+    assert 4 in [reading["step"] for reading in document_steps["steps"]]
     assert "step 4: sample" in text
 
 

@@ -1,8 +1,11 @@
-"""Writing and merging indexed datasets, byte for byte."""
+"""Indexed datasets are written and merged byte for byte as Megatron-LM does it."""
+
+from __future__ import annotations
 
 import errno
 import hashlib
 import os
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from golden.megatron.cases import FOLDER, cases, name_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.sample_pairs import pair_bytes, write_sequences
 from nanoset_core.errors import ConfigError, FormatError, MissingError, SourceChangedError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
@@ -17,198 +21,285 @@ from nanoset_core.storage.appending import append_file
 
 
 def digests(prefix):
-    return {
-        end: hashlib.sha256(prefix.with_suffix(end).read_bytes()).hexdigest()
-        for end in (".bin", ".idx")
-    }
-
-
-def pair(prefix):
-    return prefix.with_suffix(".bin").read_bytes(), prefix.with_suffix(".idx").read_bytes()
+    """Return ending → sha256 of both files of a dataset."""
+    tokens, index = pair_bytes(prefix)
+    return {".bin": hashlib.sha256(tokens).hexdigest(), ".idx": hashlib.sha256(index).hexdigest()}
 
 
 def documents_of(dataset):
-    """(tokens, lengths) of every document."""
-    for begin, end in zip(dataset.document_indices[:-1], dataset.document_indices[1:], strict=True):
-        sequences = dataset[int(begin) : int(end)]
-        yield (
-            [token for sequence in sequences for token in sequence.tolist()],
-            [len(part) for part in sequences],
-        )
+    """Yield the sequences of each document, each a list of tokens."""
+    for start, stop in pairwise(dataset.document_indices.tolist()):
+        yield [sequence.tolist() for sequence in dataset[start:stop]]
 
 
-def by_document(builder, source):
-    for tokens, lengths in documents_of(source):
-        builder.add_document(tokens, lengths)
+def flatten(sequences):
+    """Return the tokens of several sequences, concatenated."""
+    return list(chain.from_iterable(sequences))
 
 
-def by_item(builder, source):
-    for begin, end in zip(source.document_indices[:-1], source.document_indices[1:], strict=True):
-        for sequence in source[int(begin) : int(end)]:
+def lengths_of(sequences):
+    """Return how many tokens each sequence has."""
+    return [len(sequence) for sequence in sequences]
+
+
+# The bytes of Megatron-LM's builder (tests/golden/megatron)
+
+
+def add_by_document(builder, source):
+    """Add the documents of a dataset one by one."""
+    for sequences in documents_of(source):
+        builder.add_document(flatten(sequences), lengths_of(sequences))
+
+
+def add_by_sequence(builder, source):
+    """Add the sequences of a dataset one by one."""
+    for sequences in documents_of(source):
+        for sequence in sequences:
             builder.add_item(sequence)
         builder.end_document()
 
 
-def all_at_once(builder, source):
+def add_all_at_once(builder, source):
+    """Add all documents of a dataset in one call."""
     builder.add_documents(source.tokens, source.sequence_lengths, np.diff(source.document_indices))
 
 
-def by_index(builder, source):
+def add_files(builder, source):
+    """Add the files of a dataset, without reading its documents."""
     builder.add_index(source.prefix)
 
 
-@pytest.mark.parametrize("way", [by_document, by_item, all_at_once, by_index])
+@pytest.mark.parametrize("add", [add_by_document, add_by_sequence, add_all_at_once, add_files])
 @pytest.mark.parametrize("case", cases("indexed_dataset"), ids=name_of)
-def test_golden(case, way, tmp_path):
+def test_a_dataset_has_the_bytes_of_megatron_however_it_is_added(case, add, tmp_path):
     source = MMapIndexedDataset(FOLDER / case["params"]["prefix"])
+
     with MMapIndexedDatasetBuilder(tmp_path / "x", source.dtype) as builder:
-        way(builder, source)
+        add(builder, source)
+
     assert digests(tmp_path / "x") == case["meta"]["sha256"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.bin", "x.idx"]
 
 
+def write_multimodal(prefix, source):
+    """Write a copy of a dataset with modes, document by document."""
+    first_sequence = 0
+    with MMapIndexedDatasetBuilder(prefix, source.dtype, multimodal=True) as builder:
+        for sequences in documents_of(source):
+            modes = source.modes[first_sequence : first_sequence + len(sequences)].tolist()
+            builder.add_document(flatten(sequences), lengths_of(sequences), modes)
+            first_sequence += len(sequences)
+
+
 @pytest.mark.parametrize("case", cases("indexed_dataset_multimodal"), ids=name_of)
-def test_golden_multimodal(case, tmp_path):
-    source = MMapIndexedDataset(FOLDER / case["params"]["prefix"])
-    with MMapIndexedDatasetBuilder(tmp_path / "x", source.dtype, multimodal=True) as builder:
-        modes = iter(source.modes.tolist())
-        for tokens, lengths in documents_of(source):
-            builder.add_document(tokens, lengths, [next(modes) for _ in lengths])
+def test_a_multimodal_dataset_has_the_bytes_of_megatron(case, tmp_path):
+    write_multimodal(tmp_path / "x", MMapIndexedDataset(FOLDER / case["params"]["prefix"]))
+
     assert digests(tmp_path / "x") == case["meta"]["sha256"]
+
+
+@pytest.mark.parametrize("case", cases("indexed_dataset_multimodal"), ids=name_of)
+def test_merging_keeps_modes(case, tmp_path):
+    write_multimodal(tmp_path / "x", MMapIndexedDataset(FOLDER / case["params"]["prefix"]))
+
     merge_indexed_datasets([tmp_path / "x"], tmp_path / "y")
-    assert pair(tmp_path / "x") == pair(tmp_path / "y")
+
+    assert pair_bytes(tmp_path / "y") == pair_bytes(tmp_path / "x")
 
 
 @pytest.mark.parametrize("case", cases("merge"), ids=name_of)
-def test_golden_merge(case, tmp_path):
-    merge_indexed_datasets([FOLDER / part for part in case["params"]["parts"]], tmp_path / "x")
+def test_merged_datasets_have_the_bytes_of_megatron(case, tmp_path):
+    prefixes = [FOLDER / part for part in case["params"]["parts"]]
+
+    merge_indexed_datasets(prefixes, tmp_path / "x")
+
     assert digests(tmp_path / "x") == case["meta"]["sha256"]
 
 
-def refuse(*_args, **_options):
-    raise OSError(errno.EXDEV, "not here")
+# Merging
 
 
-def test_merge_where_the_file_system_cannot_copy(tmp_path, monkeypatch):
-    case = cases("merge")[0]
+def test_datasets_are_merged_on_a_file_system_that_cannot_copy(tmp_path, monkeypatch):
+    def refuse(*_args, **_options):
+        raise OSError(errno.EXDEV, "not here")
+
     monkeypatch.setattr(os, "copy_file_range", refuse)
-    merge_indexed_datasets([FOLDER / part for part in case["params"]["parts"]], tmp_path / "x")
+    case = cases("merge")[0]
+    prefixes = [FOLDER / part for part in case["params"]["parts"]]
+
+    merge_indexed_datasets(prefixes, tmp_path / "x")
+
     assert digests(tmp_path / "x") == case["meta"]["sha256"]
 
 
-def test_a_copy_that_is_refused_half_way_goes_on_another_way(tmp_path, monkeypatch):
+def test_a_copy_that_the_system_refuses_half_way_is_completed_without_it(tmp_path, monkeypatch):
     source = tmp_path / "source"
     source.write_bytes(bytes(range(256)) * 40)
 
-    def some(read, write, count, offset_src):
-        if offset_src:
+    def copy_1000_bytes_only(source_handle, target_handle, count, offset_src):
+        if offset_src > 0:
             raise OSError(errno.EINVAL, "enough")
-        return os.write(write, os.pread(read, 1000, 0))
+        return os.write(target_handle, os.pread(source_handle, 1000, 0))
 
-    monkeypatch.setattr(os, "copy_file_range", some)
-    with open(tmp_path / "target", "w+b") as target:
+    monkeypatch.setattr(os, "copy_file_range", copy_1000_bytes_only)
+
+    with (tmp_path / "target").open("w+b") as target, source.open("rb") as file:
         target.write(b"before")
-        with source.open("rb") as file:
-            append_file(file, target, 10240)
-        assert target.tell() == 10246
+        append_file(file, target, 10240)
+        position = target.tell()
         target.write(b"after")
+
+    # What is written next follows the copy.
+    assert position == len(b"before") + 10240
     assert (tmp_path / "target").read_bytes() == b"before" + source.read_bytes() + b"after"
 
 
-def test_a_source_that_shrinks_is_an_error(tmp_path):
+def test_a_source_that_became_shorter_is_an_error(tmp_path):
     (tmp_path / "source").write_bytes(b"abc")
-    target, source = (tmp_path / "target").open("w+b"), (tmp_path / "source").open("rb")
-    with target, source, pytest.raises(SourceChangedError, match="byte 3"):
+
+    with (
+        (tmp_path / "target").open("w+b") as target,
+        (tmp_path / "source").open("rb") as source,
+        pytest.raises(SourceChangedError, match="byte 3"),
+    ):
         append_file(source, target, 5)
 
 
+sequence_lists = st.lists(st.lists(st.integers(0, 65535), max_size=5), max_size=3)
+document_lists = st.lists(sequence_lists, max_size=4)
+
+
 @settings(max_examples=30, deadline=None)
-@given(
-    st.lists(
-        st.lists(st.lists(st.lists(st.integers(0, 65535), max_size=5), max_size=3), max_size=4),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_merge_is_building_in_one_go(tmp_path_factory, parts):
+@given(parts=st.lists(document_lists, min_size=1, max_size=4))
+def test_merged_parts_are_the_dataset_of_all_documents(tmp_path_factory, parts):
     folder = tmp_path_factory.mktemp("merge")
-    with MMapIndexedDatasetBuilder(folder / "whole", np.uint16) as whole:
+    part_prefixes = []
+    with MMapIndexedDatasetBuilder(folder / "all", np.uint16) as builder_of_all:
         for number, documents in enumerate(parts):
-            with MMapIndexedDatasetBuilder(folder / f"part{number}", np.uint16) as part:
+            part_prefixes.append(folder / f"part{number}")
+            with MMapIndexedDatasetBuilder(part_prefixes[-1], np.uint16) as builder_of_part:
                 for sequences in documents:
-                    tokens = [token for sequence in sequences for token in sequence]
-                    for builder in (whole, part):
-                        builder.add_document(tokens, [len(sequence) for sequence in sequences])
-    merge_indexed_datasets(
-        [folder / f"part{number}" for number in range(len(parts))], folder / "merged"
-    )
-    assert pair(folder / "merged") == pair(folder / "whole")
+                    tokens = flatten(sequences)
+                    lengths = lengths_of(sequences)
+                    builder_of_all.add_document(tokens, lengths)
+                    builder_of_part.add_document(tokens, lengths)
+
+    merge_indexed_datasets(part_prefixes, folder / "merged")
+
+    assert pair_bytes(folder / "merged") == pair_bytes(folder / "all")
 
 
-def write(prefix, documents, dtype=np.uint16):
-    with MMapIndexedDatasetBuilder(prefix, dtype) as builder:
-        for document in documents:
-            builder.add_document(document)
+def test_datasets_of_different_types_are_not_merged(tmp_path):
+    write_sequences(tmp_path / "a", [[1]])
+    with MMapIndexedDatasetBuilder(tmp_path / "b", np.int32) as builder:
+        builder.add_document([1])
 
-
-def test_merge_of_different_dtypes(tmp_path):
-    write(tmp_path / "a", [[1]])
-    write(tmp_path / "b", [[1]], np.int32)
     with pytest.raises(FormatError, match=r"b\.idx, byte 17"):
         merge_indexed_datasets([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
     assert not list(tmp_path.glob("*out*"))
 
 
-@pytest.mark.parametrize("end", [b"", b"\x01\x00\x02\x00\x03\x00"])
-def test_merge_of_a_token_file_that_is_not_its_sequences(tmp_path, end):
-    write(tmp_path / "a", [[1, 2]])
-    (tmp_path / "a.bin").write_bytes(end)
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="too short"),
+        pytest.param(b"\x01\x00\x02\x00\x03\x00", id="too long"),
+    ],
+)
+def test_a_token_file_that_does_not_match_its_index_is_not_merged(tmp_path, content):
+    write_sequences(tmp_path / "a", [[1, 2]])
+    (tmp_path / "a.bin").write_bytes(content)
+
     with pytest.raises(FormatError, match="back to back"):
         merge_indexed_datasets([tmp_path / "a"], tmp_path / "out")
     assert not list(tmp_path.glob("*out*"))
 
 
-def test_merge_of_nothing_or_of_something_missing(tmp_path):
+def test_a_merge_needs_datasets(tmp_path):
     with pytest.raises(ConfigError, match="nothing to merge"):
         merge_indexed_datasets([], tmp_path / "out")
+
+
+def test_a_merge_of_a_missing_dataset_is_an_error(tmp_path):
     with pytest.raises(MissingError, match="none"):
         merge_indexed_datasets([tmp_path / "none"], tmp_path / "out")
 
 
+# Input that is refused
+
+
 @pytest.mark.parametrize(
-    ("tokens", "dtype", "found"),
-    [([1, 65536], np.uint16, 65536), ([-1], np.uint16, -1), ([2**31], np.int32, 2**31)],
+    ("tokens", "dtype", "wrong_token"),
+    [
+        pytest.param([1, 65536], np.uint16, 65536, id="too large for uint16"),
+        pytest.param([-1], np.uint16, -1, id="negative"),
+        pytest.param([2**31], np.int32, 2**31, id="too large for int32"),
+    ],
 )
-def test_tokens_that_do_not_fit(tmp_path, tokens, dtype, found):
+def test_a_token_that_does_not_fit_the_type_is_refused(tmp_path, tokens, dtype, wrong_token):
     builder = MMapIndexedDatasetBuilder(tmp_path / "x", dtype)
+
     with pytest.raises(ConfigError, match="optimal_dtype") as caught:
         builder.add_document(tokens)
-    assert caught.value.found == str(found)
+
+    assert caught.value.found == str(wrong_token)
     builder.abort()
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("call", "arguments", "message"),
+    "tokens",
     [
-        *(("add_document", (tokens,), "flat array") for tokens in ([[1, 2]], [0.5], ["a"])),
-        *(
-            ("add_document", ([1, 2], lengths), "lengths")
-            for lengths in ([1], [1, 2], [-1, 3], [[2]])
-        ),
-        *(("add_documents", ([1, 2], [1, 1], counts), "add up") for counts in ([1], [3], [-1, 3])),
+        pytest.param([[1, 2]], id="two dimensions"),
+        pytest.param([0.5], id="fractions"),
+        pytest.param(["a"], id="text"),
     ],
 )
-def test_what_does_not_fit(tmp_path, call, arguments, message):
+def test_tokens_must_be_a_flat_array_of_integers(tmp_path, tokens):
     with (
-        pytest.raises(ConfigError, match=message),
+        pytest.raises(ConfigError, match="flat array"),
         MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder,
     ):
-        getattr(builder, call)(*arguments)
+        builder.add_document(tokens)
     assert not list(tmp_path.iterdir())
 
 
-def test_sequences_without_a_document(tmp_path):
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        pytest.param([1], id="too few"),
+        pytest.param([1, 2], id="too many"),
+        pytest.param([-1, 3], id="negative"),
+        pytest.param([[2]], id="two dimensions"),
+    ],
+)
+def test_the_lengths_of_sequences_must_add_up_to_the_tokens(tmp_path, lengths):
+    with (
+        pytest.raises(ConfigError, match="lengths"),
+        MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder,
+    ):
+        builder.add_document([1, 2], lengths)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "sequences_per_document",
+    [
+        pytest.param([1], id="too few"),
+        pytest.param([3], id="too many"),
+        pytest.param([-1, 3], id="negative"),
+    ],
+)
+def test_the_sequences_of_documents_must_add_up(tmp_path, sequences_per_document):
+    with (
+        pytest.raises(ConfigError, match="add up"),
+        MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder,
+    ):
+        builder.add_documents([1, 2], [1, 1], sequences_per_document)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_last_document_must_be_ended(tmp_path):
     with (
         pytest.raises(ConfigError, match="end_document"),
         MMapIndexedDatasetBuilder(tmp_path / "x") as builder,
@@ -217,56 +308,75 @@ def test_sequences_without_a_document(tmp_path):
     assert not list(tmp_path.glob("x.*"))
 
 
-def test_modes_need_a_multimodal_builder(tmp_path):
+def test_a_mode_needs_a_multimodal_dataset(tmp_path):
     with (
         pytest.raises(ConfigError, match="multimodal"),
         MMapIndexedDatasetBuilder(tmp_path / "x") as builder,
     ):
         builder.add_item([1], mode=2)
+
+
+def test_each_sequence_of_a_multimodal_dataset_needs_a_mode(tmp_path):
     with (
         pytest.raises(ConfigError, match="number of modes"),
         MMapIndexedDatasetBuilder(tmp_path / "x", multimodal=True) as builder,
     ):
-        builder.add_document([1, 2], [1, 1], [0])
+        builder.add_document([1, 2], [1, 1], modes=[0])
 
 
-def test_nothing_is_there_before_finalize(tmp_path):
-    write(tmp_path / "x", [[1, 2]])
-    before = pair(tmp_path / "x")
+# The files are replaced as the last step
+
+
+def test_a_dataset_is_replaced_when_the_builder_finishes(tmp_path):
+    write_sequences(tmp_path / "x", [[1, 2]])
+    before = pair_bytes(tmp_path / "x")
     builder = MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16)
+
     builder.add_document([3])
-    assert pair(tmp_path / "x") == before
+    assert pair_bytes(tmp_path / "x") == before
+
     builder.finalize()
     assert MMapIndexedDataset(tmp_path / "x")[0].tolist() == [3]
+
+
+def test_a_finished_builder_cannot_be_used(tmp_path):
+    builder = MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16)
+    builder.finalize()
+
     with pytest.raises(ConfigError, match="finished"):
         builder.add_document([4])
     with pytest.raises(ConfigError, match="finished"):
         builder.finalize()
 
 
-def test_an_exception_leaves_the_old_dataset(tmp_path):
-    write(tmp_path / "x", [[1, 2]])
-    before = pair(tmp_path / "x")
+def test_an_exception_leaves_the_former_dataset(tmp_path):
+    write_sequences(tmp_path / "x", [[1, 2]])
+    before = pair_bytes(tmp_path / "x")
+
     with pytest.raises(KeyError), MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder:
         builder.add_document([3])
         raise KeyError
-    assert pair(tmp_path / "x") == before
+
+    assert pair_bytes(tmp_path / "x") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.bin", "x.idx"]
 
 
-@pytest.mark.parametrize("failing", [1, 2])
-def test_a_failing_rename_never_leaves_an_index_beside_other_tokens(tmp_path, monkeypatch, failing):
-    write(tmp_path / "x", [[1, 2]])
-    rename, calls = os.replace, []
+@pytest.mark.parametrize("n_successful", [0, 1], ids=["first", "second"])
+def test_a_rename_that_fails_leaves_no_index_of_other_tokens(tmp_path, monkeypatch, n_successful):
+    write_sequences(tmp_path / "x", [[1, 2]])
+    rename = os.replace
+    renamed = []
 
-    def replace(*paths):
-        calls.append(paths)
-        if len(calls) == failing:
+    def rename_or_fail(source, target):
+        if len(renamed) == n_successful:
             raise OSError(errno.EIO, "lost")
-        rename(*paths)
+        renamed.append(target)
+        rename(source, target)
 
-    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(os, "replace", rename_or_fail)
+
     with pytest.raises(OSError, match="lost"):
-        write(tmp_path / "x", [[3], [4]])
+        write_sequences(tmp_path / "x", [[3], [4]])
+
     assert not (tmp_path / "x.idx").exists()
     assert {path.name for path in tmp_path.iterdir()} <= {"x.bin"}
