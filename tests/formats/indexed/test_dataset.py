@@ -1,6 +1,9 @@
-"""Reading indexed datasets."""
+"""Indexed datasets are read like a list of sequences."""
+
+from __future__ import annotations
 
 import pickle
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -12,7 +15,8 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
 
 @pytest.fixture
-def small(tmp_path):
+def prefix(tmp_path):
+    """The prefix of a dataset with the sequences 1 2 3, 4, an empty one, and 5."""
     with MMapIndexedDatasetBuilder(tmp_path / "small", np.uint16) as builder:
         builder.add_document([1, 2, 3, 4], [3, 1])
         builder.add_document([])
@@ -20,99 +24,134 @@ def small(tmp_path):
     return tmp_path / "small"
 
 
-@pytest.mark.parametrize(
-    "case", cases("indexed_dataset", "indexed_dataset_multimodal"), ids=name_of
-)
-def test_golden(case):
+@pytest.fixture
+def dataset(prefix):
+    """The dataset of `prefix`."""
+    return MMapIndexedDataset(prefix)
+
+
+def token_lists(sequences):
+    """Return each sequence as a list."""
+    return [sequence.tolist() for sequence in sequences]
+
+
+# Datasets that Megatron-LM wrote
+
+
+@pytest.mark.parametrize("case", cases("indexed_dataset"), ids=name_of)
+def test_a_dataset_of_megatron_is_read(case):
+    expected = case["meta"]
+
     dataset = MMapIndexedDataset(FOLDER / case["params"]["prefix"])
-    meta = case["meta"]
-    assert dataset.sequence_lengths.tolist() == meta["sequence_lengths"]
-    assert len(dataset) == len(meta["sequence_lengths"])
-    if "modes" in case["params"]:
-        assert dataset.modes.tolist() == [
-            mode for document in case["params"]["modes"] for mode in document
-        ]
-        return
+
+    assert len(dataset) == len(expected["sequence_lengths"])
+    assert dataset.sequence_lengths.tolist() == expected["sequence_lengths"]
+    assert np.diff(dataset.document_indices).tolist() == expected["sequences_per_document"]
     assert dataset.dtype == np.dtype(case["params"]["dtype"])
-    assert np.diff(dataset.document_indices).tolist() == meta["sequences_per_document"]
     assert dataset.modes is None
-    assert len(dataset.tokens) == meta["n_tokens"]
+    assert len(dataset.tokens) == expected["n_tokens"]
     np.testing.assert_array_equal(np.concatenate(dataset[:]), dataset.tokens)
 
 
-def test_reads_like_a_list(small):
-    dataset = MMapIndexedDataset(small)
-    assert [sequence.tolist() for sequence in dataset] == [[1, 2, 3], [4], [], [5]]
-    assert dataset[-1].tolist() == [5]
-    assert dataset[np.int64(1)].tolist() == [4]
-    assert [sequence.tolist() for sequence in dataset[1:3]] == [[4], []]
-    assert [sequence.tolist() for sequence in dataset[::-2]] == [[5], [4]]
+@pytest.mark.parametrize("case", cases("indexed_dataset_multimodal"), ids=name_of)
+def test_the_modes_of_a_multimodal_dataset_of_megatron_are_read(case):
+    dataset = MMapIndexedDataset(FOLDER / case["params"]["prefix"])
+
+    assert dataset.sequence_lengths.tolist() == case["meta"]["sequence_lengths"]
+    assert len(dataset) == len(case["meta"]["sequence_lengths"])
+    assert dataset.modes.tolist() == list(chain.from_iterable(case["params"]["modes"]))
+
+
+# Sequences
+
+
+def test_a_dataset_can_be_iterated(dataset):
+    assert token_lists(dataset) == [[1, 2, 3], [4], [], [5]]
+
+
+@pytest.mark.parametrize(
+    ("index", "sequence"),
+    [
+        pytest.param(0, [1, 2, 3], id="first"),
+        pytest.param(-1, [5], id="from the end"),
+        pytest.param(np.int64(1), [4], id="of NumPy"),
+    ],
+)
+def test_a_sequence_is_read_by_its_index(dataset, index, sequence):
+    assert dataset[index].tolist() == sequence
+
+
+@pytest.mark.parametrize(
+    ("indices", "sequences"),
+    [
+        pytest.param(slice(1, 3), [[4], []], id="range"),
+        pytest.param(slice(None, None, -2), [[5], [4]], id="backwards"),
+    ],
+)
+def test_several_sequences_are_read_by_a_slice(dataset, indices, sequences):
+    assert token_lists(dataset[indices]) == sequences
+
+
+def test_a_dataset_has_the_arrays_of_its_index(dataset):
     assert dataset.sequence_pointers.tolist() == [0, 6, 8, 8]
     assert dataset.document_indices.tolist() == [0, 2, 3, 4]
+
+
+def test_tokens_have_the_type_of_the_dataset(dataset):
     assert dataset[0].dtype == np.uint16
+
+
+def test_tokens_cannot_be_changed(dataset):
     with pytest.raises(ValueError, match="read-only"):
         dataset[0][0] = 9
 
 
-def test_get_takes_parts(small):
-    dataset = MMapIndexedDataset(small)
-    assert dataset.get(0, offset=1).tolist() == [2, 3]
-    assert dataset.get(0, offset=1, length=1).tolist() == [2]
-    assert dataset.get(0, offset=3).tolist() == []
-    assert dataset.get(-4, length=2).tolist() == [1, 2]
-
-
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("index", "part", "tokens"),
     [
-        *(((index,), "0 to 3") for index in (4, -5, 2**40)),
-        *(
-            ((0, *part), "within its 3 tokens")
-            for part in ((4, None), (-1, None), (0, 4), (2, 2), (0, -1))
-        ),
+        pytest.param(0, {"offset": 1}, [2, 3], id="from the second token"),
+        pytest.param(0, {"offset": 1, "length": 1}, [2], id="the second token"),
+        pytest.param(0, {"offset": 3}, [], id="from the end"),
+        pytest.param(-4, {"length": 2}, [1, 2], id="the first two tokens"),
     ],
 )
-def test_sequences_and_tokens_outside(small, place, message):
-    with pytest.raises(SampleIndexError, match=message):
-        MMapIndexedDataset(small).get(*place)
+def test_a_part_of_a_sequence_is_read(dataset, index, part, tokens):
+    assert dataset.get(index, **part).tolist() == tokens
 
 
-def test_token_file_shorter_than_the_index(small):
-    path = small.with_suffix(".bin")
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(FormatError, match="shorter than its index") as caught:
-        MMapIndexedDataset(small)
-    assert caught.value.where == f"{path}, byte 9"
+@pytest.mark.parametrize("index", [4, -5, 2**40])
+def test_an_index_outside_the_dataset_is_refused(dataset, index):
+    with pytest.raises(SampleIndexError, match="0 to 3"):
+        dataset.get(index)
 
 
-def test_missing_files(small):
-    assert MMapIndexedDataset.exists(small)
-    small.with_suffix(".bin").unlink()
-    assert not MMapIndexedDataset.exists(small)
-    with pytest.raises(MissingError, match=r"small\.bin"):
-        MMapIndexedDataset(small)
-    with pytest.raises(MissingError, match=r"none\.idx"):
-        MMapIndexedDataset(small.with_name("none"))
+@pytest.mark.parametrize(("offset", "length"), [(4, None), (-1, None), (0, 4), (2, 2), (0, -1)])
+def test_tokens_outside_a_sequence_are_refused(dataset, offset, length):
+    with pytest.raises(SampleIndexError, match="within its 3 tokens"):
+        dataset.get(0, offset, length)
 
 
-def test_gaps_between_sequences_are_skipped(small):
-    idx, binary = small.with_suffix(".idx"), small.with_suffix(".bin")
-    data = bytearray(idx.read_bytes())
-    # the last sequence begins two tokens later
-    data[34 + 16 + 24 : 34 + 16 + 32] = (12).to_bytes(8, "little")
-    idx.write_bytes(data)
-    binary.write_bytes(binary.read_bytes() + b"\x07\x00\x08\x00\x09\x00")
-    assert [sequence.tolist() for sequence in MMapIndexedDataset(small)[:]] == [
-        [1, 2, 3],
-        [4],
-        [],
-        [8],
-    ]
+def test_gaps_between_sequences_are_skipped(prefix):
+    tokens_file = prefix.with_suffix(".bin")
+    index_file = prefix.with_suffix(".idx")
+    # Let the last sequence begin two tokens later. The pointers follow a header of 34 bytes, and
+    # the lengths of four sequences.
+    last_pointer = 34 + 4 * 4 + 3 * 8
+    index = bytearray(index_file.read_bytes())
+    index[last_pointer : last_pointer + 8] = (12).to_bytes(8, "little")
+    index_file.write_bytes(index)
+    tokens_file.write_bytes(tokens_file.read_bytes() + b"\x07\x00\x08\x00\x09\x00")
+
+    sequences = MMapIndexedDataset(prefix)[:]
+
+    assert token_lists(sequences) == [[1, 2, 3], [4], [], [8]]
 
 
-def test_empty_dataset(tmp_path):
+def test_an_empty_dataset_has_no_sequences(tmp_path):
     MMapIndexedDatasetBuilder(tmp_path / "empty", np.int32).finalize()
+
     dataset = MMapIndexedDataset(tmp_path / "empty")
+
     assert len(dataset) == 0
     assert dataset[:] == []
     assert len(dataset.tokens) == 0
@@ -120,12 +159,50 @@ def test_empty_dataset(tmp_path):
         dataset[0]
 
 
-def test_pickles_of_version_0_1_0_open(small):
-    data = b"cnanoset_core.indexed.dataset\n_open_again\n(V" + str(small).encode() + b"\ntR."
+# Files
+
+
+def test_a_token_file_that_is_shorter_than_its_index_is_an_error(prefix):
+    tokens_file = prefix.with_suffix(".bin")
+    tokens_file.write_bytes(tokens_file.read_bytes()[:-1])
+
+    with pytest.raises(FormatError, match="shorter than its index") as caught:
+        MMapIndexedDataset(prefix)
+
+    assert caught.value.where == f"{tokens_file}, byte 9"
+
+
+def test_a_dataset_exists_if_both_files_do(prefix):
+    assert MMapIndexedDataset.exists(prefix)
+
+    prefix.with_suffix(".bin").unlink()
+
+    assert not MMapIndexedDataset.exists(prefix)
+
+
+def test_a_missing_token_file_is_an_error(prefix):
+    prefix.with_suffix(".bin").unlink()
+
+    with pytest.raises(MissingError, match=r"small\.bin"):
+        MMapIndexedDataset(prefix)
+
+
+def test_a_missing_index_is_an_error(prefix):
+    with pytest.raises(MissingError, match=r"none\.idx"):
+        MMapIndexedDataset(prefix.with_name("none"))
+
+
+# Pickles, by which worker processes of a data loader get a dataset
+
+
+def test_a_dataset_is_pickled_as_its_path(dataset):
+    data = pickle.dumps(dataset)
+
+    assert len(data) < 500
     assert pickle.loads(data)[0].tolist() == [1, 2, 3]
 
 
-def test_pickles_as_its_path(small):
-    data = pickle.dumps(MMapIndexedDataset(small))
-    assert len(data) < 500
+def test_a_pickle_of_version_0_1_0_can_be_loaded(prefix):
+    data = b"cnanoset_core.indexed.dataset\n_open_again\n(V" + str(prefix).encode() + b"\ntR."
+
     assert pickle.loads(data)[0].tolist() == [1, 2, 3]

@@ -1,162 +1,272 @@
-"""`nanoset merge`: which pairs of a folder are joined, which never are, and what is refused."""
+"""`nanoset merge`: which datasets of a folder are merged, and what is refused."""
 
 from __future__ import annotations
 
 import os
 import shutil
 
-import numpy as np
 import pytest
 
-from helpers.command import invoke_nanoset
+from helpers.command import invoke_nanoset, output_of
+from helpers.sample_pairs import write_sequences
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.folder import merge_folder, pairs_at
 
 
-def write(prefix, *documents):
-    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
-        for document in documents:
-            builder.add_document(document)
-
-
-def tokens(prefix):
+def tokens_of(prefix):
+    """Return all tokens of a dataset."""
     return MMapIndexedDataset(prefix).tokens.tolist()
+
+
+def delete_pair(prefix):
+    """Delete the files of a dataset."""
+    prefix.with_suffix(".bin").unlink()
+    prefix.with_suffix(".idx").unlink()
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "mm").mkdir()
-    write(tmp_path / "mm" / "a", [1, 2], [3])
-    write(tmp_path / "mm" / "b", [4])
-    return tmp_path / "mm"
+    """A folder with the datasets `a` (documents 1 2 and 3) and `b` (document 4)."""
+    folder = tmp_path / "mm"
+    folder.mkdir()
+    write_sequences(folder / "a", [[1, 2], [3]])
+    write_sequences(folder / "b", [[4]])
+    return folder
 
 
-@pytest.mark.parametrize(
-    ("named", "found"),
-    [
-        ("mm/a", ["mm/a"]),
-        ("mm/a.bin", ["mm/a"]),
-        ("mm/a.idx", ["mm/a"]),
-        ("mm", ["mm/a", "mm/b", "mm/web_text_document"]),
-        ("mm/web", ["mm/web_text_document"]),
-        ("mm/none", ["mm/none"]),
-        ("none/none.bin", ["none/none"]),
-    ],
-)
-def test_a_path_means_the_pairs_that_are_there(folder, named, found):
-    write(folder / "web_text_document", [5])
+# Paths that a user may name
+
+
+@pytest.fixture
+def folder_with_corpus(folder):
+    """The folder with `web_text_document`, too, as Megatron-LM's tools name a corpus."""
+    write_sequences(folder / "web_text_document", [[5]])
     (folder / "notes.txt").touch()
-    assert pairs_at(folder.parent / named) == [folder.parent / prefix for prefix in found]
-    is_there = "none" not in named
-    verified, shown = (
-        invoke_nanoset([name, str(folder.parent / named)]) for name in ("verify", "inspect")
-    )
-    assert (verified.exit_code == 0, shown.exit_code == 0) == (is_there, is_there)
-    assert f"{len(found):,} output{'s' * (len(found) != 1)}: " in verified.output
-    assert [f"{folder.parent / prefix}: " in shown.output for prefix in found] == [is_there] * len(
-        found
-    )
+    return folder
 
 
-def test_its_own_output_is_not_joined_again(folder):
-    made = merge_folder(folder, folder / "all")
-    assert made.parts == ((folder / "a", 2), (folder / "b", 1))
-    assert (made.documents, made.tokens, made.made) == (3, 4, True)
-    again = merge_folder(folder, folder / ".." / "mm" / "all")
-    assert not again.made
-    assert again.parts == made.parts
-    assert tokens(folder / "all") == [1, 2, 3, 4]
-    write(folder / "c", [5])
+EXISTING_PATHS = [
+    pytest.param("mm/a", ["mm/a"], id="prefix"),
+    pytest.param("mm/a.bin", ["mm/a"], id="token file"),
+    pytest.param("mm/a.idx", ["mm/a"], id="index"),
+    pytest.param("mm", ["mm/a", "mm/b", "mm/web_text_document"], id="folder"),
+    pytest.param("mm/web", ["mm/web_text_document"], id="name of a corpus"),
+]
+MISSING_PATHS = [
+    pytest.param("mm/none", ["mm/none"], id="missing dataset"),
+    pytest.param("none/none.bin", ["none/none"], id="missing folder"),
+]
+
+
+@pytest.mark.parametrize(("path", "prefixes"), EXISTING_PATHS + MISSING_PATHS)
+def test_a_path_stands_for_the_datasets_that_exist(folder_with_corpus, path, prefixes):
+    parent = folder_with_corpus.parent
+
+    assert pairs_at(parent / path) == [parent / prefix for prefix in prefixes]
+
+
+@pytest.mark.parametrize(("path", "prefixes"), EXISTING_PATHS)
+def test_the_datasets_of_a_path_are_verified(folder_with_corpus, path, prefixes):
+    outcome = invoke_nanoset(["verify", folder_with_corpus.parent / path])
+
+    plural = "s" if len(prefixes) > 1 else ""
+    assert outcome.exit_code == 0
+    assert f"{len(prefixes)} output{plural}: " in outcome.output
+
+
+@pytest.mark.parametrize(("path", "prefixes"), EXISTING_PATHS)
+def test_the_datasets_of_a_path_are_inspected(folder_with_corpus, path, prefixes):
+    parent = folder_with_corpus.parent
+
+    outcome = invoke_nanoset(["inspect", parent / path])
+
+    assert outcome.exit_code == 0
+    for prefix in prefixes:
+        assert f"{parent / prefix}: " in outcome.output
+
+
+@pytest.mark.parametrize(("path", "prefixes"), MISSING_PATHS)
+def test_a_path_without_datasets_fails(folder_with_corpus, path, prefixes):
+    parent = folder_with_corpus.parent
+
+    verified = invoke_nanoset(["verify", parent / path])
+    inspected = invoke_nanoset(["inspect", parent / path])
+
+    assert verified.exit_code != 0
+    assert "1 output: " in verified.output
+    assert inspected.exit_code != 0
+    assert f"{parent / prefixes[0]}: " not in inspected.output
+
+
+# Merging
+
+
+def test_a_merge_reports_its_parts(folder):
+    merged = merge_folder(folder, folder / "all")
+
+    assert merged.made
+    assert merged.parts == ((folder / "a", 2), (folder / "b", 1))
+    assert merged.documents == 3
+    assert merged.tokens == 4
+    assert tokens_of(folder / "all") == [1, 2, 3, 4]
+
+
+def test_an_earlier_merge_is_not_repeated_nor_merged(folder):
+    first = merge_folder(folder, folder / "all")
+
+    # However its path is written.
+    second = merge_folder(folder, folder / ".." / "mm" / "all")
+
+    assert not second.made
+    assert second.parts == first.parts
+    assert tokens_of(folder / "all") == [1, 2, 3, 4]
+
+
+def test_an_earlier_merge_of_other_parts_is_replaced_only_on_request(folder):
+    merge_folder(folder, folder / "all")
+    write_sequences(folder / "c", [[5]])
+
     with pytest.raises(ConfigError, match=r"c\.bin was not among the files"):
         merge_folder(folder, folder / "all")
+
     assert merge_folder(folder, folder / "all", overwrite=True).documents == 4
-    assert tokens(folder / "all") == [1, 2, 3, 4, 5]
+    assert tokens_of(folder / "all") == [1, 2, 3, 4, 5]
+
+
+def test_the_command_lists_what_it_merged(folder):
+    output = output_of("merge", "--input", folder, "--output-prefix", folder / "all")
+
+    assert output.splitlines() == [
+        f"  {folder}/a: 2 documents",
+        f"  {folder}/b: 1 documents",
+        f"{folder}/all: 2 datasets, 3 documents, 4 tokens",
+    ]
+
+
+def test_the_command_says_that_the_merge_exists(folder):
+    merge_folder(folder, folder / "all")
+
+    output = output_of("merge", "--input", folder, "--output-prefix", folder / "all")
+
+    assert output.splitlines()[-1].endswith("4 tokens (already exists)")
+
+
+# An input is never overwritten, whether or not that is requested
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_an_input_is_never_written_onto(folder, overwrite):
+@pytest.mark.parametrize("path", ["a", "none/../a"])
+def test_an_input_is_not_overwritten(folder, path, overwrite):
     before = (folder / "a.bin").read_bytes()
-    for prefix in (folder / "a", folder / "none" / ".." / "a"):
-        with pytest.raises(ConfigError, match="an input would be overwritten"):
-            merge_folder(folder, prefix, overwrite=overwrite)
-    for ending in (".bin", ".idx"):
-        (folder.parent / f"link{ending}").symlink_to(folder / f"a{ending}")
+
     with pytest.raises(ConfigError, match="an input would be overwritten"):
-        merge_folder(folder, folder.parent / "link", overwrite=overwrite)
+        merge_folder(folder, folder / path, overwrite=overwrite)
+
     assert (folder / "a.bin").read_bytes() == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_input_is_not_overwritten_through_a_link(folder, tmp_path, overwrite):
+    before = (folder / "a.bin").read_bytes()
+    (tmp_path / "link.bin").symlink_to(folder / "a.bin")
+    (tmp_path / "link.idx").symlink_to(folder / "a.idx")
+
+    with pytest.raises(ConfigError, match="an input would be overwritten"):
+        merge_folder(folder, tmp_path / "link", overwrite=overwrite)
+
+    assert (folder / "a.bin").read_bytes() == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_merge_that_another_program_replaced_is_an_input(folder, overwrite):
     merge_folder(folder, folder / "all")
-    write(folder / "all", [9])  # by something else: it is a dataset like the others from now on
+    write_sequences(folder / "all", [[9]])
+
     with pytest.raises(ConfigError, match="an input would be overwritten"):
         merge_folder(folder, folder / "all", overwrite=overwrite)
 
 
-def test_a_merge_beside_its_parts_is_refused(folder, tmp_path):
+def test_a_merge_without_a_record_is_an_input_and_the_error_says_what_to_do(folder):
     merge_folder(folder, folder / "all")
-    with pytest.raises(ConfigError, match="documents would be joined twice") as caught:
-        merge_folder(folder, tmp_path / "out")
-    assert caught.value.where == str(folder / "all")
-    for name in ("a", "b"):
-        for ending in (".bin", ".idx"):
-            (folder / f"{name}{ending}").unlink()
-    assert merge_folder(folder, tmp_path / "out").documents == 3
+    (folder / ".all.made.json").unlink()  # earlier versions wrote no record
 
-
-def test_a_merge_beside_its_parts_is_known_in_a_copy_of_the_folder(folder, tmp_path):
-    merge_folder(folder, folder / "all")
-    shutil.copytree(folder, tmp_path / "copy", copy_function=shutil.copyfile)  # with other times
-    for path in (tmp_path / "copy").glob("all.*"):
-        os.utime(path, (1, 1))
-    for output in (tmp_path / "copy" / "other", tmp_path / "out"):
-        with pytest.raises(ConfigError, match="documents would be joined twice"):
-            merge_folder(tmp_path / "copy", output)
-    assert merge_folder(tmp_path / "copy", tmp_path / "copy" / "all", overwrite=True).documents == 3
-
-
-def test_a_merge_of_unknown_origin_is_to_be_moved_out(folder):
-    merge_folder(folder, folder / "all")
-    (folder / ".all.made.json").unlink()  # as an older version left it
     with pytest.raises(ConfigError, match="an input would be overwritten") as caught:
         merge_folder(folder, folder / "all")
-    assert (
-        caught.value.remedy
-        == "if this is an earlier merge, move it out of the folder; else name another output"
+
+    assert caught.value.remedy == (
+        "if this is an earlier merge, move it out of the folder; else name another output"
     )
 
 
-@pytest.mark.parametrize(("gone", "left"), [(".idx", "b.bin"), (".bin", "b.idx")])
-def test_an_unfinished_pair_is_named(folder, gone, left):
-    (folder / f"b{gone}").unlink()
+# A document is never merged twice
+
+
+def test_a_merge_is_refused_as_an_input_next_to_its_parts(folder, tmp_path):
+    merge_folder(folder, folder / "all")
+
+    with pytest.raises(ConfigError, match="documents would be joined twice") as caught:
+        merge_folder(folder, tmp_path / "out")
+
+    assert caught.value.where == str(folder / "all")
+
+
+def test_a_merge_is_an_input_if_its_parts_were_deleted(folder, tmp_path):
+    merge_folder(folder, folder / "all")
+    delete_pair(folder / "a")
+    delete_pair(folder / "b")
+
+    assert merge_folder(folder, tmp_path / "out").documents == 3
+
+
+def test_a_merge_is_recognised_in_a_copy_of_the_folder(folder, tmp_path):
+    merge_folder(folder, folder / "all")
+    copied = tmp_path / "copy"
+    shutil.copytree(folder, copied, copy_function=shutil.copyfile)  # without times
+    for path in copied.glob("all.*"):
+        os.utime(path, (1, 1))
+
+    for output in (copied / "other", tmp_path / "out"):
+        with pytest.raises(ConfigError, match="documents would be joined twice"):
+            merge_folder(copied, output)
+
+    assert merge_folder(copied, copied / "all", overwrite=True).documents == 3
+
+
+# Files that are incomplete or damaged
+
+
+@pytest.mark.parametrize(
+    ("missing_file", "remaining_file"), [("b.idx", "b.bin"), ("b.bin", "b.idx")]
+)
+def test_a_dataset_without_one_of_its_files_is_an_error(folder, missing_file, remaining_file):
+    (folder / missing_file).unlink()
+
     with pytest.raises(MissingError, match="incomplete") as caught:
         merge_folder(folder, folder / "all")
-    assert caught.value.where == str(folder / left)
+
+    assert caught.value.where == str(folder / remaining_file)
     assert not (folder / "all.bin").exists()
 
 
-def test_what_a_killed_call_left_is_made_whole(folder):
+def test_a_merge_that_was_killed_is_repeated(folder):
     merge_folder(folder, folder / "all")
+    # Leave what exists just before both files are in place.
     record = folder / ".all.made.json"
     text = record.read_text()
-    # as it is just before the files are put in place
-    record.write_text(text[: text.index(',\n "facts"')] + "}")
+    without_facts = text[: text.index(',\n "facts"')] + "}"
+    record.write_text(without_facts)
     (folder / "all.idx").unlink()
+
     assert merge_folder(folder, folder / "all").made
-    assert tokens(folder / "all") == [1, 2, 3, 4]
+    assert tokens_of(folder / "all") == [1, 2, 3, 4]
 
 
-def test_damage_leaves_the_earlier_output(folder):
+def test_if_an_input_is_damaged_the_earlier_merge_remains(folder):
     merge_folder(folder, folder / "all")
     (folder / "b.bin").write_bytes(b"")
+
     with pytest.raises(FormatError, match="back to back"):
         merge_folder(folder, folder / "all", overwrite=True)
-    assert tokens(folder / "all") == [1, 2, 3, 4]
 
-
-def test_the_command_says_what_it_joined(folder):
-    arguments = ["merge", "--input", str(folder), "--output-prefix", str(folder / "all")]
-    said = invoke_nanoset(arguments, catch_exceptions=False).output
-    lines = [f"  {folder}/a: 2 documents", f"  {folder}/b: 1 documents"]
-    assert said.splitlines() == [*lines, f"{folder}/all: 2 datasets, 3 documents, 4 tokens"]
-    said = invoke_nanoset(arguments, catch_exceptions=False).output
-    assert said.splitlines()[-1].endswith("4 tokens (already exists)")
+    assert tokens_of(folder / "all") == [1, 2, 3, 4]

@@ -1,5 +1,9 @@
 """Positions, pointers and sizes of the sequences in a .bin, against walks over the sequences."""
 
+from __future__ import annotations
+
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,23 +23,24 @@ chunk_sizes = st.integers(1, 7)
 
 
 def slow_pointers(lengths, itemsize):
-    """Return the byte at which each sequence starts, and the end of the last one."""
-    pointers = [0]
+    """Return the byte at which each sequence starts."""
+    pointers = []
+    pointer = 0
     for length in lengths:
-        pointers.append(pointers[-1] + length * itemsize)
-    return pointers[:-1], pointers[-1]
+        pointers.append(pointer)
+        pointer += length * itemsize
+    return pointers
 
 
 @given(ranges=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 9)), max_size=20))
 def test_positions_are_those_of_each_range_in_turn(ranges):
     starts = np.array([start for start, _ in ranges], np.int64)
     range_lengths = np.array([length for _, length in ranges], np.int64)
+    expected = chain.from_iterable(range(start, start + length) for start, length in ranges)
 
     positions = positions_in(starts, range_lengths)
 
-    assert positions.tolist() == [
-        position for start, length in ranges for position in range(start, start + length)
-    ]
+    assert positions.tolist() == list(expected)
 
 
 @given(lengths=lengths, itemsize=item_sizes, chunk=chunk_sizes)
@@ -44,14 +49,15 @@ def test_pointers_are_where_a_walk_over_the_sequences_arrives(lengths, itemsize,
         patch.setattr(layout, "CHUNK_SEQUENCES", chunk)
         chunks = list(pointer_chunks(np.array(lengths, np.int32), itemsize))
 
-    pointers = [pointer for _, part in chunks for pointer in part.tolist()]
-    assert pointers == slow_pointers(lengths, itemsize)[0]
-    assert [start for start, _ in chunks] == list(range(0, len(lengths), chunk))
+    pointers = list(chain.from_iterable(part.tolist() for _, part in chunks))
+    first_sequences = [start for start, _ in chunks]
+    assert pointers == slow_pointers(lengths, itemsize)
+    assert first_sequences == list(range(0, len(lengths), chunk))
 
 
 @given(lengths=lengths, itemsize=item_sizes, moved=st.integers(0, 30))
 def test_only_sequences_in_order_and_without_gaps_are_back_to_back(lengths, itemsize, moved):
-    pointers = np.array(slow_pointers(lengths, itemsize)[0], np.int64)
+    pointers = np.array(slow_pointers(lengths, itemsize), np.int64)
     is_moved = moved < len(lengths)
     if is_moved:
         pointers[moved] += itemsize
