@@ -1,3 +1,5 @@
+"""Parsing of lines: the text and the id of a document, and why other lines are no documents."""
+
 import json
 import math
 
@@ -10,6 +12,8 @@ from nanoset_core.text.parsing import (
     DETAIL_CHARACTERS,
     Fields,
     NotADocumentError,
+    ParsedLine,
+    ParsedLines,
     parse_line,
     parse_lines,
 )
@@ -17,39 +21,98 @@ from nanoset_core.text.parsing import (
 FIELDS = Fields("text", "id")
 
 
+def check_document(line, fields, text, identity):
+    """Check what a line is parsed as, alone and in a block.
+
+    The parser of blocks may return None for lines that it leaves to the parser of single lines.
+    """
+    assert parse_line(line, fields) == ParsedLine(text, identity, [])
+    assert parse_lines([line], fields) in (None, ParsedLines([text], [identity], []))
+
+
+def is_document(line, fields):
+    """Return whether a line is a document, by parsing it alone."""
+    try:
+        parse_line(line, fields)
+    except NotADocumentError:
+        return False
+    return True
+
+
+def check_block(lines, fields):
+    """Check that lines are parsed in a block as they are one by one."""
+    parsed = parse_lines(lines, fields)
+    if parsed is not None:
+        documents = [parse_line(line, fields) for line in lines]
+        assert parsed.texts == [document.text for document in documents]
+        assert parsed.ids == [document.id for document in documents]
+
+
+# Documents
+
+
 @pytest.mark.parametrize(
-    ("line", "text", "identity"),
+    ("line", "text"),
     [
-        (b'{"text": "a"}', "a", None),
-        (b'  {"text" : "a" }\r', "a", None),
-        (b'{"text": ""}', "", None),
-        (b'{"text": "a", "id": "x"}', "a", "x"),
-        (b'\xef\xbb\xbf{"text": "a", "id": 7.50}', "a", "7.5"),
-        (b'{"text": "a", "id": ""}', "a", ""),
-        (b'{"text": "a", "id": null}', "a", None),
-        (b'{"text": "a", "id": 7}', "a", "7"),
-        (b'{"text": "a", "id": -7.50}', "a", "-7.5"),
-        (b'{"text": "a", "id": true}', "a", "true"),
-        (
-            b'{"text": "a", "id": 123456789012345678901234567890}',
+        pytest.param(b'{"text": "a"}', "a", id="only a text"),
+        pytest.param(b'  {"text" : "a" }\r', "a", id="white space"),
+        pytest.param(b'{"text": ""}', "", id="empty text"),
+        pytest.param(
+            b'{"text": "a", "score": NaN, "top": Infinity, "low": -Infinity}',
             "a",
-            "123456789012345678901234567890",
+            id="numbers that are not JSON",
         ),
-        (b'{"text": "a", "id": {"$oid": "5\xc3\xa9"}}', "a", '{"$oid": "5\\u00e9"}'),
-        (b'{"text": "a", "id": "\\ud800x"}', "a", "\\ud800x"),
-        (b'{"text": "first", "text": "last", "id": 1, "id": 2}', "last", "2"),
-        (b'{"text": "a", "score": NaN, "top": Infinity, "low": -Infinity}', "a", None),
-        (b'{"text": "a", "id": NaN}', "a", "NaN"),
-        (b'{"text": "a", "big": %s}' % (b"9" * 400), "a", None),
-        (b'{"text": "a", "tiny": 1e-999, "huge": 1e999}', "a", None),
-        (b'{"text": "a", "other": "\\ud83d lone"}', "a", None),
-        (b'{"text": "\\ud83d\\ude00 \\u0000 \\u2028"}', "\U0001f600 \0 \u2028", None),
-        ('{"text": "naïve 日本\u2028\x7f"}'.encode(), "naïve 日本\u2028\x7f", None),
+        pytest.param(b'{"text": "a", "big": %s}' % (b"9" * 400), "a", id="huge integer"),
+        pytest.param(b'{"text": "a", "tiny": 1e-999, "huge": 1e999}', "a", id="extreme floats"),
+        pytest.param(
+            b'{"text": "a", "other": "\\ud83d lone"}', "a", id="lone surrogate in another value"
+        ),
+        pytest.param(
+            b'{"text": "\\ud83d\\ude00 \\u0000 \\u2028"}', "\U0001f600 \0 \u2028", id="escapes"
+        ),
+        pytest.param(
+            '{"text": "naïve 日本\u2028\x7f"}'.encode(), "naïve 日本\u2028\x7f", id="UTF-8"
+        ),
     ],
 )
-def test_documents(line, text, identity):
-    assert parse_line(line, FIELDS) == (text, identity, [])
-    assert parse_lines([line], FIELDS) in (None, ([text], [identity], []))
+def test_the_text_of_a_document_is_read(line, text):
+    check_document(line, FIELDS, text, identity=None)
+
+
+@pytest.mark.parametrize(
+    ("value", "identity"),
+    [
+        (b'"x"', "x"),
+        (b'""', ""),
+        (b"null", None),
+        (b"7", "7"),
+        (b"-7.50", "-7.5"),
+        (b"true", "true"),
+        (b"NaN", "NaN"),
+        (b"123456789012345678901234567890", "123456789012345678901234567890"),
+        (b'{"$oid": "5\xc3\xa9"}', '{"$oid": "5\\u00e9"}'),
+        (b'"\\ud800x"', "\\ud800x"),
+    ],
+)
+def test_the_id_of_a_document_is_a_text_whatever_its_type(value, identity):
+    line = b'{"text": "a", "id": %s}' % value
+
+    check_document(line, FIELDS, "a", identity)
+
+
+def test_a_line_may_start_with_a_byte_order_mark():
+    line = b'\xef\xbb\xbf{"text": "a", "id": 7.50}'
+
+    check_document(line, FIELDS, "a", "7.5")
+
+
+def test_the_last_of_several_equal_keys_counts():
+    line = b'{"text": "first", "text": "last", "id": 1, "id": 2}'
+
+    check_document(line, FIELDS, "last", "2")
+
+
+# Lines that are no documents
 
 
 @pytest.mark.parametrize(
@@ -66,8 +129,13 @@ def test_documents(line, text, identity):
         (b'{"text": "a"} {"text": "b"}', "invalid_json", "Extra data"),
         (b'{"text": "tab\there"}', "invalid_json", "Invalid control character"),
         (b'\xef\xbb\xbf\xef\xbb\xbf{"text": "a"}', "invalid_json", "Unexpected UTF-8 BOM"),
-        (b'{"text": "a", "big": %s}' % (b"9" * 5000), "invalid_json", "Exceeds the limit"),
-        (b'{"a":' * 100_000, "invalid_json", "recursion"),
+        pytest.param(
+            b'{"text": "a", "big": %s}' % (b"9" * 5000),
+            "invalid_json",
+            "Exceeds the limit",
+            id="integer with too many digits",
+        ),
+        pytest.param(b'{"a":' * 100_000, "invalid_json", "recursion", id="deeply nested"),
         (
             b'{"text": "caf\xe9"}',
             "invalid_utf8",
@@ -99,62 +167,64 @@ def test_documents(line, text, identity):
         ),
     ],
 )
-def test_lines_that_are_no_documents(line, reason, detail):
+def test_a_line_that_is_no_document_has_a_reason(line, reason, detail):
     with pytest.raises(NotADocumentError) as caught:
         parse_line(line, FIELDS)
+
     assert caught.value.reason == reason
     assert detail in caught.value.detail
+    # A block with such a line is left to the parser of single lines.
     assert parse_lines([b'{"text": "a"}', line], FIELDS) is None
 
 
-def test_detail_is_short():
+def test_the_detail_of_a_reason_is_cut_to_its_limit():
+    line = orjson.dumps({"k" * 10_000: 1})
+
     with pytest.raises(NotADocumentError) as caught:
-        parse_line(orjson.dumps({"k" * 10_000: 1}), FIELDS)
+        parse_line(line, FIELDS)
+
     assert len(caught.value.detail) == DETAIL_CHARACTERS
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["text", "id", "a"]), inner, max_size=3)
-    ),
-    max_leaves=5,
-)
+# Blocks
 
 
-@given(
-    st.lists(
-        VALUES | st.fixed_dictionaries({"text": st.text()}, optional={"id": VALUES}), max_size=4
-    ),
-    st.booleans(),
-)
-@example([{"text": "a", "id": 2**64}], False)
-@example([{"text": "a", "id": math.nan}], False)
-def test_block_by_block_gives_what_line_by_line_gives(values, ascii_only):
-    lines = [
-        json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-        for value in values
-    ]
-    block = parse_lines(lines, FIELDS)
-    one_by_one = []
-    for line in lines:
-        try:
-            one_by_one.append(parse_line(line, FIELDS))
-        except NotADocumentError:
-            assert block is None
-            return
-    if block is not None:
-        assert list(zip(*block[:2], strict=True)) == [one[:2] for one in one_by_one]
+def containers_of(values):
+    """Draw a list or an object of some values."""
+    names = st.sampled_from(["text", "id", "a"])
+    return st.lists(values, max_size=3) | st.dictionaries(names, values, max_size=3)
 
 
-NESTED = Fields("a.b", "m.id")
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+VALUES = st.recursive(SCALARS, containers_of, max_leaves=5)
+DOCUMENTS = st.fixed_dictionaries({"text": st.text()}, optional={"id": VALUES})
+
+
+@given(values=st.lists(VALUES | DOCUMENTS, max_size=4), is_ascii=st.booleans())
+@example(values=[{"text": "a", "id": 2**64}], is_ascii=False)
+@example(values=[{"text": "a", "id": math.nan}], is_ascii=False)
+def test_a_block_of_lines_is_parsed_as_its_lines_are_one_by_one(values, is_ascii):
+    lines = []
+    for value in values:
+        text = json.dumps(value, ensure_ascii=is_ascii)
+        lines.append(text.encode("utf-8", "surrogatepass"))
+
+    if all(is_document(line, FIELDS) for line in lines):
+        check_block(lines, FIELDS)
+    else:
+        assert parse_lines(lines, FIELDS) is None
+
+
+# Nested keys
+
+NESTED_FIELDS = Fields("a.b", "m.id")
 
 
 @pytest.mark.parametrize(
     ("line", "text", "identity"),
     [
         (b'{"a": {"b": "x"}}', "x", None),
+        # A key that contains the dot takes precedence.
         (b'{"a.b": "flat", "a": {"b": "deep"}}', "flat", None),
         (b'{"a": {"b": "deep"}, "a.b": "flat", "m": {"id": 7}}', "flat", "7"),
         (b'{"a": {"b": "x"}, "m.id": "flat", "m": {"id": "deep"}}', "x", "flat"),
@@ -163,15 +233,15 @@ NESTED = Fields("a.b", "m.id")
             "x",
             "123456789012345678901234567890",
         ),
+        # A document without the key has no id.
         (b'{"a": {"b": "x"}, "m": "id"}', "x", None),
         (b'{"a": {"b": "x"}, "m": [1]}', "x", None),
         (b'{"a": {"b": "x"}, "m": null}', "x", None),
         (b'{"a": {"b": "x"}, "m": {}}', "x", None),
     ],
 )
-def test_nested_keys(line, text, identity):
-    assert parse_line(line, NESTED) == (text, identity, [])
-    assert parse_lines([line], NESTED) in (None, ([text], [identity], []))
+def test_keys_with_dots_name_values_of_nested_objects(line, text, identity):
+    check_document(line, NESTED_FIELDS, text, identity)
 
 
 @pytest.mark.parametrize(
@@ -189,53 +259,76 @@ def test_nested_keys(line, text, identity):
         ("a.", b'{"a": {"b": "x"}}', "missing_key", "no '' among ['b'] in 'a'"),
     ],
 )
-def test_nested_keys_that_are_not_there(key, line, reason, detail):
+def test_a_line_without_a_text_at_a_nested_key_is_no_document(key, line, reason, detail):
+    fields = Fields(key, "id")
+
     with pytest.raises(NotADocumentError) as caught:
-        parse_line(line, Fields(key, "id"))
-    assert (caught.value.reason, caught.value.detail[: len(detail)]) == (reason, detail)
-    assert parse_lines([line], Fields(key, "id")) is None
+        parse_line(line, fields)
+
+    assert caught.value.reason == reason
+    assert caught.value.detail.startswith(detail)
+    assert parse_lines([line], fields) is None
 
 
-def look_up_slowly(value, key):
-    """Every way to read the key, the shortest number of names first."""
-    if isinstance(value, dict):
-        if key in value:
-            return [value[key]]
-        outer, dot, inner = key.partition(".")
-        if dot and outer in value:
-            return look_up_slowly(value[outer], inner)
-    return []
+MISSING = object()
+"""What `slow_look_up` returns if there is no value."""
+
+
+def slow_look_up(value, key):
+    """Return the value at a key: that of the whole key, or the one within its first name."""
+    if not isinstance(value, dict):
+        return MISSING
+    if key in value:
+        return value[key]
+    outer, dot, inner = key.partition(".")
+    if dot and outer in value:
+        return slow_look_up(value[outer], inner)
+    return MISSING
 
 
 NESTED_VALUES = st.recursive(
     st.sampled_from(["b", "a.b", "", 1, None, ["b"], ["a"]]),
-    lambda inner: st.dictionaries(
-        st.sampled_from(["a", "b", "c", "a.b", "b.c", "a.b.c"]), inner, max_size=3
+    lambda values: st.dictionaries(
+        st.sampled_from(["a", "b", "c", "a.b", "b.c", "a.b.c"]), values, max_size=3
     ),
     max_leaves=6,
 )
 
 
-@given(st.lists(NESTED_VALUES, max_size=4), st.sampled_from(["a", "a.b", "b.c", "a.b.c"]))
-def test_nested_keys_are_found_as_the_slow_way_finds_them(values, key):
+@given(
+    values=st.lists(NESTED_VALUES, max_size=4),
+    key=st.sampled_from(["a", "a.b", "b.c", "a.b.c"]),
+)
+def test_nested_keys_are_found_as_by_a_slow_look_up(values, key):
     fields = Fields(key, "c.a")
     lines = [json.dumps(value).encode() for value in values]
-    found = [look_up_slowly(value, key) for value in values]
-    block = parse_lines(lines, fields)
-    assert (block is not None) == all(text and type(text[0]) is str for text in found)
-    for line, text in zip(lines, found, strict=True):
-        if text and type(text[0]) is str:
-            assert parse_line(line, fields)[0] == text[0]
+    texts = [slow_look_up(value, key) for value in values]
+
+    for line, text in zip(lines, texts, strict=True):
+        if isinstance(text, str):
+            assert parse_line(line, fields).text == text
         else:
-            with pytest.raises(NotADocumentError):
-                parse_line(line, fields)
-    if block is not None:
-        assert list(zip(*block[:2], strict=True)) == [
-            parse_line(line, fields)[:2] for line in lines
-        ]
+            assert not is_document(line, fields)
 
 
-REQUIRED = st.lists(
+@given(
+    values=st.lists(NESTED_VALUES, max_size=4),
+    key=st.sampled_from(["a", "a.b", "b.c", "a.b.c"]),
+)
+def test_nested_keys_are_found_in_a_block_as_line_by_line(values, key):
+    fields = Fields(key, "c.a")
+    lines = [json.dumps(value).encode() for value in values]
+
+    is_parsed = parse_lines(lines, fields) is not None
+
+    assert is_parsed == all(is_document(line, fields) for line in lines)
+    check_block(lines, fields)
+
+
+# Required keys
+
+KEYS = ("a", "b", "c.d")
+INCOMPLETE_VALUES = st.lists(
     st.dictionaries(
         st.sampled_from(["a", "b", "c"]),
         st.sampled_from(["x", "\ud800", "", 1, None, {"d": "y"}]),
@@ -245,39 +338,50 @@ REQUIRED = st.lists(
 )
 
 
-@given(REQUIRED)
-def test_each_key_with_the_others_required_gives_the_same_lines(values):
-    keys = ("a", "b", "c.d")
-    passes = []
-    for key in keys:
-        fields = Fields(key, "id", tuple(other for other in keys if other != key))
-        kept = []
+def has_all_texts(value):
+    """Return whether a value has a text without lone surrogates at each of KEYS."""
+    texts = [slow_look_up(value, key) for key in KEYS]
+    return all(isinstance(text, str) and "\ud800" not in text for text in texts)
+
+
+@given(values=INCOMPLETE_VALUES)
+def test_each_key_has_the_same_documents_if_the_others_are_required(values):
+    """A corpus of questions and answers is read once for each, and its documents must be pairs."""
+    complete_lines = [number for number, value in enumerate(values) if has_all_texts(value)]
+
+    for key in KEYS:
+        required_keys = tuple(other_key for other_key in KEYS if other_key != key)
+        fields = Fields(key, "id", required_keys)
+        lines = []
         for number, value in enumerate(values):
-            try:
-                parse_line(json.dumps(value).encode(), fields)
-                kept.append(number)
-            except NotADocumentError:
-                pass
-        passes.append(kept)
-    whole = [
-        number
-        for number, value in enumerate(values)
-        if all(is_text(look_up_slowly(value, key)) for key in keys)
-    ]
-    assert passes == [whole] * 3
+            if is_document(json.dumps(value).encode(), fields):
+                lines.append(number)
+
+        assert lines == complete_lines
 
 
-def is_text(found):
-    return bool(found) and type(found[0]) is str and "\ud800" not in found[0]
+# Long ids
+
+MAX_ID_CHARACTERS = 4096
 
 
-@pytest.mark.parametrize(
-    ("identity", "kept"), [('"%s"' % ("é" * 4096), True), ('"%s"' % ("i" * 4097), False)]
-)
-def test_ids_that_are_too_long_are_not_kept(identity, kept):
-    line = f'{{"text": "a", "id": {identity}}}'.encode()
-    wanted = ("a", identity.strip('"') if kept else None)
-    assert parse_line(line, Fields("text", "id")) == (*wanted, [])
-    assert parse_lines([line], Fields("text", "id")) == ([wanted[0]], [wanted[1]], [])
-    numbers = b'{"text": "a", "id": [' + b"1, " * 5000 + b"1]}"
-    assert parse_line(numbers, Fields("text", "id")) == ("a", None, [])
+def test_the_longest_id_is_kept():
+    identity = "é" * MAX_ID_CHARACTERS
+    line = f'{{"text": "a", "id": "{identity}"}}'.encode()
+
+    assert parse_line(line, FIELDS) == ParsedLine("a", identity, [])
+    assert parse_lines([line], FIELDS) == ParsedLines(["a"], [identity], [])
+
+
+def test_a_longer_id_is_not_kept():
+    identity = "i" * (MAX_ID_CHARACTERS + 1)
+    line = f'{{"text": "a", "id": "{identity}"}}'.encode()
+
+    assert parse_line(line, FIELDS) == ParsedLine("a", None, [])
+    assert parse_lines([line], FIELDS) == ParsedLines(["a"], [None], [])
+
+
+def test_an_id_that_is_a_long_list_is_not_kept():
+    line = b'{"text": "a", "id": [' + b"1, " * 5000 + b"1]}"
+
+    assert parse_line(line, FIELDS) == ParsedLine("a", None, [])
