@@ -1,6 +1,4 @@
-"""Folders with the names of files, as a botched download or unpacking leaves them: none is passed
-over silently.
-"""
+"""Folders with the names of files, as a failed download may leave them, are reported everywhere."""
 
 import pytest
 
@@ -14,76 +12,115 @@ from nanoset_core.text.contents import contents_of
 from nanoset_core.text.inventories import take_inventory
 from nanoset_core.text.survey import list_corpora
 
-NAMES = ("b.jsonl", "b.jsonl.zst", "b.json.gz", "b.arrow", "B.Parquet")
 LINES = b'{"text": "a"}\n'
 
 
-def notices(contents):
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the file a.jsonl and the folder b.jsonl."""
+    (tmp_path / "a.jsonl").write_bytes(LINES)
+    (tmp_path / "b.jsonl").mkdir()
+    return tmp_path
+
+
+def text_by_kind(contents):
+    """Return the texts of the notices on some files."""
     return {notice.kind: notice.text for notice in contents.notices()}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["b.jsonl", "b.jsonl.zst", "b.json.gz", "b.arrow", "B.Parquet"])
 @pytest.mark.parametrize(
-    "inside", [None, ".hidden.jsonl", "notes.txt"], ids=["empty", "hidden", "no text"]
+    "names_inside",
+    [
+        pytest.param([], id="empty"),
+        pytest.param([".hidden.jsonl"], id="hidden"),
+        pytest.param(["notes.txt"], id="no text"),
+    ],
 )
-def test_a_folder_that_is_named_like_a_file_is_named(tmp_path, name, inside):
+def test_a_folder_without_text_that_is_named_like_a_file_is_reported(tmp_path, name, names_inside):
     (tmp_path / "a.jsonl").write_bytes(LINES)
     folder = tmp_path / "part" / name
     folder.mkdir(parents=True)
-    if inside is not None:
-        (folder / inside).write_bytes(LINES)
+    for name_inside in names_inside:
+        (folder / name_inside).write_bytes(LINES)
+
     contents = contents_of(tmp_path)
+
     assert [file.path for file in contents.ordered] == ["a.jsonl"]
-    assert notices(contents)["misnamed"] == (
+    assert text_by_kind(contents)["misnamed"] == (
         f"1 folder is named like a file of text, and no text is read from it: part/{name}/"
     )
 
 
-def test_a_folder_of_parts_is_read_without_a_word(tmp_path):
+def test_a_folder_of_parts_that_is_named_like_a_file_is_read_without_notice(tmp_path):
+    """Programs such as Spark write the parts of out.json to a folder of this name."""
     (tmp_path / "out.json").mkdir()
     (tmp_path / "out.json" / "part-0000.json").write_bytes(LINES)
+
     contents = contents_of(tmp_path)
+
     assert [file.path for file in contents.ordered] == ["out.json/part-0000.json"]
     assert not contents.notices()
 
 
-def test_a_folder_that_is_left_out_is_not_named(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(LINES)
-    (tmp_path / "b.jsonl").mkdir()
-    assert "misnamed" not in notices(contents_of(tmp_path).chosen(FileChoice(exclude=("b.jsonl",))))
-    assert "misnamed" in notices(contents_of(tmp_path).chosen(FileChoice(files=("*.jsonl",))))
+def test_a_folder_that_is_excluded_is_not_reported(folder):
+    contents = contents_of(folder).chosen(FileChoice(exclude=("b.jsonl",)))
+
+    assert "misnamed" not in text_by_kind(contents)
 
 
-def test_a_corpus_of_nothing_but_such_a_folder_says_so(tmp_path):
-    (tmp_path / "raw" / "web" / "b.jsonl").mkdir(parents=True)
-    assert "named like a file of text" in list_corpora(tmp_path / "raw").unread_entries["web"]
+def test_a_folder_that_is_chosen_as_a_file_is_reported(folder):
+    contents = contents_of(folder).chosen(FileChoice(files=("*.jsonl",)))
+
+    assert "misnamed" in text_by_kind(contents)
+
+
+@pytest.fixture
+def raw_without_files(tmp_path):
+    """A raw folder whose only corpus has nothing but a folder named like a file."""
+    raw = tmp_path / "raw"
+    (raw / "web" / "b.jsonl").mkdir(parents=True)
+    return raw
+
+
+def test_a_corpus_of_nothing_but_such_a_folder_is_listed_as_unread(raw_without_files):
+    unread_entries = list_corpora(raw_without_files).unread_entries
+
+    assert "named like a file of text" in unread_entries["web"]
+
+
+def test_a_corpus_of_nothing_but_such_a_folder_cannot_be_built(raw_without_files):
     with pytest.raises(InputError, match=r"1 folder named like a file of text: b\.jsonl"):
-        take_inventory(tmp_path / "raw" / "web", "web")
+        take_inventory(raw_without_files / "web", "web")
 
 
-@pytest.mark.parametrize("given", ["", "*.jsonl", "**/*.jsonl"])
-def test_inputs_of_a_command_name_it(tmp_path, given):
-    (tmp_path / "a.jsonl").write_bytes(LINES)
-    (tmp_path / "b.jsonl").mkdir()
-    found = resolve_inputs([tmp_path / given if given else tmp_path])
-    assert [file.path for file in found.files] == ["a.jsonl"]
-    [said] = found.notices
-    assert "b.jsonl" in said
+@pytest.mark.parametrize("pattern", ["", "*.jsonl", "**/*.jsonl"], ids=["folder", "*", "**"])
+def test_the_inputs_of_a_command_report_it(folder, pattern):
+    inputs = resolve_inputs([folder / pattern])
+
+    assert [file.path for file in inputs.files] == ["a.jsonl"]
+    [notice] = inputs.notices
+    assert "b.jsonl" in notice
 
 
-def test_init_names_it(tmp_path):
+def test_init_reports_it(tmp_path):
     web = tmp_path / "raw" / "web"
     (web / "b.jsonl").mkdir(parents=True)
     (web / "a.jsonl").write_bytes(jsonl(sentences("web", 50)))
-    start = write_config(tmp_path)
-    assert "misnamed" in notices(start.text.corpora["web"])
+
+    first_config = write_config(tmp_path)
+
+    assert "misnamed" in text_by_kind(first_config.text.corpora["web"])
 
 
-def test_a_list_that_cannot_be_read_fails_its_view_alone(tmp_path, tokenizer_file):
-    file = write_corpus(
-        tmp_path, tokenizer_file, {"views": {"kept": {"of": "web", "exclude": "lists/*.txt"}}}
-    )
-    (file.parent / "lists" / "b.txt").mkdir(parents=True)
-    said = invoke_nanoset(["status", "--config", str(file)], catch_exceptions=False).output
-    assert "missing: corpus web" in said
-    assert "missing: view web kept" in said
+def test_a_folder_in_place_of_a_list_of_ids_fails_only_the_view_of_the_list(
+    tmp_path, tokenizer_file
+):
+    settings = {"views": {"kept": {"of": "web", "exclude": "lists/*.txt"}}}
+    config = write_corpus(tmp_path, tokenizer_file, settings)
+    (config.parent / "lists" / "b.txt").mkdir(parents=True)
+
+    result = invoke_nanoset(["status", "--config", str(config)], catch_exceptions=False)
+
+    assert "missing: corpus web" in result.output
+    assert "missing: view web kept" in result.output
