@@ -22,6 +22,7 @@ OTHER_PROGRAMS = {
     "export",
     "kubectl",
     "openssl",
+    "pip",
     "sbatch",
     "uv",
 }
