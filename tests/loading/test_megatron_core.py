@@ -281,7 +281,7 @@ def test_megatron_core_returns_our_boundaries_of_documents(megatron, prefixes, c
         if our_split is None:
             continue
         indices: list[int | None] = [*range(len(our_split))]
-        if case.data == "a":
+        if case.data == "a" and len(our_split) > 0:
             indices.append(None)  # a sample as padding, which blends do not have
         for index in indices:
             assert_sample_of_trainer(our_split[index], their_split[index], same_dtypes=True)
