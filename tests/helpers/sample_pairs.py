@@ -18,35 +18,49 @@ GROWING = [20 + document % 7 for document in range(160)]
 
 def write_pair(prefix: str | PathLike[str], lengths: Sequence[int], start: int = 0) -> str:
     """Write documents of one sequence each, with ascending tokens, and return the prefix."""
+    n_documents = len(lengths)
+    tokens = start + np.arange(sum(lengths)) % 1000
     with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
-        builder.add_documents(start + np.arange(sum(lengths)) % 1000, lengths, [1] * len(lengths))
+        builder.add_documents(tokens, lengths, [1] * n_documents)
     return str(prefix)
 
 
 def random_pair(
     folder: Path, seed: int, *, has_ends: bool | None = None
 ) -> tuple[Path, list[np.ndarray]]:
-    """Write a random dataset; return its prefix, and its documents in order.
-
-    Some documents are empty or one token long. Some datasets have ids that need four bytes.
+    """Write a random dataset of some documents, a few of which are empty or have one token.
 
     Args:
         folder: Where it is written.
-        seed: Decides everything.
-        has_ends: Whether documents end with END; by default most datasets' do.
+        seed: Decides the documents. Tokens have four bytes if it is odd.
+        has_ends: Whether documents end with END. By default they do, unless 5 divides the seed.
+
+    Returns:
+        The prefix of the dataset, and its documents in order. The last one always ends with END.
     """
     rng = np.random.default_rng(seed)
-    dtype, most = ((np.uint16, 65_000), (np.int32, 200_000))[seed % 2]
-    has_ends, documents = seed % 5 != 0 if has_ends is None else has_ends, []
+    if seed % 2 == 0:
+        dtype: type[np.integer] = np.uint16
+        vocabulary_size = 65_000
+    else:
+        dtype = np.int32
+        vocabulary_size = 200_000
+    if has_ends is None:
+        has_ends = seed % 5 != 0
+    last_token = END if has_ends else vocabulary_size - 1
+
+    documents = []
+    n_documents = rng.integers(1, 60)
+    for length in rng.choice([0, 1, 2, 30, 300], n_documents).tolist():
+        tokens = rng.integers(END + 1, vocabulary_size, length).astype(dtype)
+        tokens[length - 1 : length] = last_token  # nothing, if the document is empty
+        documents.append(tokens)
+    documents.append(np.array([9, END], dtype))
+
     prefix = folder / f"d{seed}_text_document"
     with MMapIndexedDatasetBuilder(prefix, dtype) as builder:
-        for length in rng.choice([0, 1, 2, 30, 300], rng.integers(1, 60)):
-            tokens = rng.integers(END + 1, most, length).astype(dtype)
-            tokens[length - 1 : length] = END if has_ends else most - 1
-            builder.add_document(tokens)
-            documents.append(tokens)
-        builder.add_document(np.array([9, END], dtype))
-        documents.append(np.array([9, END], dtype))
+        for document in documents:
+            builder.add_document(document)
     return prefix, documents
 
 

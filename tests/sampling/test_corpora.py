@@ -1,236 +1,341 @@
-"""What a split reads of a corpus through several datasets, and limits on the epochs of its
-documents.
-"""
+"""A corpus that is read through several datasets is counted, and limited, as one corpus."""
 
 from __future__ import annotations
 
 import tempfile
+from itertools import repeat
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.sample_pairs import write_pair
-from helpers.slow_corpora import SlowCorpora, slow_coverage, write_view
+from helpers.sample_pairs import GROWING, write_pair
+from helpers.slow_corpora import SlowCorpora, SlowMember, slow_coverage, write_view
 from nanoset_core.errors import InputError
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.corpora import MemberReads, corpus_coverage
-from nanoset_core.sampling.coverage import coverage
+from nanoset_core.sampling.corpora import CorpusCoverage, MemberReads, corpus_coverage
+from nanoset_core.sampling.coverage import MemberCoverage, coverage
 from nanoset_core.sampling.epoch_policies import apply_epoch_limits
 from nanoset_core.sampling.plan import plan_split
+from nanoset_core.sampling.planned import SplitPlan
 
-LENGTHS = [20 + document % 7 for document in range(160)]
-HALF = range(80)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> str:
-    return write_pair(tmp_path_factory.mktemp("data") / "whole", LENGTHS)
-
-
-@pytest.fixture(scope="module")
-def half(whole) -> str:
-    return write_view(Path(whole).parent, "half", whole, HALF)
+LENGTH = 10
+"""Tokens of a sample."""
+ALL_DOCUMENTS = range(160)
+FIRST_HALF = range(80)
+SECOND_HALF = range(80, 160)
 
 
 @pytest.fixture(scope="module")
-def other(whole) -> str:
-    return write_pair(Path(whole).parent / "other", LENGTHS)
+def folder(tmp_path_factory) -> Path:
+    """The folder of all datasets."""
+    return tmp_path_factory.mktemp("data")
 
 
-def config_of(weights, samples, **options):
+@pytest.fixture(scope="module")
+def whole(folder) -> str:
+    """The prefix of the dataset of a corpus."""
+    return write_pair(folder / "whole", GROWING)
+
+
+@pytest.fixture(scope="module")
+def half(folder, whole) -> str:
+    """The prefix of a view with the first half of the corpus."""
+    return write_view(folder, "half", whole, FIRST_HALF)
+
+
+@pytest.fixture(scope="module")
+def rest(folder, whole) -> str:
+    """The prefix of a view with the second half of the corpus."""
+    return write_view(folder, "rest", whole, SECOND_HALF)
+
+
+@pytest.fixture(scope="module")
+def other(folder) -> str:
+    """The prefix of the dataset of another corpus."""
+    return write_pair(folder / "other", GROWING)
+
+
+@pytest.fixture(scope="module")
+def overlapping(whole, half) -> SlowCorpora:
+    """The corpus, which is read through its dataset and through the first half."""
+    return SlowCorpora(GROWING, {whole: ALL_DOCUMENTS, half: FIRST_HALF})
+
+
+def config_of(data, samples, **options):
+    """Return the settings of a nanoset that only trains."""
     return NanosetConfig(
-        weights, sequence_length=10, split="1,0,0", train_split_samples=samples, **options
+        data, sequence_length=LENGTH, split="1,0,0", train_split_samples=samples, **options
     )
 
 
-def covered(config, corpora):
-    """Return what train reads of the one corpus of all members."""
+@pytest.fixture
+def overlapping_blend(whole, half):
+    """A function: samples of train → the settings of a blend of the corpus and its first half."""
+
+    def config(samples, **options):
+        return config_of({whole: 0.67, half: 0.33}, samples, **options)
+
+    return config
+
+
+class TrainCoverage(NamedTuple):
+    """What train reads of a corpus."""
+
+    plan: SplitPlan
+    members: list[MemberCoverage]
+    corpus: CorpusCoverage
+
+
+def cover_train(config, corpora) -> TrainCoverage:
+    """Return what train reads of the only corpus of all members."""
     plan = plan_split(config, "train")
-    rows = coverage(plan, config)
-    reads = {
-        member.prefix: MemberReads.of(plan, config, member, row.samples_given)
-        for member, row in zip(plan.members, rows, strict=True)
-    }
-    (found,) = corpus_coverage(
-        corpora.parts({member.prefix: member.rows for member in plan.members}), reads, config
-    )
-    return plan, rows, found
+    members = coverage(plan, config)
+    reads = {}
+    rows = {}
+    for member, member_coverage in zip(plan.members, members, strict=True):
+        reads[member.prefix] = MemberReads.of(plan, config, member, member_coverage.samples_given)
+        rows[member.prefix] = member.rows
+    (corpus,) = corpus_coverage(corpora.parts(rows), reads, config)
+    return TrainCoverage(plan, members, corpus)
 
 
-def most_built(config, corpora):
-    """Return how often the documents that are read most often may be read, the margin included: by
-    a look at each.
-    """
-    members = plan_split(config, "train").members
-    counts = np.zeros(len(corpora.lengths))
-    for member in members:
-        needed = (
-            (member.samples_requested * 10 + 1) / member.tokens if member.samples_requested else 0.0
-        )
-        for document in corpora.documents(member.prefix, member.rows):
-            counts[document] += needed
-    return counts.max()
-
-
-views_of_30 = st.lists(st.integers(0, 29), min_size=12, max_size=50)
+# Counts
 
 
 @settings(max_examples=30, deadline=None)
 @given(
-    views=st.lists(views_of_30, min_size=1, max_size=3),
+    views=st.lists(st.lists(st.integers(0, 29), min_size=12, max_size=50), min_size=1, max_size=3),
     has_whole=st.booleans(),
     samples=st.integers(5, 400),
     weights=st.lists(st.floats(0.05, 1), min_size=4, max_size=4),
 )
 def test_a_corpus_is_counted_as_by_a_look_at_each_token(views, has_whole, samples, weights):
     lengths = [12 + document % 5 for document in range(30)]
-    with tempfile.TemporaryDirectory() as folder:
-        base = write_pair(Path(folder) / "whole", lengths)
-        documents = {base: range(30)} if has_whole else {}
-        for number, chosen in enumerate(views):
-            documents[write_view(Path(folder), f"view-{number}", base, chosen)] = chosen
-        corpora = SlowCorpora(lengths, documents)
-        config = config_of(dict(zip(documents, weights, strict=False)), samples)
-        plan, rows, found = covered(config, corpora)
-    copies_by_token = [
-        [list(chosen).count(document) for chosen in documents.values()]
-        for document, length in enumerate(lengths)
-        for _ in range(length)
-    ]
-    members = [
-        (member.tokens, row.samples_given, member.epochs, member.separate_last_epoch)
-        for member, row in zip(plan.members, rows, strict=True)
-    ]
-    slow = slow_coverage(copies_by_token, members, config)
-    assert found.tokens_available == slow["available"]
-    assert found.tokens == round(slow["tokens"]) == sum(row.tokens_taken for row in rows)
-    assert found.unique_tokens == pytest.approx(slow["unique"], abs=0.51)
-    assert found.unique_tokens + found.repeated_tokens == found.tokens
-    assert found.epochs == pytest.approx(slow["epochs"])
-    assert found.most_epochs == pytest.approx(slow["most_epochs"])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        base = write_pair(folder / "whole", lengths)
+        documents_by_prefix = {}
+        if has_whole:
+            documents_by_prefix[base] = range(30)
+        for number, documents in enumerate(views):
+            view = write_view(folder, f"view-{number}", base, documents)
+            documents_by_prefix[view] = documents
+        config = config_of(dict(zip(documents_by_prefix, weights, strict=False)), samples)
+        train = cover_train(config, SlowCorpora(lengths, documents_by_prefix))
+
+    copies_by_token = []
+    for document, length in enumerate(lengths):
+        copies = [list(chosen).count(document) for chosen in documents_by_prefix.values()]
+        copies_by_token.extend(repeat(copies, length))
+    members = []
+    for member, member_coverage in zip(train.plan.members, train.members, strict=True):
+        members.append(
+            SlowMember(
+                tokens=member.tokens,
+                samples=member_coverage.samples_given,
+                epochs=member.epochs,
+                has_separate_last_epoch=member.separate_last_epoch,
+            )
+        )
+    expected = slow_coverage(copies_by_token, members, config)
+
+    corpus = train.corpus
+    assert corpus.tokens_available == expected.tokens_available
+    assert corpus.tokens == round(expected.tokens)
+    assert corpus.tokens == sum(member.tokens_taken for member in train.members)
+    assert corpus.unique_tokens == pytest.approx(expected.unique_tokens, abs=0.51)  # rounded
+    assert corpus.unique_tokens + corpus.repeated_tokens == corpus.tokens
+    assert corpus.epochs == pytest.approx(expected.epochs)
+    assert corpus.most_epochs == pytest.approx(expected.most_epochs)
+
+
+def count_tokens_read(config, n_samples):
+    """Return how many tokens of the corpus are in the samples that a trainer reads."""
+    starts = np.concatenate([[0], np.cumsum(GROWING)])  # first token of each document
+    train, _, _ = NanosetBuilder(config).build()
+    is_read = np.zeros(starts[-1], bool)  # (n_tokens,)
+    for sample in range(n_samples):
+        _dataset, sources = train.sources(sample)
+        tokens = []
+        for document, first, stop in sources:
+            tokens.extend(range(starts[document] + first, starts[document] + stop))
+        is_read[tokens[:LENGTH]] = True  # the last token of a sample is only a label
+    return is_read.sum()
 
 
 @pytest.mark.parametrize("samples", [150, 330, 500, 700, 1100])
-def test_unique_tokens_are_those_of_the_samples_that_trainers_read(whole, half, samples):
-    corpora = SlowCorpora(LENGTHS, {whole: range(160), half: HALF})
-    starts = np.concatenate([[0], np.cumsum(LENGTHS)])
-    unique = []
+def test_unique_tokens_are_those_that_trainers_read_on_average(
+    overlapping, overlapping_blend, samples
+):
+    # A document of the first half has the same number in the view as in the corpus, so that the
+    # sources of both members can be counted together.
+    counts = []
     for seed in range(12):
-        config = config_of({whole: 0.67, half: 0.33}, samples, random_seed=seed)
-        plan, _, found = covered(config, corpora)
-        (train, _, _) = NanosetBuilder(config).build()
-        is_read = np.zeros(starts[-1], bool)
-        for sample in range(plan.samples):
-            _, pieces = train.sources(sample)
-            tokens = np.concatenate(
-                [
-                    np.arange(starts[sequence] + begin, starts[sequence] + end)
-                    for sequence, begin, end in pieces
-                ]
-            )
-            is_read[tokens[:10]] = True  # the last token of a sample is a label alone
-        unique.append(is_read.sum())
-    assert found.unique_tokens == pytest.approx(np.mean(unique), rel=0.02)
+        config = overlapping_blend(samples, random_seed=seed)
+        train = cover_train(config, overlapping)
+        counts.append(count_tokens_read(config, train.plan.samples))
+
+    assert train.corpus.unique_tokens == pytest.approx(np.mean(counts), rel=0.02)
 
 
-def test_documents_in_two_members_have_the_epochs_of_both(whole, half):
-    corpora = SlowCorpora(LENGTHS, {whole: range(160), half: HALF})
-    _, rows, found = covered(config_of({whole: 0.67, half: 0.33}, 400), corpora)
-    assert found.most_epochs == pytest.approx(rows[0].epochs + rows[1].epochs)
-    assert rows[0].epochs < found.epochs < found.most_epochs
+def test_documents_in_two_members_have_the_epochs_of_both(overlapping, overlapping_blend):
+    train = cover_train(overlapping_blend(400), overlapping)
+
+    whole_epochs, half_epochs = [member.epochs for member in train.members]
+    assert train.corpus.most_epochs == pytest.approx(whole_epochs + half_epochs)
+    assert whole_epochs < train.corpus.epochs < train.corpus.most_epochs
 
 
 def test_a_corpus_alone_has_the_epochs_of_its_dataset(whole):
-    config = NanosetConfig(whole, sequence_length=10, split="1,0,0", train_split_samples=500)
-    _, rows, found = covered(config, SlowCorpora(LENGTHS, {whole: range(160)}))
-    assert found.epochs == found.most_epochs == rows[0].epochs
-    assert found.tokens == 5000
-    assert found.unique_tokens == rows[0].tokens == sum(LENGTHS)
+    config = config_of(whole, samples=500)
+
+    train = cover_train(config, SlowCorpora(GROWING, {whole: ALL_DOCUMENTS}))
+
+    (member,) = train.members
+    assert train.corpus.epochs == member.epochs
+    assert train.corpus.most_epochs == member.epochs
+    assert train.corpus.tokens == 500 * LENGTH
+    assert train.corpus.unique_tokens == member.tokens
+    assert train.corpus.unique_tokens == sum(GROWING)
 
 
-def test_a_limit_counts_the_readings_of_all_members(whole, half):
-    corpora = SlowCorpora(LENGTHS, {whole: range(160), half: HALF})
-    config = config_of({whole: 0.67, half: 0.33}, 350)
+# Limits of epochs
+
+
+def test_members_that_share_documents_may_exceed_a_limit_together(
+    overlapping, overlapping_blend, whole, half
+):
+    config = overlapping_blend(350)
     limits = {whole: 1.0, half: 1.0}
-    assert not apply_epoch_limits(config, limits, "raise").exceeded, (
-        "neither member alone is read more than once"
-    )
+    # Neither member alone is read more than once.
+    assert not apply_epoch_limits(config, limits, "raise").exceeded
+
     with pytest.raises(InputError) as caught:
-        apply_epoch_limits(config, limits, "raise", corpora=corpora)
+        apply_epoch_limits(config, limits, "raise", corpora=overlapping)
+
     assert (
         caught.value.found == "documents that whole and half share 1.27 times in train (at most 1)"
     )
 
 
-def test_a_limit_of_one_member_holds_for_all_its_documents(whole, half):
-    corpora = SlowCorpora(LENGTHS, {whole: range(160), half: HALF})
-    config = config_of({whole: 0.67, half: 0.33}, 350)
-    for limited in (whole, half):
-        exceeded = apply_epoch_limits(config, {limited: 1.0}, "repeat", corpora=corpora).exceeded
-        assert [(one.prefix, one.holders) for one in exceeded] == [(limited, ("whole", "half"))]
+@pytest.mark.parametrize("limited", ["whole", "half"])
+def test_a_limit_of_one_member_is_one_of_all_its_documents(
+    overlapping, overlapping_blend, whole, half, limited
+):
+    prefix = {"whole": whole, "half": half}[limited]
+
+    outcome = apply_epoch_limits(
+        overlapping_blend(350), {prefix: 1.0}, "repeat", corpora=overlapping
+    )
+
+    (exceeded,) = outcome.exceeded
+    assert exceeded.prefix == prefix
+    assert exceeded.holders == ("whole", "half")
 
 
-def test_members_without_common_documents_are_limited_each_by_itself(whole, half):
-    rest = write_view(Path(whole).parent, "rest", whole, range(80, 160))
-    corpora = SlowCorpora(LENGTHS, {half: HALF, rest: range(80, 160)})
+@pytest.mark.parametrize("policy", ["raise", "stop", "redistribute"])
+def test_members_without_common_documents_are_limited_separately(half, rest, policy):
+    corpora = SlowCorpora(GROWING, {half: FIRST_HALF, rest: SECOND_HALF})
     config = config_of({half: 0.5, rest: 0.5}, 350)
     limits = {half: 1.0, rest: 1.0}
-    for policy in ("raise", "stop", "redistribute"):
-        alone = apply_epoch_limits(config, limits, policy)
-        assert apply_epoch_limits(config, limits, policy, corpora=corpora) == alone
+
+    outcome = apply_epoch_limits(config, limits, policy, corpora=corpora)
+
+    assert outcome == apply_epoch_limits(config, limits, policy)
 
 
-def test_copies_that_a_view_repeats_count(whole):
-    twice = write_view(Path(whole).parent, "twice", whole, [*HALF, *HALF])
-    corpora = SlowCorpora(LENGTHS, {twice: [*HALF, *HALF]})
-    config = NanosetConfig(twice, sequence_length=10, split="1,0,0", train_split_samples=300)
+def test_the_copies_in_a_view_that_repeats_documents_count(folder, whole):
+    documents = [*FIRST_HALF, *FIRST_HALF]
+    twice = write_view(folder, "twice", whole, documents)
+    config = config_of(twice, samples=300)
+
     with pytest.raises(InputError, match=r"documents that twice repeats 1\.64 times in train"):
-        apply_epoch_limits(config, {twice: 1.0}, "raise", corpora=corpora)
+        apply_epoch_limits(
+            config, {twice: 1.0}, "raise", corpora=SlowCorpora(GROWING, {twice: documents})
+        )
 
 
-def test_stop_asks_for_the_most_samples_that_the_limits_allow(whole, half):
-    corpora = SlowCorpora(LENGTHS, {whole: range(160), half: HALF})
-    config = config_of({whole: 0.67, half: 0.33}, 700)
-    limited = apply_epoch_limits(config, {whole: 1.0, half: 1.0}, "stop", corpora=corpora).config
+def most_epochs_built(config, corpora):
+    """Return how many times the documents are read that are read most often, by a look at each.
+
+    Counted are the samples that are built, which are slightly more than the samples taken.
+    """
+    epochs_of_documents = np.zeros(len(corpora.lengths))
+    for member in plan_split(config, "train").members:
+        n_tokens = 0
+        if member.samples_requested > 0:
+            n_tokens = member.samples_requested * LENGTH + 1
+        for document in corpora.documents(member.prefix, member.rows):
+            epochs_of_documents[document] += n_tokens / member.tokens
+    return epochs_of_documents.max()
+
+
+def test_stop_takes_the_most_samples_that_the_limits_of_documents_allow(
+    overlapping, overlapping_blend, whole, half
+):
+    config = overlapping_blend(700)
+
+    limited = apply_epoch_limits(
+        config, {whole: 1.0, half: 1.0}, "stop", corpora=overlapping
+    ).config
+
     samples = limited.train_split_samples
-    assert most_built(limited, corpora) <= 1
-    assert most_built(config.with_samples({"train": samples + 1}), corpora) > 1
+    assert most_epochs_built(limited, overlapping) <= 1
+    one_more = config.with_samples({"train": samples + 1})
+    assert most_epochs_built(one_more, overlapping) > 1
+
+
+class TwoCorpora:
+    """Two corpora, the second of which has one member; a `CorpusReader`."""
+
+    def __init__(self, first: SlowCorpora, second: SlowCorpora) -> None:
+        """Remember the corpora."""
+        self.first = first
+        self.second = second
+
+    def parts(self, rows_by_prefix):
+        """Return both corpora."""
+        parts = []
+        for corpora in (self.first, self.second):
+            rows = {prefix: rows_by_prefix[prefix] for prefix in corpora.documents_by_prefix}
+            parts += corpora.parts(rows)
+        return parts
+
+
+three_weights = st.lists(st.floats(0.02, 1), min_size=3, max_size=3)
+three_limits = st.lists(st.none() | st.floats(1, 4), min_size=3, max_size=3)
 
 
 @settings(max_examples=15, deadline=None)
 @given(
-    weights=st.tuples(*[st.floats(0.02, 1)] * 3),
-    limits=st.tuples(*[st.one_of(st.none(), st.floats(1, 4))] * 3),
+    weights=three_weights,
+    limits=three_limits,
     samples=st.integers(50, 900),
     preset=st.sampled_from(["megatron", "megatron-0.10", "nemo"]),
 )
-def test_redistribute_keeps_limits_of_documents(
-    whole, half, other, weights, limits, samples, preset
+def test_redistribute_keeps_the_limits_of_documents(
+    overlapping, whole, half, other, weights, limits, samples, preset
 ):
-    shared = SlowCorpora(LENGTHS, {whole: range(160), half: HALF})
-    alone = SlowCorpora(LENGTHS, {other: range(160)})
-
-    class Both:
-        def parts(self, rows):
-            inside = {
-                prefix: own for prefix, own in rows.items() if prefix in shared.documents_by_prefix
-            }
-            return [*shared.parts(inside), *alone.parts({other: rows[other]})]
-
+    corpora = TwoCorpora(overlapping, SlowCorpora(GROWING, {other: ALL_DOCUMENTS}))
     prefixes = (whole, half, other)
     config = config_of(dict(zip(prefixes, weights, strict=True)), samples, preset=preset)
-    most = {
-        prefix: limit for prefix, limit in zip(prefixes, limits, strict=True) if limit is not None
-    }
+    limit_by_prefix = {}
+    for prefix, limit in zip(prefixes, limits, strict=True):
+        if limit is not None:
+            limit_by_prefix[prefix] = limit
+
     try:
-        limited = apply_epoch_limits(config, most, "redistribute", corpora=Both())
+        limited = apply_epoch_limits(config, limit_by_prefix, "redistribute", corpora=corpora)
     except InputError:
         return  # the limits leave too few samples, whatever the shares
+
     assert limited.config.train_split_samples == samples
-    assert not apply_epoch_limits(limited.config, most, "repeat", corpora=Both()).exceeded
+    outcome = apply_epoch_limits(limited.config, limit_by_prefix, "repeat", corpora=corpora)
+    assert not outcome.exceeded
     if not limited.exceeded:
         assert limited.config == config

@@ -18,7 +18,7 @@ from helpers.command import invoke_nanoset
 from helpers.inspecting import current_dataset, dataset_of, lineage_of
 from helpers.packs import plan_packs
 from helpers.sample_project import SPLITS, write_project
-from helpers.slow_corpora import slow_coverage
+from helpers.slow_corpora import SlowMember, slow_coverage
 from nanoset_assets.ui.mappings import split_metadata
 from nanoset_core.errors import InputError
 from nanoset_core.project.project import Project
@@ -180,13 +180,15 @@ class CountedMember(NamedTuple):
     """(document, number of the token in it) → copies."""
 
     @property
-    def order(self) -> tuple[int, int, int, bool]:
-        """Tokens, samples taken, epochs, and whether the last epoch is shuffled separately.
-
-        `slow_coverage` takes them in this form.
-        """
+    def reads(self) -> SlowMember:
+        """What a split reads of it."""
         plan = self.plan
-        return plan.tokens, self.coverage.samples_given, plan.epochs, plan.separate_last_epoch
+        return SlowMember(
+            tokens=plan.tokens,
+            samples=self.coverage.samples_given,
+            epochs=plan.epochs,
+            has_separate_last_epoch=plan.separate_last_epoch,
+        )
 
 
 def members_by_corpus(project: Project, planned: PlannedSplit) -> dict[str, list[CountedMember]]:
@@ -231,15 +233,15 @@ def test_the_tokens_of_each_corpus_are_those_of_a_look_at_each_token(
         for corpus, members in expected_members.items():
             coverage = coverage_by_corpus[corpus]
             copies_by_token = copies_in_members(members)
-            orders = [member.order for member in members]
-            expected = slow_coverage(copies_by_token, orders, planned.config)
+            reads = [member.reads for member in members]
+            expected = slow_coverage(copies_by_token, reads, planned.config)
             tokens_taken = sum(member.coverage.tokens_taken for member in members)
             assert coverage.members == tuple(member.name for member in members)
             assert coverage.tokens_available == len(copies_by_token)
-            assert coverage.tokens == pytest.approx(expected["tokens"], abs=0.51)
-            assert coverage.unique_tokens == pytest.approx(expected["unique"], abs=0.51)
-            assert coverage.epochs == pytest.approx(expected["epochs"])
-            assert coverage.most_epochs == pytest.approx(expected["most_epochs"])
+            assert coverage.tokens == pytest.approx(expected.tokens, abs=0.51)
+            assert coverage.unique_tokens == pytest.approx(expected.unique_tokens, abs=0.51)
+            assert coverage.epochs == pytest.approx(expected.epochs)
+            assert coverage.most_epochs == pytest.approx(expected.most_epochs)
             assert coverage.tokens + coverage.padding == tokens_taken
 
 
