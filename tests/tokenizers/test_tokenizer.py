@@ -1,102 +1,147 @@
+"""Facts of a tokenizer.json: its fingerprint, vocabulary size, greatest id, dtype and token ids."""
+
+from __future__ import annotations
+
 import hashlib
-import json
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from helpers.locations import GOLDEN_FILES
+from helpers.golden_tokenizers import GOLDEN_JSON, NO_FLAGS, write_golden_json
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenizers.engines import reference
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 from nanoset_core.tokenizers.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 
-GOLDEN = GOLDEN_FILES / "tokenization" / "tokenizer.json"
-
 
 @pytest.fixture
-def file(tmp_path):
-    return Path(shutil.copyfile(GOLDEN, tmp_path / "tokenizer.json"))
+def path(tmp_path):
+    """The path of a copy of the golden tokenizer."""
+    copy = tmp_path / "tokenizer.json"
+    copy.write_bytes(GOLDEN_JSON.read_bytes())
+    return copy
 
 
-def with_tokens(file, tokens):
-    """Rewrite the tokenizer with these added tokens, text → id."""
-    value = json.loads(GOLDEN.read_bytes())
-    blank = {
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
-    value["added_tokens"] = [
-        {"id": number, "content": text, **blank} for text, number in tokens.items()
-    ]
-    for text, number in tokens.items():
-        value["model"]["vocab"][text] = number
-    file.write_text(json.dumps(value))
+def write_with_added_tokens(folder, id_by_content):
+    """Write the golden tokenizer with other added tokens."""
+
+    def change(tokenizer):
+        tokenizer["added_tokens"] = [
+            {**NO_FLAGS, "special": True, "id": number, "content": content}
+            for content, number in id_by_content.items()
+        ]
+        tokenizer["model"]["vocab"].update(id_by_content)
+
+    write_golden_json(folder, change)
 
 
-def test_facts(file):
-    facts = tokenizer_facts(file)
-    assert facts == TokenizerFacts(file, hashlib.sha256(GOLDEN.read_bytes()).hexdigest(), 396, 395)
+def sha256_of(path):
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# Facts
+
+
+def test_facts_of_a_tokenizer(path):
+    facts = tokenizer_facts(path)
+
+    assert facts == TokenizerFacts(
+        file=path, fingerprint=sha256_of(GOLDEN_JSON), vocab_size=396, max_id=395
+    )
     assert facts.dtype == np.uint16
 
 
-@pytest.mark.parametrize(("size", "dtype"), [(65_499, np.uint16), (65_500, np.int32)])
-def test_dtype_by_megatrons_rule(file, size, dtype):
-    assert TokenizerFacts(file, "", size, size - 1).dtype == dtype
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"),
+    [
+        pytest.param(65_499, np.uint16, id="largest for uint16"),
+        pytest.param(65_500, np.int32, id="smallest for int32"),
+    ],
+)
+def test_the_dtype_follows_megatrons_rule(path, vocab_size, dtype):
+    facts = TokenizerFacts(path, "", vocab_size, vocab_size - 1)
+
+    assert facts.dtype == dtype
 
 
-def test_added_tokens_count_and_ids_may_have_gaps(file):
-    for number in (396, 50_000):
-        with_tokens(file, {"<|endoftext|>": 0, "<|far|>": number})
-        facts = tokenizer_facts(file)
-        assert (facts.vocab_size, facts.max_id, facts.dtype) == (397, number, np.uint16)
+@pytest.mark.parametrize("number", [396, 50_000], ids=["next id", "id after a gap"])
+def test_added_tokens_count_for_the_vocabulary_size(path, tmp_path, number):
+    write_with_added_tokens(tmp_path, {"<|endoftext|>": 0, "<|far|>": number})
+
+    facts = tokenizer_facts(path)
+
+    assert facts.vocab_size == 397
+    assert facts.max_id == number
+    assert facts.dtype == np.uint16
 
 
-def test_ids_that_the_dtype_cannot_hold(file):
-    with_tokens(file, {"<|endoftext|>": 0, "<|far|>": 70_000})
+def test_an_id_that_does_not_fit_the_dtype_is_an_error(path, tmp_path):
+    write_with_added_tokens(tmp_path, {"<|endoftext|>": 0, "<|far|>": 70_000})
+
     with pytest.raises(ConfigError, match="do not fit the dtype") as caught:
-        tokenizer_facts(file)
-    assert caught.value.where == str(file)
+        tokenizer_facts(path)
+
+    assert caught.value.where == str(path)
     assert "70,000" in caught.value.found
 
 
-def test_token_that_is_not_there(file):
+def test_a_token_that_does_not_exist_is_an_error_that_lists_special_tokens(path):
     with pytest.raises(ConfigError, match="no such token") as caught:
-        token_id(file, "</s>", "nanoset.yaml: tokenizer.eod")
+        token_id(path, "</s>", "nanoset.yaml: tokenizer.eod")
+
     assert caught.value.where == "nanoset.yaml: tokenizer.eod"
     assert caught.value.found == "'</s>'"
     assert caught.value.expected == "one of its special tokens: '<|endoftext|>', '<|padding|>'"
 
 
-def test_changed_file_is_read_again(file):
-    before = tokenizer_facts(file)
-    assert token_id(file, "<|endoftext|>", "key") == 0
-    with_tokens(file, {"<|endoftext|>": 396, "<|padding|>": 1})
-    assert tokenizer_facts(file).fingerprint != before.fingerprint
-    assert tokenizer_facts(file).max_id == 396
-    assert token_id(file, "<|endoftext|>", "key") == 396
+# Files
 
 
-def test_missing_and_foreign_files(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
+    missing_path = tmp_path / "nothing.json"
+
     with pytest.raises(MissingError):
-        tokenizer_facts(tmp_path / "nothing.json")
+        tokenizer_facts(missing_path)
     with pytest.raises(MissingError):
-        token_id(tmp_path / "nothing.json", "x", "key")
-    (tmp_path / "foreign.json").write_text("{}")
+        token_id(missing_path, "x", "key")
+
+
+def test_a_file_that_is_no_tokenizer_is_an_error(tmp_path):
+    foreign_path = tmp_path / "foreign.json"
+    foreign_path.write_text("{}")
+
     with pytest.raises(FormatError):
-        tokenizer_facts(tmp_path / "foreign.json")
+        tokenizer_facts(foreign_path)
 
 
-def test_the_tokenizer_of_an_engine_in_use_is_asked(file, monkeypatch):
-    engine = ReferenceEngine(file)
-    monkeypatch.setattr(reference, "load_tokenizer", lambda file: pytest.fail("loaded twice"))
-    assert tokenizer_facts(file).fingerprint == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert token_id(file, "<|endoftext|>", "eod") == engine.tokenizer.token_to_id("<|endoftext|>")
+def test_a_changed_file_is_read_again(path, tmp_path):
+    fingerprint_before = tokenizer_facts(path).fingerprint
+    assert token_id(path, "<|endoftext|>", "key") == 0
+
+    write_with_added_tokens(tmp_path, {"<|endoftext|>": 396, "<|padding|>": 1})
+
+    assert tokenizer_facts(path).fingerprint != fingerprint_before
+    assert tokenizer_facts(path).max_id == 396
+    assert token_id(path, "<|endoftext|>", "key") == 396
+
+
+# The tokenizer of an engine, which is not loaded twice
+
+
+def test_facts_are_those_of_the_tokenizer_that_an_engine_has_loaded(path, monkeypatch):
+    engine = ReferenceEngine(path)
+    monkeypatch.setattr(reference, "load_tokenizer", lambda path: pytest.fail("loaded twice"))
+
+    assert tokenizer_facts(path).fingerprint == sha256_of(path)
+    assert token_id(path, "<|endoftext|>", "eod") == engine.tokenizer.token_to_id("<|endoftext|>")
+
+
+def test_a_changed_file_is_read_again_when_its_engine_is_not_used_any_more(path, tmp_path):
+    engine = ReferenceEngine(path)
+    assert token_id(path, "<|endoftext|>", "eod") == 0
     del engine
-    with_tokens(file, {"<|other|>": 9000})
-    monkeypatch.undo()
-    assert token_id(file, "<|other|>", "eod") == 9000
+
+    write_with_added_tokens(tmp_path, {"<|other|>": 9000})
+
+    assert token_id(path, "<|other|>", "eod") == 9000
