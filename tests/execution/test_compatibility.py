@@ -1,3 +1,9 @@
+"""Workers check that they run the software of the process that gives them tasks, and that they see
+its folder of outputs; they receive the files that they lack.
+"""
+
+from __future__ import annotations
+
 import os
 import re
 import subprocess
@@ -7,110 +13,205 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import MissingError, StaleError
-from nanoset_core.execution import compatibility as module
-from nanoset_core.execution.compatibility import compatibility_check, software, sweep_runs
+from nanoset_core.execution import compatibility
+from nanoset_core.execution.compatibility import (
+    FOLDER,
+    SoftwareVersion,
+    compatibility_check,
+    software,
+    sweep_runs,
+)
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 
 
-def test_the_marker_is_gone_afterwards(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_APPEARS_WITHIN_SECONDS", 0.2)
-    with compatibility_check(FileAccess(tmp_path / "new")) as met:
-        met.check()
-        assert met.store == LocalStore(tmp_path / "new")
-        sweep_runs(FileAccess(tmp_path / "new"))
-    assert list((tmp_path / "new").iterdir()) == []
-    with pytest.raises(MissingError):
-        met.check()
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers wait only a moment for a marker to appear."""
+    monkeypatch.setattr(compatibility, "_APPEARS_WITHIN_SECONDS", 0.2)
 
 
-def test_what_a_killed_run_left_is_swept(tmp_path):
-    gone = subprocess.Popen(["true"])
-    gone.wait()
+# The folder of a run
+
+
+def test_a_worker_of_a_run_passes_its_check(tmp_path):
+    with compatibility_check(FileAccess(tmp_path / "root")) as check:
+        check.check()
+
+        assert check.store == LocalStore(tmp_path / "root")
+
+
+def test_a_live_run_is_not_swept(tmp_path):
     access = FileAccess(tmp_path)
-    with compatibility_check(access) as met:
-        left = met.run_folder.replace(f"-{os.getpid()}.", f"-{gone.pid}.")
-        access.store.put(f"{left}/marker", b"token")
+    with compatibility_check(access) as check:
         sweep_runs(access)
-        assert access.store.read(f"{left}/marker") is None
-        met.check()
+
+        check.check()
 
 
-def test_files_are_brought_once_and_whole(tmp_path):
-    (tmp_path / "a").mkdir()
-    files = [tmp_path / "vocab.json", tmp_path / "a" / "vocab.json"]
-    for number, file in enumerate(files):
-        file.write_text(f"file {number}")
-    with compatibility_check(FileAccess(tmp_path / "new"), files) as met:
-        for file in files:
-            file.unlink()
-        brought = met.download(tmp_path / "own")
-        assert [brought[file].read_text() for file in files] == ["file 0", "file 1"]
-        assert {file.name for file in brought.values()} == {"vocab.json"}
-        written = [file.stat().st_mtime_ns for file in brought.values()]
-        assert met.download(tmp_path / "own") == brought
-        assert [file.stat().st_mtime_ns for file in brought.values()] == written
+def test_a_run_leaves_no_files(tmp_path):
+    with compatibility_check(FileAccess(tmp_path / "root")):
+        assert list((tmp_path / "root").iterdir())
+
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+def test_a_worker_is_refused_after_the_end_of_the_run(tmp_path, short_patience):
+    with compatibility_check(FileAccess(tmp_path)) as check:
+        check.check()
+
     with pytest.raises(MissingError):
-        met.download(tmp_path / "other")
+        check.check()
 
 
-def test_a_run_begins_at_the_moment_that_another_ends(tmp_path, monkeypatch):
-    mkdir, made = os.mkdir, list[str]()
+def test_the_files_of_a_killed_run_are_swept(tmp_path):
+    process = subprocess.Popen(["true"])
+    process.wait()
+    access = FileAccess(tmp_path)
+    with compatibility_check(access) as live_run:
+        dead_folder = live_run.run_folder.replace(f"-{os.getpid()}.", f"-{process.pid}.")
+        access.store.put(f"{dead_folder}/marker", b"token")
 
-    def interrupted(path: str, *arguments: object) -> None:
-        mkdir(path, *arguments)
-        made.append(Path(path).name)
-        if made == [module.FOLDER]:
+        sweep_runs(access)
+
+        assert access.store.read(f"{dead_folder}/marker") is None
+        live_run.check()
+
+
+def test_a_run_may_begin_when_another_one_ends(tmp_path, monkeypatch):
+    """The other run removes the folder of all runs just before the new one uses it."""
+    original_mkdir = os.mkdir
+    names_made: list[str] = []
+
+    def mkdir(path: str, *arguments: object) -> None:
+        original_mkdir(path, *arguments)
+        names_made.append(Path(path).name)
+        if names_made == [FOLDER]:
             os.rmdir(path)
 
-    monkeypatch.setattr(os, "mkdir", interrupted)
-    with compatibility_check(FileAccess(tmp_path)) as met:
-        met.check()
-    assert made[:2] == [module.FOLDER] * 2
+    monkeypatch.setattr(os, "mkdir", mkdir)
+
+    with compatibility_check(FileAccess(tmp_path)) as check:
+        check.check()
+
+    assert names_made[:2] == [FOLDER, FOLDER]
 
 
-@pytest.mark.parametrize("seen", [None, b"of another run"])
-def test_a_folder_that_is_not_shared(tmp_path, monkeypatch, seen):
-    monkeypatch.setattr(module, "_APPEARS_WITHIN_SECONDS", 0.2)
-    with compatibility_check(FileAccess(tmp_path / "mine")) as met:
-        theirs = LocalStore(tmp_path / "theirs")
-        if seen is not None:
-            theirs.put(f"{met.run_folder}/marker", seen)
+# The folder of outputs must be shared
+
+
+@pytest.mark.parametrize(
+    ("marker", "found"),
+    [
+        pytest.param(None, "no such file", id="no marker"),
+        pytest.param(b"of another run", "another file of that name", id="another marker"),
+    ],
+)
+def test_a_worker_that_does_not_see_the_output_folder_is_refused(
+    tmp_path, short_patience, marker, found
+):
+    store_of_worker = LocalStore(tmp_path / "worker")
+
+    with compatibility_check(FileAccess(tmp_path / "owner")) as check:
+        if marker is not None:
+            store_of_worker.put(f"{check.run_folder}/marker", marker)
         with pytest.raises(MissingError, match="does not see the output folder") as caught:
-            replace(met, store=theirs).check()
-    assert str(tmp_path / "theirs") in caught.value.where
-    assert caught.value.found == ("no such file" if seen is None else "another file of that name")
+            replace(check, store=store_of_worker).check()
+
+    assert str(tmp_path / "worker") in caught.value.where
+    assert caught.value.found == found
     assert "one file system" in caught.value.remedy
 
 
-def test_a_file_that_appears_late_is_waited_for(tmp_path, monkeypatch):
-    with compatibility_check(FileAccess(tmp_path)) as met:
-        reads = iter([None, None, met.token])
-        monkeypatch.setattr(LocalStore, "read", lambda store, name: next(reads))
-        met.check()
-        assert list(reads) == []
+def test_a_worker_waits_for_a_marker_that_appears_late(tmp_path, monkeypatch):
+    """A network file system takes a moment to show a file of another machine."""
+    with compatibility_check(FileAccess(tmp_path)) as check:
+        contents = iter([None, None, check.token])
+        monkeypatch.setattr(LocalStore, "read", lambda store, name: next(contents))
+
+        check.check()
+
+        assert list(contents) == []
 
 
-def test_other_software(tmp_path):
-    older = tuple(
-        item._replace(version="1.26.4") if item.name == "numpy" else item for item in software()
-    )
-    with (
-        compatibility_check(FileAccess(tmp_path)) as met,
-        pytest.raises(StaleError, match="other software") as caught,
-    ):
-        replace(met, software=older).check()
+# Files that workers lack
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Two files of the same name."""
+    paths = [tmp_path / "vocab.json", tmp_path / "a" / "vocab.json"]
+    for number, path in enumerate(paths):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"file {number}")
+    return paths
+
+
+def test_a_worker_downloads_files_under_their_names(tmp_path, files):
+    with compatibility_check(FileAccess(tmp_path / "root"), files) as check:
+        for file in files:
+            file.unlink()
+
+        copy_by_path = check.download(tmp_path / "worker")
+
+    assert [copy_by_path[file].read_text() for file in files] == ["file 0", "file 1"]
+    assert {copy.name for copy in copy_by_path.values()} == {"vocab.json"}
+
+
+def test_a_worker_downloads_files_only_once(tmp_path, files):
+    with compatibility_check(FileAccess(tmp_path / "root"), files) as check:
+        copy_by_path = check.download(tmp_path / "worker")
+        times = [copy.stat().st_mtime_ns for copy in copy_by_path.values()]
+
+        assert check.download(tmp_path / "worker") == copy_by_path
+
+    assert [copy.stat().st_mtime_ns for copy in copy_by_path.values()] == times
+
+
+def test_files_cannot_be_downloaded_after_the_end_of_the_run(tmp_path, files):
+    with compatibility_check(FileAccess(tmp_path / "root"), files) as check:
+        pass
+
+    with pytest.raises(MissingError):
+        check.download(tmp_path / "worker")
+
+
+# Software
+
+
+def test_a_worker_with_other_software_is_refused(tmp_path):
+    older_software: list[SoftwareVersion] = []
+    for item in software():
+        if item.name == "numpy":
+            item = item._replace(version="1.26.4")
+        older_software.append(item)
+
+    with compatibility_check(FileAccess(tmp_path)) as check:
+        check_of_older_owner = replace(check, software=tuple(older_software))
+        with pytest.raises(StaleError, match="other software") as caught:
+            check_of_older_owner.check()
+
     assert caught.value.expected == "numpy 1.26.4"
     assert re.fullmatch(r"numpy [0-9.]+", caught.value.found)
 
 
-def test_software_knows_every_line_of_the_core(tmp_path, monkeypatch):
-    name, digest = software()[1]
-    assert (name, digest) == ("nanoset_core", module._source_digest())
-    copy = tmp_path / "execution" / "compatibility.py"
-    copy.parent.mkdir()
-    copy.write_bytes(Path(module.__file__).read_bytes() + b"#")
-    monkeypatch.setattr(module, "__file__", str(copy))
-    changed = module._source_digest()
+def test_the_version_of_the_core_is_the_digest_of_its_source():
+    core = software()[1]
+
+    assert core.name == "nanoset_core"
+    assert core.version == compatibility._source_digest()
+
+
+def test_the_digest_of_the_source_changes_with_every_line_and_every_module(tmp_path, monkeypatch):
+    digest = compatibility._source_digest()
+
+    # Let another folder be that of the package.
+    module = tmp_path / "execution" / "compatibility.py"
+    module.parent.mkdir()
+    module.write_bytes(Path(compatibility.__file__).read_bytes() + b"#")
+    monkeypatch.setattr(compatibility, "__file__", str(module))
+    digest_with_another_line = compatibility._source_digest()
     (tmp_path / "more.py").touch()
-    assert len({digest, changed, module._source_digest()}) == 3
+    digest_with_another_module = compatibility._source_digest()
+
+    assert len({digest, digest_with_another_line, digest_with_another_module}) == 3

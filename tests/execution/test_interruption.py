@@ -1,5 +1,6 @@
-"""Signals of a process and of those that it starts; whole commands are in
-tests/cli/test_interruption.py.
+"""Signals that a process and those that it starts receive.
+
+tests/cli/test_interruption.py specifies what whole commands do.
 """
 
 from __future__ import annotations
@@ -25,21 +26,12 @@ from nanoset_core.execution.interruption import (
 from nanoset_core.execution.processes import run_tasks
 
 SLEEP = ["sleep", "60"]
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that end a command."""
 
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@pytest.fixture
-def ignoring() -> Iterator[None]:
-    """A process whose parent has set all of them to be ignored."""
-    kept = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
-    yield
-    for number, handler in kept.items():
-        assert signal.signal(number, handler) == signal.SIG_IGN
-
-
-def end(process: subprocess.Popen[bytes]) -> int:
+def terminate(process: subprocess.Popen[bytes]) -> int:
+    """Send SIGTERM to a process, and return its exit code."""
     process.terminate()
     try:
         return process.wait(20)
@@ -48,104 +40,148 @@ def end(process: subprocess.Popen[bytes]) -> int:
         process.wait()
 
 
-def test_helpers_of_a_process_that_ignores_sigterm_can_be_ended(ignoring: None) -> None:
+# Signals that the parent of this process has set to be ignored
+
+
+@pytest.fixture
+def ignored_signals() -> Iterator[None]:
+    """Ignore all signals, as in a process that was started in the background."""
+    earlier_handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+    yield
+    for number, handler in earlier_handlers.items():
+        assert signal.signal(number, handler) == signal.SIG_IGN, "it is no longer ignored"
+
+
+def test_a_child_of_a_process_that_ignores_sigterm_can_be_terminated(ignored_signals: None) -> None:
     with interruptible():
         with children_shielded():
-            helper = subprocess.Popen(SLEEP)
+            child = subprocess.Popen(SLEEP)
             signal.raise_signal(signal.SIGTERM)
-        assert end(helper) == -signal.SIGTERM
-        assert received_signal() is None, "it is ignored, whatever that takes"
+
+        assert terminate(child) == -signal.SIGTERM
+        assert received_signal() is None, "this process ignores the signal"
 
 
-def test_workers_that_a_thread_starts_can_be_ended(ignoring: None) -> None:
+def test_workers_that_a_thread_starts_can_be_terminated(ignored_signals: None) -> None:
+    def handlers_in_workers() -> list[object]:
+        results = run_tasks(signal.getsignal, [signal.SIGTERM, signal.SIGTERM], 2)
+        return [handler for _number, handler in results]
+
     with ThreadPoolExecutor(1) as thread:
-        work = thread.submit(lambda: list(run_tasks(signal.getsignal, [signal.SIGTERM] * 2, 2)))
-    assert [handler for _, handler in work.result()] == [signal.SIG_DFL] * 2
+        handlers = thread.submit(handlers_in_workers).result()
+
+    assert handlers == [signal.SIG_DFL, signal.SIG_DFL]
 
 
-def test_helpers_hear_no_ctrl_c() -> None:
-    kept = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Dagster may have left another
+# Children
+
+
+def test_a_shielded_child_ignores_ctrl_c_and_hang_ups() -> None:
+    # Dagster may have installed a handler of its own.
+    earlier_handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         with children_shielded():
-            helper = subprocess.Popen(SLEEP)
+            child = subprocess.Popen(SLEEP)
     finally:
-        signal.signal(signal.SIGTERM, kept)
-    helper.send_signal(signal.SIGINT)
-    helper.send_signal(signal.SIGHUP)
+        signal.signal(signal.SIGTERM, earlier_handler)
+
+    child.send_signal(signal.SIGINT)
+    child.send_signal(signal.SIGHUP)
+
     with pytest.raises(subprocess.TimeoutExpired):
-        helper.wait(0.3)
-    assert end(helper) == -signal.SIGTERM
+        child.wait(0.3)
+    assert terminate(child) == -signal.SIGTERM
 
 
-@pytest.fixture(params=ENDING)
+# Signals of this process
+
+
+@pytest.fixture(params=SIGNALS)
 def number(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
-    """A signal, of which Python's own handlers are in place."""
-    kept = {one: signal.signal(one, signal.SIG_DFL) for one in ENDING}
+    """A signal; Python's own handlers of all of them are in place."""
+    earlier_handlers = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield request.param
-    for one, handler in kept.items():
-        signal.signal(one, handler)
+    for number, handler in earlier_handlers.items():
+        signal.signal(number, handler)
 
 
-def test_what_ended_a_block_is_known_within_it(number: signal.Signals) -> None:
+def test_the_signal_that_interrupted_a_block_is_known_within_it(number: signal.Signals) -> None:
     with interruptible():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
         assert received_signal() == number
-    assert received_signal() is None, "what comes next in this process was not interrupted"
+
+    assert received_signal() is None, "what follows in this process was not interrupted"
 
 
-def test_what_cleans_up_is_not_disturbed(number: signal.Signals) -> None:
+def test_a_block_that_cleans_up_is_not_interrupted(number: signal.Signals) -> None:
     with interruptible():
         with signals_dropped():
             signal.raise_signal(number)
             signal.raise_signal(number)
+
         assert received_signal() == number
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
 
 
-class Ended(BaseException):
-    """As Dagster raises one in a run."""
+class RunTerminated(BaseException):
+    """Stands for the exception that a handler of Dagster raises in a run."""
 
 
-def raise_ended(*args: object) -> None:
-    raise Ended
+def raise_as_dagster(*args: object) -> None:
+    """Handle a signal as Dagster does."""
+    raise RunTerminated
 
 
-@pytest.mark.parametrize("handler", [signal.default_int_handler, raise_ended])
+@pytest.mark.parametrize("handler", [signal.default_int_handler, raise_as_dagster])
 def test_a_signal_within_a_callback_is_not_lost(
     number: signal.Signals, handler: Callable[..., None], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    class Referred:
-        pass
+    """Python prints an exception that is raised in a callback, and continues."""
+
+    class Referent:
+        """An object with a weak reference, whose callback runs when the object is deleted."""
 
     with interruptible(), handlers_restored():
         signal.signal(number, handler)
-        referred = Referred()
-        reference = weakref.ref(referred, lambda _: signal.raise_signal(number))
-        with pytest.raises((KeyboardInterrupt, Ended)):
-            del referred  # Python would print the exception of the callback, and go on
+        referent = Referent()
+        reference = weakref.ref(referent, lambda _: signal.raise_signal(number))
+
+        with pytest.raises((KeyboardInterrupt, RunTerminated)):
+            del referent
             time.sleep(20)
+
         assert received_signal() == number
         assert reference() is None
     assert "ignored" not in capfd.readouterr().err
 
 
-def test_ctrl_c_ends_a_build_over_slurm_as_any_other(tmp_path: Path) -> None:
-    """Importing `dask_jobqueue` sets a handler that ends the process with 0."""
-    program = """
+# Slurm
+
+START_SLURM_CLUSTER = """
 import signal, sys
 from pathlib import Path
 from nanoset_core.execution.slurm import SlurmJobs
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
-jobs = SlurmJobs(1, 1, "1GB", 3600, Path(sys.argv[1]))
-jobs._cluster(Path(sys.argv[1])).close()
+# It is ignored if the tests run in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+folder = Path(sys.argv[1])
+jobs = SlurmJobs(1, 1, "1GB", 3600, folder)
+jobs._cluster(folder).close()
 assert "dask_jobqueue" in sys.modules
 signal.raise_signal(signal.SIGINT)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+
+
+def test_ctrl_c_ends_a_build_on_slurm_like_any_other(tmp_path: Path) -> None:
+    """An import of `dask_jobqueue` sets a handler that ends the process with exit code 0."""
+    process = subprocess.run(
+        [sys.executable, "-c", START_SLURM_CLUSTER, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.returncode == -signal.SIGINT, done.stderr
+
+    assert process.returncode == -signal.SIGINT, process.stderr
