@@ -1,15 +1,15 @@
-"""A whole project whose outputs live in a bucket: the same bytes as locally, from any machine,
-whatever is lost.
-"""
+"""A project with outputs in a bucket: the same bytes as in a local folder, built by any machine."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import pickle
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import dagster as dg
 import numpy as np
@@ -23,132 +23,188 @@ from nanoset_core import StorageSpec, load_nanoset
 from nanoset_core.errors import StorageError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
+from nanoset_core.storage.s3 import S3Store
 
 
-def test_the_bucket_holds_what_a_local_root_would(stored, built_here):
-    digests = {
-        name: hashlib.sha256(kept.data).hexdigest()
-        for name, kept in stored.items()
-        if MEMORY not in name
-    }
+@pytest.fixture
+def storage(place: S3Store, tmp_path: Path) -> StorageSpec:
+    """Settings to read the bucket, with working copies in a folder that does not exist yet."""
+    return StorageSpec(endpoint_url=place.endpoint_url, mirror=str(tmp_path / "copies"))
+
+
+# Builds
+
+
+def test_outputs_in_a_bucket_have_the_bytes_of_those_in_a_local_folder(stored, built_here):
+    digests: dict[str, str] = {}
+    for name, content in stored.items():
+        if MEMORY not in name:
+            digests[name] = hashlib.sha256(content.data).hexdigest()
+
     assert digests == outputs_of(built_here)
 
 
-def test_another_machine_finds_everything_and_makes_nothing(remote_project, filled):
-    before = objects(filled)
-    other = remote_project("other")
+def test_a_machine_rebuilds_nothing_that_another_one_has_built(remote_project, filled):
+    objects_before = objects(filled)
+    config = remote_project("another machine")
+
     with dg.DagsterInstance.ephemeral() as instance:
-        report = build(Project.open(other), instance)
-    assert not report.failed | report.made
+        report = build(Project.open(config), instance)
+
+    assert not report.failed
+    assert not report.made
     assert all(step.is_up_to_date for step in report.steps)
-    assert objects(filled) == before
+    assert objects(filled) == objects_before
 
 
-def test_the_folders_of_nemos_index_files_are_in_the_bucket(local_copy, remote_project, filled):
-    config = remote_project()
-    for file in (local_copy, config):
-        nemo = "samples: {train: 100, valid: 10, test: 5}\n    preset: nemo"
-        file.write_text(file.read_text().replace("samples: {train: 400}", nemo))
-        project = Project.open(file)
-        make_nanoset(project, "pretrain")
-        make_handoff(project, "pretrain")
+def test_a_machine_without_copies_builds_new_text_as_the_machine_before(
+    local_copy, remote_project, filled
+):
+    """It downloads what it needs of the existing outputs to build the new ones."""
+    for config in (local_copy, remote_project("another machine")):
+        file = config.parent / "raw" / "web" / "part-0" / "web-0.jsonl"
+        with file.open("ab") as text:
+            text.write(b'{"text": "one document more"}\n')
+
+        build_all(config)
+
     assert objects(filled) == outputs_of(local_copy)
-    assert any(re.search(r"cache/[0-9a-f]{20}/web_.*_indexmap_", name) for name in objects(filled))
-    shutil.rmtree(config.parent / ".nanoset")
-    assert (
-        len(
-            load_nanoset(
-                filled.url(), "pretrain", "train", StorageSpec(endpoint_url=filled.endpoint_url)
-            )
-        )
-        >= 100
-    )
-    assert all(report.passed for report in verify_project(Project.open(config), ["pretrain"]))
 
 
-def test_samples_are_those_of_a_local_root(built_here, filled, tmp_path):
-    storage = StorageSpec(endpoint_url=filled.endpoint_url, mirror=str(tmp_path / "elsewhere"))
-    for name in ("pretrain", "plain"):
-        ours, theirs = (
-            load_nanoset(built_here.parent / "data", name, "train"),
-            load_nanoset(filled.url(), name, "train", storage),
-        )
-        assert len(ours) == len(theirs)
-        everything = np.arange(len(ours))
-        np.testing.assert_array_equal(ours.batch(everything), theirs.batch(everything))
-        np.testing.assert_array_equal(ours[0]["tokens"], theirs[0]["tokens"])
-    assert not list((tmp_path / "elsewhere").rglob("*.bin")), "tokens were read where they are"
-
-
-def test_processes_that_are_spawned_read_the_same_samples(filled, tmp_path):
-    storage = StorageSpec(endpoint_url=filled.endpoint_url, mirror=str(tmp_path / "elsewhere"))
-    blended, plain = (
-        load_nanoset(filled.url(), name, "train", storage) for name in ("pretrain", "plain")
-    )
-    datasets = (blended, plain, plain.dataset)
-    # Each by itself: what one of them needs in the other process, another must not bring along.
-    (tmp_path / "pickled").write_bytes(pickle.dumps([pickle.dumps(opened) for opened in datasets]))
-    code = (
-        "import pickle, sys\n"
-        "for opened in pickle.load(open(sys.argv[1], 'rb')): "
-        "print(len(pickle.dumps(pickle.loads(opened)[1])))"
-    )
-    said = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "pickled"], capture_output=True, text=True
-    )
-    assert said.stdout == "".join(f"{len(pickle.dumps(opened[1]))}\n" for opened in datasets), (
-        said.stderr
-    )
-
-
-def test_raw_text_that_is_known_by_its_etags_is_read_where_it_is(make_project, built_here, place):
+def test_text_in_a_bucket_can_be_identified_by_its_etags(make_project, built_here, place):
+    """The text is tokenized from the bucket, and its datasets are those of local text."""
     raw = upload_raw(built_here.parent / "raw", place)
-    storage = (
-        f"pbin: [web, code]\nstorage: {{endpoint_url: {place.endpoint_url!r}, fingerprint: etag}}"
-    )
-    config = make_project("remote", {"raw: raw": f"raw: {raw.url()}\n{storage}"})
+    storage = f"storage: {{endpoint_url: {place.endpoint_url!r}, fingerprint: etag}}"
+    settings = f"raw: {raw.url()}\npbin: [web, code]\n{storage}"
+    config = make_project("remote", {"raw: raw": settings})
     shutil.rmtree(config.parent / "raw")
+
     build_all(config)
+
     for corpus in ("web", "code", "books"):
-        for end in ("bin", "idx"):
-            name = f"data/datasets/{corpus}/current/{corpus}_text_document.{end}"
+        for suffix in ("bin", "idx"):
+            name = f"data/datasets/{corpus}/current/{corpus}_text_document.{suffix}"
             assert (config.parent / name).read_bytes() == (built_here.parent / name).read_bytes()
 
 
-def test_everything_in_a_bucket(built_here, remote_project, place):
+def test_text_and_outputs_can_both_be_in_a_bucket(built_here, remote_project, place):
     raw = upload_raw(built_here.parent / "raw", place)
     config = remote_project()
     config.write_text(config.read_text().replace("raw: raw", f"raw: {raw.url()}"))
     shutil.rmtree(config.parent / "raw")
+
     build_all(config)
-    assert objects(place) == outputs_of(built_here)
-    assert any(name.endswith(".pbin") for name in objects(place))
-    for found in verify_project(Project.open(config), deep=True):
-        assert not found.findings
+
+    digests = objects(place)
+    assert digests == outputs_of(built_here)
+    assert any(name.endswith(".pbin") for name in digests)
+    for report in verify_project(Project.open(config), deep=True):
+        assert report.findings == []
 
 
-def test_a_pack_made_again_but_not_to_its_end_has_no_manifest_of_before(
+def test_an_output_whose_rebuild_fails_has_no_manifest_until_it_is_complete(
     remote_project, filled, monkeypatch
 ):
-    config, before = remote_project(), objects(filled)
+    """Its files may be new ones, which the old manifest does not describe."""
+    config = remote_project()
+    objects_before = objects(filled)
     digest = Project.open(config).outputs.current("packed", "web").digest
 
-    def cut_short(*_, **__):
+    def fail(*_, **__):
         raise StorageError("no more", where="the wire", remedy="none")
 
+    # The rebuild fails.
     with monkeypatch.context() as patch:
-        patch.setattr("nanoset_core.stages.pbin.make.put_dataset_as_pbin", cut_short)
+        patch.setattr("nanoset_core.stages.pbin.make.put_dataset_as_pbin", fail)
         with pytest.raises(StorageError):
             make_pbin(Project.open(config, rebuild=True), "web")
-    assert before.keys() - objects(filled).keys() == {f"packed/web/{digest}/manifest.json"}
+    removed_names = objects_before.keys() - objects(filled).keys()
+    assert removed_names == {f"packed/web/{digest}/manifest.json"}
+
+    # The next build completes the output.
     make_pbin(Project.open(config), "web")
-    assert objects(filled) == before
+    assert objects(filled) == objects_before
 
 
-def test_another_machine_goes_on_where_one_left_off(local_copy, remote_project, filled):
-    """It has no copies: what it needs of older outputs to make the new ones is brought."""
-    for config in (local_copy, remote_project("second")):
-        with (config.parent / "raw" / "web" / "part-0" / "web-0.jsonl").open("ab") as file:
-            file.write(b'{"text": "one document more"}\n')
-        build_all(config)
-    assert objects(filled) == outputs_of(local_copy)
+# The folders of index files that NeMo expects
+
+
+def use_nemo(config: Path) -> None:
+    """Let the nanoset pretrain be for NeMo."""
+    settings = config.read_text()
+    nemo_settings = "samples: {train: 100, valid: 10, test: 5}\n    preset: nemo"
+    config.write_text(settings.replace("samples: {train: 400}", nemo_settings))
+
+
+def test_a_nanoset_for_nemo_has_its_folders_of_index_files_in_the_bucket(
+    local_copy, remote_project, filled, storage
+):
+    config = remote_project()
+    for file in (local_copy, config):
+        use_nemo(file)
+        project = Project.open(file)
+        make_nanoset(project, "pretrain")
+        make_handoff(project, "pretrain")
+
+    # The bucket has the index files of a local build.
+    digests = objects(filled)
+    assert digests == outputs_of(local_copy)
+    assert any(re.search(r"cache/[0-9a-f]{20}/web_.*_indexmap_", name) for name in digests)
+
+    # They are found without working copies.
+    shutil.rmtree(config.parent / ".nanoset")
+    storage = dataclasses.replace(storage, mirror=None)
+    nanoset = load_nanoset(filled.url(), "pretrain", "train", storage)
+    assert len(nanoset) >= 100
+    reports = verify_project(Project.open(config), ["pretrain"])
+    assert all(report.passed for report in reports)
+
+
+# Samples
+
+
+@pytest.mark.parametrize("name", ["pretrain", "plain"])
+def test_samples_in_a_bucket_equal_those_in_a_local_folder(built_here, filled, storage, name):
+    local = load_nanoset(built_here.parent / "data", name, "train")
+    remote = load_nanoset(filled.url(), name, "train", storage)
+
+    assert len(remote) == len(local)
+    all_samples = np.arange(len(local))
+    np.testing.assert_array_equal(remote.batch(all_samples), local.batch(all_samples))
+    np.testing.assert_array_equal(remote[0]["tokens"], local[0]["tokens"])
+
+
+@pytest.mark.parametrize("name", ["pretrain", "plain"])
+def test_tokens_are_read_from_the_bucket_without_a_copy(filled, storage, name):
+    nanoset = load_nanoset(filled.url(), name, "train", storage)
+
+    nanoset.batch(np.arange(len(nanoset)))
+
+    assert not list(Path(storage.mirror).rglob("*.bin"))
+
+
+UNPICKLE = """\
+import pickle, sys
+
+for data in pickle.load(open(sys.argv[1], "rb")):
+    dataset = pickle.loads(data)
+    print(len(pickle.dumps(dataset[1])))
+"""
+"""Reads a sample of each pickled dataset of a file, and prints its pickled size."""
+
+
+def test_a_spawned_process_reads_the_samples_of_a_pickled_dataset(filled, storage, tmp_path):
+    blended = load_nanoset(filled.url(), "pretrain", "train", storage)
+    plain = load_nanoset(filled.url(), "plain", "train", storage)
+    datasets = (blended, plain, plain.dataset)
+    # Each is pickled alone, so that it cannot rely on what another one brings along.
+    pickles = [pickle.dumps(dataset) for dataset in datasets]
+    (tmp_path / "pickles").write_bytes(pickle.dumps(pickles))
+
+    process = subprocess.run(
+        [sys.executable, "-c", UNPICKLE, tmp_path / "pickles"], capture_output=True, text=True
+    )
+
+    sample_sizes = [len(pickle.dumps(dataset[1])) for dataset in datasets]
+    lines = [f"{size}\n" for size in sample_sizes]
+    assert process.stdout == "".join(lines), process.stderr

@@ -1,5 +1,5 @@
-"""`nanoset status`, `diff`, `gc`, `explain` and `verify` say of a bucket what they say of a folder,
-without copies.
+"""Commands on outputs in a bucket: `nanoset status`, `diff`, `gc`, `explain` and `verify` report the
+same as for outputs in a local folder, and need no working copies.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier
+from typing import NamedTuple
 
 import pytest
 
 from helpers import s3_server
 from helpers.building import build_all, make_inventory, make_shards
-from helpers.command import invoke_nanoset, told_by
+from helpers.command import invoke_nanoset, run_nanoset, told_by
 from helpers.inspecting import lineage_of, verify_at
 from helpers.sample_project import outputs_of
 from nanoset_core import load_nanoset
@@ -34,7 +35,7 @@ from nanoset_core.storage import many_folders
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.s3 import S3Store
 
-QUESTIONS = (
+COMMANDS = (
     "status --json",
     "diff web --json",
     "gc --json",
@@ -47,195 +48,293 @@ QUESTIONS = (
 )
 
 
-@pytest.fixture
-def twins(local_copy, remote_project, filled):
-    """Two projects, alike but for their roots: built, changed, built again; the bucket's without
-    copies.
-    """
-    remote = remote_project()
-    for config in (local_copy, remote):
-        with (config.parent / "raw" / "web" / "part-0" / "web-0.jsonl").open("ab") as file:
-            file.write(b'{"text": "one document more"}\n')
-        time.sleep(1.1)  # a bucket tells when versions were made by the second
-        build_all(config)
-    forget_copies(remote)
-    return local_copy, remote
+def remove_copies(config: Path) -> None:
+    """Delete the working copies of a project whose outputs are in a bucket."""
+    shutil.rmtree(config.parent / ".nanoset", ignore_errors=True)
 
 
-@pytest.mark.parametrize("copies", [True, False])
-def test_finished_shards_are_found_by_one_listing(remote_project, place, monkeypatch, copies):
+def first_web_file(config: Path) -> Path:
+    """Return a file of raw text of the corpus web."""
+    return config.parent / "raw" / "web" / "part-0" / "web-0.jsonl"
+
+
+# Requests
+
+
+@contextmanager
+def count_shard_requests(place: S3Store) -> Iterator[Counter[str]]:
+    """Yield the number of requests for shards of the corpus web, by operation."""
+    n_requests: Counter[str] = Counter()
+
+    def count(params, model, **_):
+        key = params.get("Key", params.get("Prefix", ""))
+        if "/shards/web" in key:
+            n_requests[model.name] += 1
+
+    events = place.client().meta.events
+    events.register("before-parameter-build.s3", count)
+    try:
+        yield n_requests
+    finally:
+        events.unregister("before-parameter-build.s3", count)
+
+
+@pytest.mark.parametrize(
+    ("has_copies", "expected_requests"),
+    [
+        pytest.param(True, {"ListObjectsV2": 2}, id="with copies"),
+        pytest.param(False, {"ListObjectsV2": 2, "GetObject": 4}, id="without copies"),
+    ],
+)
+def test_finished_shards_are_found_by_one_listing(
+    remote_project, place, monkeypatch, has_copies, expected_requests
+):
+    # Let four shards be as many as need several requests.
     monkeypatch.setattr(many_folders, "_FEW_FOLDERS", 3)
     monkeypatch.setattr(many_folders, "_FOLDERS_IN_MEMORY", 3)
     config = remote_project()
     project = Project.open(config)
     make_inventory(project, "web")
-    made = make_shards(project, "web")
-    shards = current_shards(project, made)
+    tokenized = make_shards(project, "web")
+    shards = current_shards(project, tokenized)
     assert len(shards) == 4
-    if not copies:
-        forget_copies(config)
-    with shard_requests(place) as asked:
-        assert make_shards(Project.open(config), "web").digest == made.digest
-        found = current_shards(project, made)
-    assert [shard.digest for shard in found] == [shard.digest for shard in shards]
-    assert asked == {"ListObjectsV2": 2} | ({} if copies else {"GetObject": len(shards)})
+    if not has_copies:
+        remove_copies(config)
+
+    with count_shard_requests(place) as n_requests:
+        tokenized_again = make_shards(Project.open(config), "web")
+        shards_again = current_shards(project, tokenized)
+
+    assert tokenized_again.digest == tokenized.digest
+    digests = [shard.digest for shard in shards]
+    assert [shard.digest for shard in shards_again] == digests
+    assert n_requests == expected_requests
 
 
-@contextmanager
-def shard_requests(place: S3Store) -> Iterator[Counter[str]]:
-    """Operations of the bucket that shards of the corpus web were asked for."""
-    asked: Counter[str] = Counter()
+def count_status_requests(config: Path, place: S3Store) -> Counter[str]:
+    """Return the number of requests for shards that the status of the corpus web takes.
 
-    def count(params, model, **_):
-        if "/shards/web" in params.get("Key", params.get("Prefix", "")):
-            asked[model.name] += 1
-
-    events = place.client().meta.events
-    events.register("before-parameter-build.s3", count)
-    try:
-        yield asked
-    finally:
-        events.unregister("before-parameter-build.s3", count)
+    The corpus has rejected documents, which the status must report.
+    """
+    remove_copies(config)
+    with count_shard_requests(place) as n_requests:
+        rows = project_status(Project.open(config))
+        [web] = [row for row in rows if row.label == "corpus web"]
+    assert web.rejects[0].endswith("/rejects.jsonl")
+    return n_requests
 
 
-def test_status_lists_all_shards_together(remote_project, filled, monkeypatch):
+def test_status_does_not_list_each_shard(remote_project, filled, monkeypatch):
     monkeypatch.setattr(many_folders, "_FEW_FOLDERS", 3)
-    config, lists = remote_project(), list[int]()
+    config = remote_project()
     file = config.parent / "raw" / "web" / "zz.jsonl"
-    for added, is_built in ((b"no JSON\n", True), (b'{"text": "one document more"}\n', False)):
-        with file.open("ab") as text:
-            text.write(added)
-        make_inventory(Project.open(config), "web")
-        if is_built:
-            make_shards(Project.open(config), "web")
-        forget_copies(config)
-        with shard_requests(filled) as asked:
-            row = next(
-                row for row in project_status(Project.open(config)) if row.label == "corpus web"
-            )
-        assert row.rejects[0].endswith("/rejects.jsonl")
-        assert asked["GetObject"] == 5 + 1, "each manifest once, and the one list of rejects"
-        lists.append(asked["ListObjectsV2"])
-    assert lists == [5, 3], "not one for each of the five shards as well"
+
+    # A fifth shard, which has a list of rejected documents.
+    file.write_bytes(b"no JSON\n")
+    make_inventory(Project.open(config), "web")
+    make_shards(Project.open(config), "web")
+    n_requests = count_status_requests(config, filled)
+    assert n_requests["ListObjectsV2"] == 5
+    assert n_requests["GetObject"] == 5 + 1, "each manifest once, and the list of rejects"
+
+    # The text changed, and its shard was not made again.
+    with file.open("ab") as text:
+        text.write(b'{"text": "one document more"}\n')
+    make_inventory(Project.open(config), "web")
+    n_requests = count_status_requests(config, filled)
+    assert n_requests["ListObjectsV2"] == 3
+    assert n_requests["GetObject"] == 5 + 1
 
 
-def test_shards_that_hold_documents_are_looked_into_at_once(remote_project, filled, monkeypatch):
+def test_the_shards_of_a_dataset_are_requested_at_the_same_time(
+    remote_project, filled, monkeypatch
+):
     project = Project.open(remote_project())
     dataset = project.outputs.current("datasets", "web")
     lineage = lineage_of(project, dataset)
-    fetched: Counter[str] = Counter()
-    real = S3Store.fetch
-    together = Barrier(len(lineage.shards), timeout=60)
+    assert len(lineage.shards) == 4
+    n_fetched: Counter[str] = Counter()
+    barrier = Barrier(4, timeout=60)
+    original_fetch = S3Store.fetch
 
     def fetch(store, name, target, **options):
         if "/shards/" in f"/{name}":
-            fetched[name.rpartition("/")[2]] += 1
-            together.wait()  # for a request of every other shard
-        return real(store, name, target, **options)
+            n_fetched[Path(name).name] += 1
+            barrier.wait()  # for a request of each of the other shards
+        return original_fetch(store, name, target, **options)
 
     monkeypatch.setattr(S3Store, "fetch", fetch)
-    last = dataset.facts["documents"] - 1
-    assert lineage.place(last)[0] == len(lineage.shards) - 1 == 3
-    assert fetched == {"manifest.json": 4}
-    assert [origin.document for origin in lineage.find_id(f"web-{last}")] == [last]
-    assert fetched == {"manifest.json": 4, "documents.parquet": 4}
+    last_document = dataset.facts["documents"] - 1
+
+    # To find the shard of a document takes the manifests of all shards.
+    shard_number = lineage.place(last_document)[0]
+    assert shard_number == 3
+    assert n_fetched == {"manifest.json": 4}
+
+    # To find a document by its id takes the tables of all shards.
+    origins = lineage.find_id(f"web-{last_document}")
+    assert [origin.document for origin in origins] == [last_document]
+    assert n_fetched == {"manifest.json": 4, "documents.parquet": 4}
 
 
-def forget_copies(config: Path) -> None:
-    shutil.rmtree(config.parent / ".nanoset", ignore_errors=True)
+# Reports
 
 
-def said(config: Path, question: str) -> str:
-    """What is said, without where outputs are and when they were made."""
-    answer = invoke_nanoset([*question.split(), "--config", str(config)], catch_exceptions=False)
-    assert answer.exit_code == 0, answer.output
-    text = answer.output
-    project = Project.open(config).config
-    for place in (project.root_folder, config.parent, project.root if project.root_place else ""):
-        text = text.replace(str(place) or "<place>", "<place>")
+class Twins(NamedTuple):
+    """Two projects with the same content, given by their nanoset.yaml."""
+
+    local: Path
+    """With outputs in a local folder."""
+    remote: Path
+    """With outputs in a bucket, and without working copies."""
+
+
+@pytest.fixture
+def twins(local_copy: Path, remote_project, filled: S3Store) -> Twins:
+    """Two projects that were built, changed, and built again, one of them in a bucket."""
+    remote = remote_project()
+    for config in (local_copy, remote):
+        with first_web_file(config).open("ab") as file:
+            file.write(b'{"text": "one document more"}\n')
+        # A bucket stores times in whole seconds: the second version must be the newer one.
+        time.sleep(1.1)
+        build_all(config)
+    remove_copies(remote)
+    return Twins(local_copy, remote)
+
+
+def report_of(config: Path, command: str) -> str:
+    """Return what a command prints, without the place of the outputs and the times of builds."""
+    text = run_nanoset(*command.split(), "--config", config).output
+    settings = Project.open(config).config
+    places = [str(settings.root_folder), str(config.parent)]
+    if settings.root_place:
+        places.append(str(settings.root))
+    for place in places:
+        text = text.replace(place, "<place>")
     return re.sub(r'"(made_at|seconds)": [^,}]*', "", text)
 
 
-def test_told_of_and_collected_like_a_folder(twins, place):
-    for question in QUESTIONS:
-        forget_copies(twins[1])
-        local, remote = (said(config, question) for config in twins)
-        assert remote == local, question
-    local, remote = map(Project.open, twins)
-    before = collect(local)
-    assert before.garbage
-    after = collect(remote)
-    assert [item.output for item in after.garbage] == [item.output for item in before.garbage]
-    assert s3_server.objects(place) == outputs_of(twins[0])
-    assert not collect(remote).garbage
-    forget_copies(twins[1])
-    assert said(twins[1], "verify --deep --json") == said(twins[0], "verify --deep --json")
+def test_a_bucket_is_reported_on_and_cleaned_like_a_folder(twins, place):
+    for command in COMMANDS:
+        remove_copies(twins.remote)
+        assert report_of(twins.remote, command) == report_of(twins.local, command), command
+
+    # The garbage collection removes the same outputs from both.
+    local_collection = collect(Project.open(twins.local))
+    remote_project = Project.open(twins.remote)
+    remote_collection = collect(remote_project)
+    local_garbage = [item.output for item in local_collection.garbage]
+    remote_garbage = [item.output for item in remote_collection.garbage]
+    assert local_garbage
+    assert remote_garbage == local_garbage
+    assert s3_server.objects(place) == outputs_of(twins.local)
+    assert not collect(remote_project).garbage
+
+    # What is left is complete.
+    remove_copies(twins.remote)
+    command = "verify --deep --json"
+    assert report_of(twins.remote, command) == report_of(twins.local, command)
 
 
-def test_a_copy_that_was_cut_is_no_damage(remote_project, filled):
-    project = Project.open(remote_project())
-    made = project.outputs.current("packed", "web")
-    copy = made.path(made.facts["file"])
-    os.truncate(copy, copy.stat().st_size // 2)
-    for deep in (False, True):
-        assert verify_at(project, "packed/web", deep=deep).findings == []
-
-
-def test_copies_go_and_come_back(remote_project, make_project, there, filled):
-    config = remote_project()
-    project = Project.open(config)
-    shutil.copytree(there.copies, project.outputs.folder, symlinks=True)
-    before = s3_server.objects(filled)
-    with leased(project.outputs.access, ["web"]):
-        held = find_copies(project, remove=True)
-    gone = held | find_copies(project, remove=True)
-    assert any("/web/" in str(path) for path in gone)
-    assert not any("/web/" in str(path) for path in held)
-    assert not list(project.outputs.folder.rglob("*.bin"))
-    assert not list(project.outputs.folder.rglob("*.npy"))
-    assert s3_server.objects(filled) == before
-    said(config, "verify --deep --json")
-    build_all(config)
-    assert s3_server.objects(filled) == before
-    with pytest.raises(ConfigError, match="no copies"):
-        find_copies(Project.open(make_project("local")))
-
-
-LOST = (
+LOST_FILES = (
     "datasets/web/*/manifest.json",
     "datasets/web/*/*.idx",
     "nanosets/*/cache/*document_index.npy",
     "tokenized/web/*",
     "shards/*/documents.parquet",
 )
+"""Patterns of the names of objects that somebody deletes."""
 
 
-@pytest.mark.parametrize("lost", LOST)
-def test_what_is_lost_is_named_by_its_place_in_the_bucket(
-    remote_project, filled, monkeypatch, lost
+@pytest.mark.parametrize("pattern", LOST_FILES)
+def test_a_missing_object_is_reported_with_its_place_in_the_bucket(
+    remote_project, filled, monkeypatch, pattern
 ):
-    config, places = (
-        remote_project(),
-        set(fnmatch.filter([found.name for found in filled.list()], lost)),
-    )
-    assert places
-    for name in places:
+    config = remote_project()
+    names = [stored.name for stored in filled.list()]
+    lost_names = set(fnmatch.filter(names, pattern))
+    assert lost_names
+    for name in lost_names:
         filled.delete(name)
     monkeypatch.chdir(config.parent)
-    asked = [
-        words.removesuffix(" --json").split()
-        for words in QUESTIONS
-        if words not in ("diff web --json", "verify --json")
-    ]
-    said = [invoke_nanoset(words) for words in asked]
-    texts = [told_by(outcome) for outcome in said]
+
+    messages = []
+    for command in COMMANDS:
+        # There is no second version to compare with, and a deep verification looks at more.
+        if command in ("diff web --json", "verify --json"):
+            continue
+        words = command.removesuffix(" --json").split()
+        messages.append(told_by(invoke_nanoset(words)))
     with contextlib.suppress(NanosetError):
         outputs = Project.open(config).outputs
-        for name, split in (("pretrain", "train"), ("plain", "valid")):
+        for nanoset, split in (("pretrain", "train"), ("plain", "valid")):
             try:
-                load_nanoset(outputs, name, split)
+                load_nanoset(outputs, nanoset, split)
             except NanosetError as error:
-                texts.append(str(error))
-    for text in texts:
-        assert str(config.parent / ".nanoset") not in text, text
-    assert any(filled.url() in text for text in texts)
+                messages.append(str(error))
+
+    folder_of_copies = str(config.parent / ".nanoset")
+    for message in messages:
+        assert folder_of_copies not in message, message
+    assert any(filled.url() in message for message in messages)
+
+
+# Working copies
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["quick", "deep"])
+def test_a_truncated_copy_is_not_reported_as_damage(remote_project, filled, deep):
+    project = Project.open(remote_project())
+    packed = project.outputs.current("packed", "web")
+    copy = packed.path(packed.facts["file"])
+    os.truncate(copy, copy.stat().st_size // 2)
+
+    report = verify_at(project, "packed/web", deep=deep)
+
+    assert report.findings == []
+
+
+@pytest.fixture
+def project_with_copies(remote_project, there, filled: S3Store) -> Project:
+    """A built project in a bucket, with working copies of all outputs."""
+    project = Project.open(remote_project())
+    shutil.copytree(there.copies, project.outputs.folder, symlinks=True)
+    return project
+
+
+def has_copy_of_web(paths: dict[Path, int]) -> bool:
+    """Return whether copies of outputs of the corpus web are among some files."""
+    return any("/web/" in str(path) for path in paths)
+
+
+def test_copies_of_outputs_that_a_build_works_on_are_not_removed(project_with_copies):
+    project = project_with_copies
+
+    with leased(project.outputs.access, ["web"]):
+        copies_removed = find_copies(project, remove=True)
+
+    assert not has_copy_of_web(copies_removed)
+    assert has_copy_of_web(find_copies(project))
+
+
+def test_copies_that_were_removed_are_downloaded_again(project_with_copies, filled):
+    project = project_with_copies
+    objects_before = s3_server.objects(filled)
+
+    copies_removed = find_copies(project, remove=True)
+
+    assert has_copy_of_web(copies_removed)
+    assert not list(project.outputs.folder.rglob("*.bin"))
+    assert not list(project.outputs.folder.rglob("*.npy"))
+    assert s3_server.objects(filled) == objects_before
+    report_of(project.config.file, "verify --deep --json")
+    build_all(project.config.file)
+    assert s3_server.objects(filled) == objects_before
+
+
+def test_copies_are_refused_to_be_removed_if_the_outputs_are_in_a_folder(make_project):
+    project = Project.open(make_project("local"))
+
+    with pytest.raises(ConfigError, match="no copies"):
+        find_copies(project)
