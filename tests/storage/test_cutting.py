@@ -1,12 +1,15 @@
-"""Large objects of raw text are cut into pieces without being read."""
+"""A large object of raw text is cut into pieces without reading all of it."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from helpers.building import make_inventory, make_shards
 from helpers.inspecting import inventory_of, state_of_line
 from helpers.large_texts import LARGE, PIECE_BYTES, large_text
+from helpers.s3_server import total_bytes
 from helpers.sample_project import jsonl, sentences
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
@@ -16,52 +19,93 @@ from nanoset_core.text.fingerprints import fingerprint
 from nanoset_core.text.listing import FileStat
 
 
-def test_an_object_is_not_read_before_it_is_tokenized_and_looked_at_once(unread, unchanged_ranges):
+def without_pieces(config: Path) -> Project:
+    """Change the settings of a project so that objects are not cut, and open it."""
+    config.write_text(config.read_text().replace("etag-pieces", "etag"))
+    return Project.open(config)
+
+
+def with_pieces(config: Path) -> Project:
+    """Change the settings of a project so that large objects are cut, and open it."""
+    config.write_text(config.read_text().replace("fingerprint: etag,", "fingerprint: etag-pieces,"))
+    return Project.open(config)
+
+
+def test_only_the_ends_of_pieces_are_read_to_cut_an_object(unread, unchanged_ranges):
+    make_inventory(Project.open(unread), "web")
+
+    assert {name for name, _start, _stop in unchanged_ranges} == {f"web/{LARGE}"}
+    # A long line has to be read to its end.
+    assert total_bytes(unchanged_ranges) < len(large_text()) // 4 + 5 * PIECE_BYTES
+
+
+def test_an_object_that_was_cut_is_not_read_again(unread, unchanged_ranges):
     project = Project.open(unread)
-    first = make_inventory(project, "web")
-    size = len(large_text())
-    assert {name for name, _, _ in unchanged_ranges} == {f"web/{LARGE}"}
-    assert sum(end - begin for _, begin, end in unchanged_ranges) < size // 4 + 5 * PIECE_BYTES, (
-        "the long line is read as well"
-    )
+    inventory = make_inventory(project, "web")
     unchanged_ranges.clear()
-    assert make_inventory(project, "web").digest == first.digest
+
+    inventory_again = make_inventory(project, "web")
+
+    assert inventory_again.digest == inventory.digest
     assert unchanged_ranges == []
-    text = unread.read_text()
-    unread.write_text(text.replace("etag-pieces", "etag"))
-    assert make_inventory(Project.open(unread), "web").digest == first.digest, (
-        "what is known stays as it is"
-    )
 
 
-def test_what_was_one_piece_is_cut_once_that_is_asked_for(unread, unchanged_ranges):
-    text = unread.read_text()
-    unread.write_text(text.replace("etag-pieces", "etag"))
-    before = Project.open(unread)
-    whole = make_inventory(before, "web")
+def test_an_object_stays_cut_if_the_setting_is_removed(unread):
+    """Otherwise, its shards would be made again."""
+    inventory = make_inventory(Project.open(unread), "web")
+
+    inventory_again = make_inventory(without_pieces(unread), "web")
+
+    assert inventory_again.digest == inventory.digest
+
+
+def test_an_object_that_was_one_piece_is_cut_if_the_setting_is_added(unread, unchanged_ranges):
+    # Without the setting, the object is not even read.
+    project = without_pieces(unread)
+    inventory = make_inventory(project, "web")
     assert unchanged_ranges == []
-    assert "piece_lines" not in make_shards(before, "web").facts
-    unread.write_text(text)
-    project = Project.open(unread)
-    (found,) = scan_corpora(project).corpora.values()
-    assert remembered_inventory(before, found) is not None
-    assert remembered_inventory(project, found) is None, "a survey has to look"
-    old = inventory_of(project, "web")
-    assert make_inventory(project, "web").digest != whole.digest
-    assert state_of_line(project, "web", old, LARGE, 10) == "unchanged"
-    assert remembered_inventory(project, found) == inventory_of(project, "web")
+    assert "piece_lines" not in make_shards(project, "web").facts
+
+    # With the setting, the old inventory is not enough: the object has to be cut.
+    project_with_pieces = with_pieces(unread)
+    [corpus] = scan_corpora(project_with_pieces).corpora.values()
+    assert remembered_inventory(project, corpus) is not None
+    assert remembered_inventory(project_with_pieces, corpus) is None
+
+    old_inventory = inventory_of(project_with_pieces, "web")
+    assert make_inventory(project_with_pieces, "web").digest != inventory.digest
+
+    # The lines of the old inventory are still known, and the new inventory is remembered.
+    assert state_of_line(project_with_pieces, "web", old_inventory, LARGE, 10) == "unchanged"
+    new_inventory = inventory_of(project_with_pieces, "web")
+    assert remembered_inventory(project_with_pieces, corpus) == new_inventory
 
 
-def test_an_object_that_is_replaced_is_cut_anew(unread):
-    project = Project.open(unread)
+def replace_large_object(project: Project) -> None:
+    """Replace the large object by one with more documents."""
     folder = corpus_folder(project, "web")
-    before = make_inventory(project, "web")
-    listed = survey_corpus(project, "web")
-    folder.store.put(f"{folder.path}/{LARGE}", large_text() + b"\n" + jsonl(sentences("more", 3)))
+    text = large_text() + b"\n" + jsonl(sentences("more", 3))
+    folder.store.put(f"{folder.path}/{LARGE}", text)
+
+
+def test_an_object_that_was_replaced_is_refused_until_it_is_cut_again(unread):
+    project = Project.open(unread)
+    inventory = make_inventory(project, "web")
+    replace_large_object(project)
+
     with pytest.raises(SourceChangedError, match="not as the inventory found it"):
         make_shards(project, "web")
-    assert make_inventory(project, "web").digest != before.digest
+
+    assert make_inventory(project, "web").digest != inventory.digest
     make_shards(project, "web")
-    mark = int(listed.pieces[0].digest.partition(":")[2], 16)
+
+
+def test_an_object_that_is_replaced_while_it_is_cut_is_refused(unread):
+    project = Project.open(unread)
+    inventory = survey_corpus(project, "web")
+    etag = int(inventory.pieces[0].digest.partition(":")[2], 16)
+    listed_file = FileStat(LARGE, len(large_text()), 1, etag)
+    replace_large_object(project)
+
     with pytest.raises(SourceChangedError, match="changed while it was read"):
-        fingerprint(folder, FileStat(LARGE, len(large_text()), 1, mark))
+        fingerprint(corpus_folder(project, "web"), listed_file)

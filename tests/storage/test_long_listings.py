@@ -1,10 +1,13 @@
-"""Listings that never end: they are reported, and refused."""
+"""Listings that take long are reported meanwhile, and listings that do not end are stopped."""
 
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
+from botocore.exceptions import HTTPClientError
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage import long_listings
@@ -13,103 +16,155 @@ from nanoset_core.storage.long_listings import LongListing
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import with_retries
 
-OBJECT = {"Size": 1, "ETag": '"e"'}
+Page = dict[str, object]
+"""The answer to a request for a page of a listing."""
 
 
-def bucket_that_lists(monkeypatch: pytest.MonkeyPatch, pages) -> S3Store:
-    """A store whose server answers each request for a page with the next one."""
-    waiting = iter(pages)
-    monkeypatch.setattr(
-        S3Store, "ask", lambda self, operation, name, take, **about: take(next(waiting))
-    )
-    return S3Store("b", "p", "http://server")
+def page(token: int, folder: str | None) -> Page:
+    """Return a page that is followed by another one.
 
-
-def page(number: int, key: str | None) -> dict[str, object]:
-    entries = [] if key is None else [{"Prefix": f"p/{key}/"}]
+    Args:
+        token: Of the next page.
+        folder: The only entry of the page. None: it is empty.
+    """
+    entries = []
+    if folder is not None:
+        entries.append({"Prefix": f"p/{folder}/"})
     return {
         "IsTruncated": True,
-        "NextContinuationToken": f"turn {number}",
+        "NextContinuationToken": f"token {token}",
         "CommonPrefixes": entries,
     }
 
 
-def test_a_page_that_comes_again_ends_a_listing(monkeypatch):
-    store = bucket_that_lists(
-        monkeypatch, (page(number, f"k{number % 7}") for number in itertools.count())
-    )
+def endless(page_of_number: Callable[[int], Page]) -> Iterator[Page]:
+    """Yield the pages with the numbers 0, 1, 2 and so on."""
+    for number in itertools.count():
+        yield page_of_number(number)
+
+
+@pytest.fixture
+def store_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Page]], S3Store]:
+    """A function that returns a store whose server sends some pages, one for each request."""
+
+    def create(pages: Iterable[Page]) -> S3Store:
+        next_pages = iter(pages)
+
+        def ask(store, operation, name, take, **options):
+            return take(next(next_pages))
+
+        monkeypatch.setattr(S3Store, "ask", ask)
+        return S3Store("b", "p", "http://server")
+
+    return create
+
+
+# Listings of buckets
+
+
+def test_a_listing_of_several_pages_is_read_to_its_end(store_of):
+    last_page = page(9, "z") | {"IsTruncated": False}
+    store = store_of([page(1, "a"), page(2, None), page(3, None), page(4, "b"), last_page])
+
+    folders, _files = store.level()
+
+    assert folders == ["a", "b", "z"]
+
+
+def test_a_listing_that_repeats_a_page_is_stopped(store_of):
+    store = store_of(endless(lambda number: page(number, f"folder {number % 7}")))
+
     with pytest.raises(StorageError, match="does not seem to end") as caught:
         store.level()
-    assert "7 entries" in str(caught.value) or "8 entries" in str(caught.value)
+
+    assert "8 entries" in str(caught.value), "the seven folders, and the first one again"
     assert caught.value.where == "s3://b/p"
 
 
-def test_a_turn_that_comes_again_ends_a_listing(monkeypatch):
-    store = bucket_that_lists(monkeypatch, (page(0, f"k{number}") for number in itertools.count()))
+def test_a_listing_that_repeats_a_token_is_stopped(store_of):
+    store = store_of(endless(lambda number: page(0, f"folder {number}")))
+
     with pytest.raises(StorageError, match="does not seem to end"):
         store.level()
 
 
-def test_empty_pages_without_end_are_refused(monkeypatch):
-    store = bucket_that_lists(monkeypatch, (page(number, None) for number in itertools.count()))
+def test_a_listing_with_too_many_empty_pages_is_stopped(store_of):
+    store = store_of(endless(lambda number: page(number, None)))
+
     with pytest.raises(StorageError, match="empty pages"):
         store.level()
 
 
-def test_new_keys_without_end_are_refused_and_reported_before(monkeypatch, caplog):
+def test_a_listing_with_too_many_entries_is_reported_and_then_stopped(
+    store_of, monkeypatch, caplog
+):
     monkeypatch.setattr(long_listings, "MAX_ENTRIES", 1000)
     monkeypatch.setattr(long_listings, "SECONDS_TO_FIRST_WARNING", 0.0)
-    store = bucket_that_lists(
-        monkeypatch, (page(number, f"k{number}") for number in itertools.count())
-    )
+    store = store_of(endless(lambda number: page(number, f"folder {number}")))
+
     with pytest.raises(StorageError, match="more than 1,000 entries"):
         store.level()
+
     assert caplog.messages[0].startswith("s3://b/p at http://server: listed 1 entries in 0 s")
 
 
-def test_a_listing_of_several_pages_is_read_to_its_end(monkeypatch):
-    last = page(9, "z") | {"IsTruncated": False}
-    pages = [page(1, "a"), page(2, None), page(3, None), page(4, "b"), last]
-    assert bucket_that_lists(monkeypatch, pages).level()[0] == ["a", "b", "z"]
+# Listings of web servers
 
 
-def test_folders_within_folders_without_end_are_refused(monkeypatch):
-    monkeypatch.setattr(
-        FilesystemStore,
-        "_entries",
-        lambda self, folder: {
-            f"{folder}/a".lstrip("/"): {"type": "directory", "name": f"{folder}/a"}
-        },
-    )
+def test_folders_that_contain_each_other_without_end_are_refused(monkeypatch):
+    """A web page may link to itself as if it were a folder."""
+
+    def entries_of(store, folder):
+        subfolder = f"{folder}/a"
+        return {subfolder.lstrip("/"): {"type": "directory", "name": subfolder}}
+
+    monkeypatch.setattr(FilesystemStore, "_entries", entries_of)
+
     with pytest.raises(StorageError, match="folders within each other"):
         list(FilesystemStore("http://h/x").list())
 
 
-def test_a_long_listing_is_reported_every_half_minute(monkeypatch, caplog):
-    now = itertools.count(0, 5)
-    monkeypatch.setattr(long_listings.time, "monotonic", lambda: float(next(now)))
+# Reports
+
+
+def test_a_long_listing_is_reported_after_ten_seconds_and_then_every_half_minute(
+    monkeypatch, caplog
+):
+    # Each look at the clock takes five seconds.
+    times = itertools.count(0, 5)
+    monkeypatch.setattr(long_listings.time, "monotonic", lambda: float(next(times)))
     listing = LongListing("s3://b", "server")
+
     for number in range(20):
-        listing.turn_page(1, str(number), str(number))
-    assert [
-        message.partition("entries in ")[2].partition(" s")[0] for message in caplog.messages
-    ] == [
-        "10",
-        "40",
-        "70",
-        "100",
-    ]
+        listing.turn_page(1, next_token=str(number), first_entry=str(number))
+
+    seconds = re.findall(r"entries in (\d+) s", "\n".join(caplog.messages))
+    assert seconds == ["10", "40", "70", "100"]
 
 
-@pytest.mark.parametrize("kind", ["recursion", "too many redirects"])
-def test_a_server_that_redirects_is_named(kind):
+# Redirects without end
+
+
+class TooManyRedirects(Exception):
+    """What the HTTP client of the AWS library raises, by this name."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(
+            RecursionError("maximum recursion depth exceeded"), id="botocore follows redirects"
+        ),
+        pytest.param(
+            HTTPClientError(error=TooManyRedirects("0, message=''")), id="aiohttp gives up"
+        ),
+    ],
+)
+def test_a_server_that_redirects_again_and_again_is_reported_with_the_setting_to_check(error):
     def request() -> None:
-        if kind == "recursion":
-            raise RecursionError("maximum recursion depth exceeded")
-        from botocore.exceptions import HTTPClientError
-
-        raise HTTPClientError(error=type("TooManyRedirects", (Exception,), {})("0, message=''"))
+        raise error
 
     with pytest.raises(StorageError, match="elsewhere") as caught:
         with_retries(request, "s3://b/k")
+
     assert "endpoint_url" in str(caught.value.remedy)

@@ -1,9 +1,16 @@
-"""Tars of tokens that stay in a bucket: their rows are stored there once, for all groups."""
+"""Tars of tokens that stay in a bucket: the tokens are read once, and their rows are stored in the
+bucket in shuffled order, for all groups of tars.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from helpers.building import make_corpora
+from helpers.s3_server import total_bytes
 from helpers.sample_project import tree
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
@@ -12,106 +19,152 @@ from nanoset_core.stages.webdataset.plan import plan_shuffle
 from nanoset_core.stages.webdataset.planning import settings_of, sources_of
 from nanoset_core.stages.webdataset.stored_rows import StoredRows, is_worth_storing
 
+CORPORA = ("web", "code", "books")
+N_GROUPS = 3
+MAX_CONTEXTS = 100
+"""Most contexts of a part of stored rows, so that a plan has several parts."""
+
 
 @pytest.fixture
-def project(remote_project, monkeypatch) -> Project:
-    """A project in a bucket whose datasets are made, and whose tokens are not copied; parts are of
-    100 contexts.
-    """
-    file = remote_project()
-    file.write_text(file.read_text().replace("groups: 3", "groups: 3\n    engine: buckets"))
-    project = Project.open(file)
+def project(remote_project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project in a bucket with its datasets, whose tokens are not copied to this machine."""
+    config = remote_project()
+    settings = config.read_text()
+    engine = f"groups: {N_GROUPS}\n    engine: buckets"
+    config.write_text(settings.replace(f"groups: {N_GROUPS}", engine))
+    project = Project.open(config)
     make_corpora(project)
+
     monkeypatch.setattr(shuffling, "_are_copied", lambda *_: False)
-    of = StoredRows.of
-    monkeypatch.setattr(
-        StoredRows, "of", lambda store, contexts, most: of(store, contexts, min(most, 100))
-    )
+    original_of = StoredRows.of
+
+    def stored_rows_of(store, contexts, max_contexts):
+        return original_of(store, contexts, min(max_contexts, MAX_CONTEXTS))
+
+    monkeypatch.setattr(StoredRows, "of", stored_rows_of)
     return project
 
 
-def tars(folder) -> dict[str, str]:
-    return {
-        name: sha
-        for name, sha in tree(folder).items()
-        if name.endswith(".tar") and "/current/" not in f"/{name}"
-    }
+def names_in_bucket(project: Project) -> list[str]:
+    """Return the names of all objects of webdatasets."""
+    return [stored.name for stored in project.outputs.access.store.list("webdatasets")]
 
 
-def in_bucket(project: Project) -> list[str]:
-    return [found.name for found in project.outputs.access.store.list("webdatasets")]
+def parts_in_bucket(project: Project) -> list[str]:
+    """Return the names of the objects with stored rows."""
+    return [name for name in names_in_bucket(project) if "/.rows/" in name]
+
+
+def digests_of_tars_in_bucket(project: Project) -> dict[str, str]:
+    """Return the sha256 of each tar in the bucket, by file name."""
+    store = project.outputs.access.store
+    digests: dict[str, str] = {}
+    for name in names_in_bucket(project):
+        if name.endswith(".tar"):
+            digests[Path(name).name] = store.sha256(name)
+    return digests
+
+
+def digests_of_tars_in(folder: Path) -> dict[str, str]:
+    """Return the sha256 of each tar in a local folder of webdatasets, by file name."""
+    digests: dict[str, str] = {}
+    for name, digest in tree(folder).items():
+        path = Path(name)
+        if path.suffix == ".tar" and "current" not in path.parent.parts:
+            digests[path.name] = digest
+    return digests
+
+
+def total_token_bytes(project: Project) -> int:
+    """Return the bytes of the tokens of all datasets."""
+    n_bytes = 0
+    for corpus in CORPORA:
+        dataset = project.outputs.current("datasets", corpus)
+        n_bytes += dataset.files[f"{dataset.facts['prefix']}.bin"].size
+    return n_bytes
 
 
 def test_tokens_are_read_once_for_all_groups_and_the_tars_are_the_same(project, built_here, ranges):
     shuffling.make_plan(project, "shuffled")
-    del ranges[:]
-    for group in range(3):
+    ranges.clear()
+    for group in range(N_GROUPS):
         shuffling.write_group(project, "shuffled", group)
-    size = sum(fact.size for fact in (one for one in datasets(project)))
-    read = sum(end - begin for name, begin, end in ranges if name.endswith(".bin"))
-    assert size <= read <= 1.5 * size  # by blocks of 4 KiB
-    plan = shuffling.current_plan(project, "shuffled")[1]
-    parts = [name for name in in_bucket(project) if "/.rows/" in name]
-    assert len(parts) > 3
-    stored = sum(end - begin for name, begin, end in ranges if name.startswith(".tmp-"))
-    assert stored == plan.contexts * plan.row_bytes
+
+    # Tokens are read once, by blocks of 4 KiB: such small datasets do not end at the end of a block.
+    token_ranges = [read for read in ranges if read[0].endswith(".bin")]
+    n_token_bytes = total_token_bytes(project)
+    assert n_token_bytes <= total_bytes(token_ranges) <= 1.5 * n_token_bytes
+
+    # Their rows are stored in parts, and each row is read once.
+    _, plan = shuffling.current_plan(project, "shuffled")
+    assert len(parts_in_bucket(project)) > 3
+    row_ranges = [read for read in ranges if read[0].startswith(".tmp-")]
+    assert total_bytes(row_ranges) == plan.contexts * plan.row_bytes
+
+    # In the end, the parts are removed. The tars are those of a local project.
     shuffling.finish(project, "shuffled")
-    assert not [name for name in in_bucket(project) if "/.rows/" in name]
-    here = {
-        name.rpartition("/")[2]: sha
-        for name, sha in tars(built_here.parent / "data" / "webdatasets").items()
-    }
-    store = project.outputs.access.store
-    there = {
-        name.rpartition("/")[2]: store.sha256(name)
-        for name in in_bucket(project)
-        if name.endswith(".tar")
-    }
-    assert there == here
+    assert not parts_in_bucket(project)
+    local_tars = digests_of_tars_in(built_here.parent / "data" / "webdatasets")
+    assert digests_of_tars_in_bucket(project) == local_tars
 
 
-def datasets(project: Project):
-    for corpus in ("web", "code", "books"):
-        dataset = project.outputs.current("datasets", corpus)
-        yield dataset.files[f"{dataset.facts['prefix']}.bin"]
+def test_rows_that_an_interrupted_build_has_stored_are_used_by_the_next_one(project, monkeypatch):
+    original_put = StoredRows.put
+    parts_stored: list[range] = []
 
+    def put(rows: StoredRows, part: range, values: np.ndarray) -> None:
+        parts_stored.append(part)
+        original_put(rows, part, values)
 
-def test_a_killed_build_goes_on_and_gc_removes_what_another_left(project, monkeypatch):
-    put, made = StoredRows.put, list[range]()
-
-    def put_two(rows: StoredRows, part: range, values: np.ndarray) -> None:
-        if len(made) == 2:
+    def put_two_parts(rows: StoredRows, part: range, values: np.ndarray) -> None:
+        if len(parts_stored) == 2:
             raise KeyboardInterrupt
-        made.append(part)
         put(rows, part, values)
 
+    # The first build is interrupted after it has stored two parts.
     shuffling.make_plan(project, "shuffled")
-    monkeypatch.setattr(StoredRows, "put", put_two)
+    monkeypatch.setattr(StoredRows, "put", put_two_parts)
     with pytest.raises(KeyboardInterrupt):
         shuffling.write_group(project, "shuffled", 0)
-    monkeypatch.setattr(
-        StoredRows, "put", lambda rows, part, values: (made.append(part), put(rows, part, values))
-    )
+
+    # The next one, even of another group, stores only the other parts.
+    monkeypatch.setattr(StoredRows, "put", put)
     shuffling.write_group(project, "shuffled", 1)
-    contexts = shuffling.current_plan(project, "shuffled")[1].table.contexts
-    assert sorted(number for part in made for number in part) == [*range(contexts)]
-    project.outputs.access.store.delete(
-        next(name for name in in_bucket(project) if "/.rows/" in name)
-    )
+    _, plan = shuffling.current_plan(project, "shuffled")
+    contexts_stored: list[int] = []
+    for part in parts_stored:
+        contexts_stored.extend(part)
+    assert sorted(contexts_stored) == list(range(plan.table.contexts))
+
+    # A part that is lost is stored again.
+    n_parts = len(parts_stored)
+    project.outputs.access.store.delete(parts_in_bucket(project)[0])
     shuffling.write_group(project, "shuffled", 0)
     shuffling.write_group(project, "shuffled", 2)
-    assert len(made) == len(set(made)) + 1
-    assert [name for name in in_bucket(project) if "/.rows/" in name]
+    assert len(parts_stored) == n_parts + 1
+    assert len(set(parts_stored)) == n_parts
+
+    # Garbage collection removes the parts of a webdataset that is never finished.
+    assert parts_in_bucket(project)
     collect(project, unfinished=True)
-    assert not [name for name in in_bucket(project) if "/.rows/" in name]
+    assert not parts_in_bucket(project)
 
 
-def test_rows_are_stored_only_where_that_saves_reading(project):
-    datasets = {
-        corpus: project.outputs.current("datasets", corpus) for corpus in ("web", "code", "books")
-    }
+@pytest.mark.parametrize(
+    ("engine", "are_rows_stored"),
+    [
+        pytest.param("buckets", True, id="buckets: on request"),
+        pytest.param("mmap", False, id="mmap: never"),
+        pytest.param("auto", False, id="auto: not so few tokens, which a worker keeps"),
+    ],
+)
+def test_rows_are_stored_only_if_that_saves_reading(
+    remote_project, filled, engine, are_rows_stored
+):
+    project = Project.open(remote_project())
+    datasets = {corpus: project.outputs.current("datasets", corpus) for corpus in CORPORA}
     sources = sources_of(project, datasets, is_stored=True)
-    plan = plan_shuffle(sources, settings_of(project, project.webdataset("shuffled"), datasets))
-    assert is_worth_storing(plan, sources, 1, "buckets")
-    assert not is_worth_storing(plan, sources, 1, "mmap")
-    assert not is_worth_storing(plan, sources, 1, "auto")  # so few tokens stay with a worker
+    settings = settings_of(project, project.webdataset("shuffled"), datasets)
+    plan = plan_shuffle(sources, settings)
+
+    assert is_worth_storing(plan, sources, 1, engine) == are_rows_stored

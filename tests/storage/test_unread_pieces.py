@@ -1,13 +1,13 @@
-"""Large objects that are cut without being read: what is told of their lines is what a local build
-tells of them.
+"""Large text in a bucket is cut into pieces without being read, so that the number of a piece's
+first line is not known beforehand. Reports name the same lines as those of a local build.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
@@ -25,164 +25,213 @@ from helpers.inspecting import (
 from helpers.large_texts import LARGE, PIECE_BYTES, large_text, write_project_of_large_text
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.ui.previews import first_rejects
-from nanoset_core.errors import InputError, MissingError, NanosetError
+from nanoset_core.errors import InputError, MissingError
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.project.purge_plan import plan_purge
+from nanoset_core.project.purge_plan import DocumentInShard, plan_purge
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.shards.line_numbers import PIECE_LINES
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.stages.shards.shard_sets import recorded_losses, reject_policy
+from nanoset_core.text.rejects import Reject
 
 
 @pytest.fixture(scope="module")
-def counted(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Project:
-    """A local project whose files were read to be cut; not to be written to."""
-    return built(write_project_of_large_text(tmp_path_factory.mktemp("counted"), tokenizer_file))
+def local(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Project:
+    """A local project, whose text was read to be cut; tests must not write to it."""
+    return build(write_project_of_large_text(tmp_path_factory.mktemp("local"), tokenizer_file))
 
 
-def built(config: Path) -> Project:
+@pytest.fixture
+def remote(local: Project, unread: Path) -> Project:
+    """A project with the same text in a bucket, where the large file was cut without being read."""
+    return build(unread)
+
+
+def build(config: Path) -> Project:
+    """Build the dataset of the corpus web and a nanoset of it."""
     project = Project.open(config)
     make_corpora(project, "web")
     make_nanoset(project, "plain")
     return project
 
 
-def tokenized(project: Project) -> Any:
+def tokenized_web(project: Project) -> Manifest:
+    """Return the manifest of the shards of the corpus web."""
     return current_output(project, "tokenized/web")
 
 
-def rejects(project: Project) -> Iterator[Any]:
-    """The rejected lines of the corpus."""
+def rejects_of(project: Project) -> list[Reject]:
+    """Return the rejected lines of the corpus web."""
+    rejects: list[Reject] = []
     for shard in current_shards(project, "web"):
-        yield from read_rejects(shard.path(REJECTS), line_numbers(project, "web"))
+        rejects.extend(read_rejects(shard.path(REJECTS), line_numbers(project, "web")))
+    return rejects
 
 
-def refused(project: Project) -> NanosetError:
+class Place(NamedTuple):
+    """Where a document is in the raw text."""
+
+    document: int
+    """Its number in the dataset."""
+    file: str
+    line: int
+    byte_offset: int
+    id: str
+
+
+def places_of_documents(project: Project) -> list[Place]:
+    """Return the place of each document of the corpus web."""
+    dataset = current_dataset(project, "web")
+    origins = lineage_of(project, dataset).origins(range(dataset.facts["documents"]))
+    places: list[Place] = []
+    for origin in origins:
+        place = Place(origin.document, origin.file, origin.line, origin.byte_offset, origin.id)
+        places.append(place)
+    return places
+
+
+def test_pieces_end_at_lines_and_the_dataset_is_that_of_a_local_build(local, remote):
+    pieces = [piece for piece in inventory_of(remote, "web").pieces if piece.path == LARGE]
+    assert len(pieces) > 10
+    assert {piece.first_line for piece in pieces} == {0}, "nobody has counted lines"
+    assert max(piece.size for piece in pieces) > 3 * PIECE_BYTES, "the long line is in one piece"
+
+    # Tokenizing counts the lines of each piece.
+    facts = tokenized_web(remote).facts
+    assert len(facts["shards"]) > 3
+    starts, line_counts = zip(*facts[PIECE_LINES][LARGE], strict=True)
+    assert list(starts) == [piece.begin for piece in pieces]
+    assert sum(line_counts) == large_text().count(b"\n") + 1
+
+    for suffix in ("bin", "idx"):
+        name = f"web_text_document.{suffix}"
+        remote_data = current_dataset(remote, "web").path(name).read_bytes()
+        assert remote_data == current_dataset(local, "web").path(name).read_bytes()
+
+
+def remedy_for_rejected_line(project: Project, reject: Reject) -> str:
+    """Look up a rejected line as a document, and return the remedy of the error."""
+    with pytest.raises(MissingError, match="the line was rejected") as caught:
+        find_document(project, "plain", "train", file=reject.file, line=reject.line)
+    return caught.value.remedy
+
+
+def documents_to_erase(project: Project, ids: Sequence[str]) -> list[DocumentInShard]:
+    """Return the documents of the corpus web that a purge would erase.
+
+    Their rows are set to 0: they depend on the shards, which are cut in other places.
+    """
+    documents = plan_purge(project, ids).current["web"]
+    return [replace(document, row=0) for document in documents]
+
+
+def test_lines_have_the_same_numbers_as_in_a_local_build(local, remote):
+    places = places_of_documents(local)
+    assert places_of_documents(remote) == places
+    rejects = rejects_of(local)
+    assert rejects_of(remote) == rejects
+
+    # Documents are found by their lines.
+    some_places = places[::23]
+    for place in some_places:
+        [by_number] = find_document(remote, "plain", "train", file=place.file, line=place.line)
+        assert by_number.origin.document == place.document
+        assert by_number.origin.line == place.line
+        [by_name] = find_document(remote, "plain", "train", file=f"web/{place.file}:{place.line}")
+        assert by_name.origin.id == place.id
+    with pytest.raises(MissingError, match="no such document"):
+        find_document(remote, "plain", "train", file=LARGE, line=10_000)
+
+    # Rejected lines are explained.
+    for reject in rejects[::7]:
+        remedy = remedy_for_rejected_line(local, reject)
+        assert remedy_for_rejected_line(remote, reject) == remedy
+
+    # A purge names the same documents.
+    ids = [place.id for place in some_places]
+    assert documents_to_erase(remote, ids) == documents_to_erase(local, ids)
+
+
+class ReportedFinding(NamedTuple):
+    """What a verification reports."""
+
+    severity: str
+    what: str
+    found: str
+
+
+def findings_of(project: Project) -> list[ReportedFinding]:
+    """Return what a deep verification of the corpus web reports."""
+    findings: list[ReportedFinding] = []
+    for report in verify_project(project, ["web"], deep=True):
+        for finding in report.findings:
+            findings.append(ReportedFinding(finding.severity, finding.what, finding.found))
+    return findings
+
+
+def preview_of_rejects(project: Project) -> object:
+    """Return the rejected lines that Dagster's UI shows."""
+    shards = current_shards(project, "web")
+    return first_rejects(shards, line_numbers(project, "web")).value
+
+
+def test_reports_name_the_same_lines_as_those_of_a_local_build(local, remote):
+    assert preview_of_rejects(remote) == preview_of_rejects(local)
+
+    findings = findings_of(remote)
+    assert findings == findings_of(local)
+    assert {finding.severity for finding in findings} == {"warning"}, "of damaged lines"
+
+
+def refusal_of_shards(project: Project) -> InputError:
+    """Make the shards of the corpus web, and return the error that refuses too many rejects."""
     with pytest.raises(InputError) as caught:
         make_shards(project, "web")
     return caught.value
 
 
-@pytest.fixture
-def cut_unread(counted: Project, unread: Path) -> Project:
-    """The same text in a bucket, whose large file was cut without being read, built."""
-    return built(unread)
-
-
-def test_pieces_end_at_lines_and_the_dataset_is_that_of_a_local_build(counted, cut_unread):
-    large_pieces = [
-        piece for piece in inventory_of(cut_unread, "web").pieces if piece.path == LARGE
-    ]
-    assert len(large_pieces) > 10
-    assert {piece.first_line for piece in large_pieces} == {0}, "nobody has counted lines"
-    longest = max(piece.size for piece in large_pieces)
-    assert longest > 3 * PIECE_BYTES, "the long line is in one piece"
-
-    # Tokenizing counts the lines of each piece.
-    facts = tokenized(cut_unread).facts
-    assert len(facts["shards"]) > 3
-    starts, line_counts = zip(*facts[PIECE_LINES][LARGE], strict=True)
-    assert list(starts) == [piece.begin for piece in large_pieces]
-    assert sum(line_counts) == large_text().count(b"\n") + 1
-
-    for ending in ("bin", "idx"):
-        name = f"web_text_document.{ending}"
-        paths = [current_dataset(one, "web").path(name) for one in (cut_unread, counted)]
-        assert paths[0].read_bytes() == paths[1].read_bytes()
-
-
-def test_lines_have_the_numbers_that_a_local_build_gives_them(counted, cut_unread):
-    documents = range(current_dataset(cut_unread, "web").facts["documents"])
-    origins, expected = (
-        lineage_of(project, current_dataset(project, "web")).origins(documents)
-        for project in (cut_unread, counted)
-    )
-    assert [(one.file, one.line, one.byte_offset, one.id) for one in origins] == [
-        (one.file, one.line, one.byte_offset, one.id) for one in expected
-    ]
-    assert list(rejects(cut_unread)) == list(rejects(counted))
-
-    # Documents are found by their lines.
-    some = expected[::23]
-    for origin in some:
-        line = f"web/{origin.file}:{origin.line}"
-        (by_number,) = find_document(
-            cut_unread, "plain", "train", file=origin.file, line=origin.line
-        )
-        (by_name,) = find_document(cut_unread, "plain", "train", file=line)
-        assert (by_number.origin.document, by_number.origin.line) == (origin.document, origin.line)
-        assert by_name.origin.id == origin.id
-    with pytest.raises(MissingError, match="no such document"):
-        find_document(cut_unread, "plain", "train", file=LARGE, line=10_000)
-
-    # Rejected lines are explained.
-    for reject in list(rejects(counted))[::7]:
-        remedies = []
-        for project in (cut_unread, counted):
-            with pytest.raises(MissingError, match="the line was rejected") as caught:
-                find_document(project, "plain", "train", file=reject.file, line=reject.line)
-            remedies.append(caught.value.remedy)
-        assert remedies[0] == remedies[1]
-
-    # A purge names the same documents, which may be in other shards.
-    ids = [origin.id for origin in some]
-    erased, expected_erased = (
-        [replace(document, row=0) for document in plan_purge(project, ids).current["web"]]
-        for project in (cut_unread, counted)
-    )
-    assert erased == expected_erased
-
-
-def test_reports_name_the_lines_that_those_of_a_local_build_name(counted, cut_unread):
-    both = (cut_unread, counted)
-
-    previews = [
-        first_rejects(current_shards(project, "web"), line_numbers(project, "web")).value
-        for project in both
-    ]
-    assert previews[0] == previews[1]
-
-    findings, expected = (
-        [
-            (finding.severity, finding.what, finding.found)
-            for report in verify_project(project, ["web"], deep=True)
-            for finding in report.findings
-        ]
-        for project in both
-    )
-    assert findings == expected
-    assert {severity for severity, _, _ in findings} == {"warning"}, "of damaged lines"
-
-
-def test_a_refusal_names_the_same_lines_as_one_of_a_local_build(counted, cut_unread):
-    config = cut_unread.config.file
+def test_a_refusal_names_the_same_lines_as_that_of_a_local_build(local, remote):
+    # Allow fewer rejected lines than the text has.
+    config = remote.config.file
     config.write_text(config.read_text().replace("0.5", "0.01"))
     strict = Project.open(config)
     policy = reject_policy(strict, "web")
     folder = strict.config.corpus_folder("web")
 
-    errors = []
-    for project in (cut_unread, counted):
-        losses = recorded_losses(project.outputs, tokenized(project))
-        errors.append(policy.refusal(losses, folder))
+    local_losses = recorded_losses(local.outputs, tokenized_web(local))
+    remote_losses = recorded_losses(remote.outputs, tokenized_web(remote))
+    local_error = policy.refusal(local_losses, folder)
+    remote_error = policy.refusal(remote_losses, folder)
 
-    error, expected = errors
-    assert error.found == expected.found
-    assert "; line " in error.found
+    assert remote_error.found == local_error.found
+    assert "; line " in remote_error.found
     # The build that judges the losses for the first time names them, too.
-    assert refused(strict).found == expected.found
+    assert refusal_of_shards(strict).found == local_error.found
 
 
-@pytest.mark.parametrize("before", [3, 200])
-def test_where_no_line_can_be_told_yet_the_byte_is(unread, before):
+@pytest.mark.parametrize(
+    ("n_lines_before", "line"),
+    [
+        # The number of each line of the first piece is known.
+        pytest.param(3, ":4", id="in the first piece"),
+        # Of a later piece it is known only after the pieces before it were read.
+        pytest.param(200, "", id="in a later piece"),
+    ],
+)
+def test_a_damaged_line_whose_number_is_unknown_is_named_by_its_first_byte(
+    unread, n_lines_before, line
+):
     unread.write_text(unread.read_text().replace("max_rejected_fraction: 0.5", "on_reject: fail"))
     project = Project.open(unread)
-    folder = raw_folder_of(project, "web")
     lines = jsonl(sentences("web", 400)).splitlines(keepends=True)
-    folder.store.put(f"{folder.path}/{LARGE}", b"".join([*lines[:before], b"\n", *lines[before:]]))
+    text_before = b"".join(lines[:n_lines_before])
+    text_after = b"".join(lines[n_lines_before:])
+    folder = raw_folder_of(project, "web")
+    folder.store.put(f"{folder.path}/{LARGE}", text_before + b"\n" + text_after)
     make_inventory(project, "web")
-    line = f":{before + 1}" if before == 3 else ""  # of the first piece every line is known
-    assert (
-        refused(project).where == f"{folder / LARGE}{line} (byte {sum(map(len, lines[:before])):,})"
-    )
+
+    error = refusal_of_shards(project)
+
+    assert error.where == f"{folder / LARGE}{line} (byte {len(text_before):,})"

@@ -1,14 +1,13 @@
-"""What passes the wire while a project is built with text and outputs in a bucket: each byte as
-often as promised.
+"""Bytes that are transferred while a project with text and outputs in a bucket is built: no step
+reads the text or the tokens more often than it has to.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
 import sys
-from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,113 +18,184 @@ from helpers.token_sources import plan_of, source_in_file, write_tars
 from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.mapped_files import BlockFile
+from nanoset_core.storage.s3 import S3Store
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks import wire
 
 LENGTH = 513
+"""Tokens of a context."""
 
 
-@pytest.mark.skipif(SERVER != "moto", reason="only a server in this process counts")
-@pytest.mark.parametrize("scratch_mib", [None, 16], ids=["copies stay", "bounded"])
+# All steps of a build
+
+
+class StepKey(NamedTuple):
+    """Names a step of a build or verification."""
+
+    name: str
+    """Of the asset or the command."""
+    action: str
+    """`made` or `checked`."""
+
+
+MAX_READINGS = {
+    StepKey("indexed_dataset", "checked"): 1.0,
+    StepKey("index_mappings", "checked"): 0.0,
+    StepKey("packed_dataset", "made"): 0.0,
+    StepKey("packed_dataset", "checked"): 1.1,
+    StepKey("shuffle_plan", "made"): 0.0,
+    StepKey("tars", "made"): 0.0,
+}
+"""How many times a step may read all tokens."""
+FEW_BYTES = 0.05
+"""What a step may read in addition, as a fraction of the tokens: manifests and the like."""
+
+
+def incompressible_documents() -> list[dict[str, str]]:
+    """Return a thousand documents of random text."""
+    random_bytes = random.Random(5)
+    documents: list[dict[str, str]] = []
+    for number in range(1000):
+        text = random_bytes.randbytes(700).hex()
+        documents.append({"id": f"web-{number}", "text": text})
+    return documents
+
+
+@pytest.mark.skipif(SERVER != "moto", reason="only a server in this process counts bytes")
+@pytest.mark.parametrize("scratch_mib", [None, 16], ids=["copies are kept", "little disk space"])
 def test_text_is_read_twice_and_tokens_once_by_each_step_that_reads_them_all(
     endpoint, tmp_path, tokenizer_file, scratch_mib
 ):
-    random_bytes = random.Random(5)
-    rows = []
-    for number in range(1000):
-        rows.append({"id": f"web-{number}", "text": random_bytes.randbytes(700).hex()})
     config = wire.write_project(
         tmp_path / "project",
         endpoint,
-        rows,
+        incompressible_documents(),
         tokenizer_file,
         range_mib=0.5,
         scratch_mib=scratch_mib,
     )
 
-    traffic_by_step = {}
+    traffic_by_step: dict[StepKey, wire.Traffic] = {}
     for step in wire.build_and_verify(config):
-        traffic_by_step[step.name, step.action] = step.traffic
+        traffic_by_step[StepKey(step.name, step.action)] = step.traffic
 
+    # Text is read once to list it, and once to tokenize it.
     sizes = wire.sizes_of(config)
-    assert traffic_by_step["raw_jsonl", "made"].text_read == sizes.text
-    assert traffic_by_step["tokenized_shards", "made"].text_read == sizes.text
+    assert traffic_by_step[StepKey("raw_jsonl", "made")].text_read == sizes.text
+    assert traffic_by_step[StepKey("tokenized_shards", "made")].text_read == sizes.text
 
     # How many times each step reads all tokens of the dataset.
-    readings: dict[tuple[str, str], float] = defaultdict(float)
-    for name_and_action, traffic in traffic_by_step.items():
-        readings[name_and_action] = traffic.other_read / sizes.tokens
-    for name, action, limit in (
-        ("indexed_dataset", "checked", 1),
-        ("index_mappings", "checked", 0),
-        ("packed_dataset", "made", 0),
-        ("packed_dataset", "checked", 1.1),
-        ("shuffle_plan", "made", 0),
-        ("tars", "made", 0),
-    ):
-        assert readings[name, action] < limit + 0.05, (name, action)
+    readings: dict[StepKey, float] = {}
+    for key, traffic in traffic_by_step.items():
+        readings[key] = traffic.other_read / sizes.tokens
+    for key, max_readings in MAX_READINGS.items():
+        assert readings[key] < max_readings + FEW_BYTES, key
 
     # Shards below 5 MiB cannot be joined in the bucket, so they pass through this process.
-    assert readings.pop(("indexed_dataset", "made")) < 1.1
+    assert readings.pop(StepKey("indexed_dataset", "made")) < 1.1
 
-    # If scratch space is bounded, up to eight tars, and one of each group, are downloaded.
-    of_tars = readings.pop(("tars", "checked")) + readings.pop(("manifest", "checked"))
+    # If disk space is limited, up to eight tars, and one of each group, are downloaded.
+    tar_checks = readings.pop(StepKey("tars", "checked"))
+    manifest_checks = readings.pop(StepKey("manifest", "checked"))
     if scratch_mib is None:
-        assert of_tars < 0.1
-    assert readings.pop(("nanoset verify", "checked")) < 4
+        assert tar_checks + manifest_checks < 0.1
+    assert readings.pop(StepKey("nanoset verify", "checked")) < 4
 
-    # A deep check reads the tars, the shards and the .pbin once. It reads the dataset next to the
-    # .pbin and by itself, and twice because it has less than 5 MiB.
-    sizes_of_tars = [file["size_bytes"] for file in wire.written_tars(config)]
-    deep = readings.pop(("nanoset verify --deep", "checked"))
-    assert deep - sum(sizes_of_tars) / sizes.tokens < 5.6
+    # A deep verification reads the tars, the shards and the .pbin once. It reads the dataset for
+    # the .pbin and on its own, and each time twice because it has less than 5 MiB.
+    tar_sizes = [tar["size_bytes"] for tar in wire.written_tars(config)]
+    deep_readings = readings.pop(StepKey("nanoset verify --deep", "checked"))
+    assert deep_readings - sum(tar_sizes) / sizes.tokens < 5.6
 
     # All other steps together.
     assert sum(readings.values()) < 2.5
 
 
-@pytest.mark.parametrize("most_kept", [64 << 20, 0], ids=["stay", "go"])
-def test_tokens_that_are_read_in_the_bucket_stay_until_the_next_tars_where_they_are_few(
-    place, tmp_path, ranges, monkeypatch, most_kept
-):
-    monkeypatch.setattr("nanoset_core.stages.webdataset.gathering.STORED_BYTES", most_kept)
-    monkeypatch.setattr("nanoset_core.stages.webdataset.stored_rows.STORED_BYTES", most_kept)
+# The tokens of tars
+
+
+@pytest.fixture
+def local_tokens(tmp_path: Path) -> TokenSource:
+    """The tokens of 600 contexts in a local file."""
     tokens = np.random.default_rng(5).integers(0, 50_000, LENGTH * 600).astype(np.uint16)
-    here = source_in_file(tmp_path, "web", tokens)
-    place.put_file("web.bin", here.path)
-    there = TokenSource(
-        "web",
-        tmp_path / "copies" / "web.bin",
-        "uint16",
-        len(tokens),
-        FileAccess(tmp_path / "copies", place),
-    )
-    plan = plan_of([here], sequence_length=LENGTH, samples_per_shard=50)
-    for shards in (range(6), range(6, 12)):
-        write_tars(plan, [there], tmp_path / "out", shards, memory_bytes=1 << 30)
-    write_tars(plan, [here], tmp_path / "local")
-    for tar in (tmp_path / "local").glob("*.tar"):
-        assert (
-            hashlib.sha256((tmp_path / "out" / tar.name).read_bytes()).digest()
-            == hashlib.sha256(tar.read_bytes()).digest()
-        )
-    times = total_bytes(ranges) / (2 * len(tokens))
-    assert times <= 1.01 if most_kept else times > 1.5
+    return source_in_file(tmp_path, "web", tokens)
 
 
-def test_long_rows_are_fetched_by_themselves_and_short_gaps_with_them(place, tmp_path, ranges):
-    data, row = np.random.default_rng(5).bytes(4 << 20), 32 << 10
+@pytest.fixture
+def remote_tokens(local_tokens: TokenSource, place: S3Store, tmp_path: Path) -> TokenSource:
+    """The same tokens in the bucket, of which no working copy exists."""
+    place.put_file("web.bin", local_tokens.path)
+    copies = tmp_path / "copies"
+    access = FileAccess(copies, place)
+    return TokenSource("web", copies / "web.bin", "uint16", local_tokens.count, access)
+
+
+def set_max_kept_bytes(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
+    """Set up to how many bytes of tokens a process keeps after it has written some tars."""
+    monkeypatch.setattr("nanoset_core.stages.webdataset.gathering.STORED_BYTES", n_bytes)
+    monkeypatch.setattr("nanoset_core.stages.webdataset.stored_rows.STORED_BYTES", n_bytes)
+
+
+def write_tars_twice(local_tokens: TokenSource, remote_tokens: TokenSource, folder: Path) -> None:
+    """Write tars of tokens in a bucket in two runs, and check that they are those of local tokens."""
+    plan = plan_of([local_tokens], sequence_length=LENGTH, samples_per_shard=50)
+    write_tars(plan, [remote_tokens], folder / "remote", range(6), memory_bytes=1 << 30)
+    write_tars(plan, [remote_tokens], folder / "remote", range(6, 12), memory_bytes=1 << 30)
+    write_tars(plan, [local_tokens], folder / "local")
+
+    for tar in (folder / "local").glob("*.tar"):
+        assert (folder / "remote" / tar.name).read_bytes() == tar.read_bytes(), tar.name
+
+
+def test_few_tokens_are_read_once_and_kept_for_the_next_tars(
+    local_tokens, remote_tokens, tmp_path, ranges, monkeypatch
+):
+    set_max_kept_bytes(monkeypatch, 64 << 20)
+
+    write_tars_twice(local_tokens, remote_tokens, tmp_path)
+
+    assert total_bytes(ranges) <= 1.01 * remote_tokens.bytes
+
+
+def test_many_tokens_are_read_again_for_the_next_tars(
+    local_tokens, remote_tokens, tmp_path, ranges, monkeypatch
+):
+    set_max_kept_bytes(monkeypatch, 0)
+
+    write_tars_twice(local_tokens, remote_tokens, tmp_path)
+
+    assert total_bytes(ranges) > 1.5 * remote_tokens.bytes
+
+
+# Rows of an object that are far apart, or close together
+
+ROW_BYTES = 32 << 10
+OBJECT_BYTES = 4 << 20
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "max_readings"),
+    [
+        pytest.param(8, 1.3, id="far apart: each row by itself"),
+        pytest.param(90, 1.7, id="close together: with the gaps between them"),
+    ],
+)
+def test_rows_are_fetched_with_few_requests_and_few_needless_bytes(
+    place, tmp_path, ranges, n_rows, max_readings
+):
+    data = np.random.default_rng(5).bytes(OBJECT_BYTES)
     place.put("tokens", data)
-    for count, most in ((8, 1.3), (90, 1.7)):
-        blocks = BlockFile(
-            place, "tokens", tmp_path, block_bytes=4 << 10, gap_bytes=STORED_ROW_BYTES - (8 << 10)
-        )
-        begins = np.linspace(5, len(data) - row, count).astype(np.int64)
-        ranges.clear()
-        blocks.fetch(begins, begins + row)
-        assert total_bytes(ranges) < most * count * row
-        assert len(ranges) <= min(count, len(data) >> 16)
-        for begin in begins.tolist():
-            assert blocks[begin : begin + row] == data[begin : begin + row]
+    gap_bytes = STORED_ROW_BYTES - (8 << 10)
+    blocks = BlockFile(place, "tokens", tmp_path, block_bytes=4 << 10, gap_bytes=gap_bytes)
+    starts = np.linspace(5, OBJECT_BYTES - ROW_BYTES, n_rows).astype(np.int64)
+    ranges.clear()
+
+    blocks.fetch(starts, starts + ROW_BYTES)
+
+    assert total_bytes(ranges) < max_readings * n_rows * ROW_BYTES
+    assert len(ranges) <= min(n_rows, OBJECT_BYTES >> 16)
+    for start in starts.tolist():
+        stop = start + ROW_BYTES
+        assert blocks[start:stop] == data[start:stop]

@@ -1,6 +1,4 @@
-"""Workers of a cluster that share nothing but the bucket with the process that gives them work, nor
-with each other.
-"""
+"""Dask workers on other machines, which share nothing with this one except the bucket."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,174 +27,278 @@ from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sw
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
+from nanoset_core.stages.report import Report
 from nanoset_core.storage import heartbeats
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 
-TOKENIZED = ("inventory", "shards", "tokenized")
-"""Stages whose outputs are there once a corpus was tokenized."""
+TOKENIZATION_STAGES = ("inventory", "shards", "tokenized")
+"""Folders of the outputs that exist after a corpus was tokenized."""
 
 
 @pytest.fixture(scope="module")
-def cluster(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def hidden_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all temporary folders of the tests, which workers do not see."""
+    return tmp_path_factory.getbasetemp()
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    endpoint: str, hidden_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """A Dask cluster with two workers, which see none of the files of the tests."""
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     if not can_hide():
-        pytest.skip("no process may have file systems of its own here")
-    with running(tmp_path_factory.mktemp("cluster")) as started:
-        started.staff(2, hidden=tmp_path_factory.getbasetemp())
-        yield started
+        pytest.skip("processes cannot mount file systems of their own on this machine")
+    with running(tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.staff(2, hidden=hidden_folder)
+        yield cluster
 
 
 @pytest.fixture
 def project(
-    remote_project: Callable[..., Path],
-    cluster: Cluster,
-    place: S3Store,
-    tmp_path_factory: pytest.TempPathFactory,
+    remote_project: Callable[..., Path], cluster: Cluster, hidden_folder: Path, place: S3Store
 ) -> Project:
-    """All in the bucket, but settings and tokenizer, which lie in a folder that no worker sees."""
-    cluster.staff(2, hidden=tmp_path_factory.getbasetemp())
+    """A project on the cluster with text and outputs in the bucket.
+
+    Its settings and its tokenizer are in a folder that no worker sees.
+    """
+    cluster.staff(2, hidden=hidden_folder)
     config = remote_project("project")
-    raw_text = upload_raw(config.parent / "raw", place)
+    raw = upload_raw(config.parent / "raw", place)
     shutil.rmtree(config.parent / "raw")
-    text = config.read_text().replace("raw: raw", f"raw: {raw_text.url()}")
-    config.write_text(f"{text}executor: {{kind: dask, address: '{cluster.address}'}}\n")
+    settings = config.read_text().replace("raw: raw", f"raw: {raw.url()}")
+    config.write_text(f"{settings}executor: {{kind: dask, address: '{cluster.address}'}}\n")
     return Project.open(config)
 
 
-def left_by_workers(cluster: Cluster, hidden: Path) -> list[str]:
-    """Names of files in the workers' own scratch folders, as they see them."""
-    folders = [Path(f"/proc/{worker.pid}/root{hidden}/scratch") for worker in cluster.workers]
-    return [
-        path.name for folder in folders for path in folder.rglob("nanoset/**/*") if path.is_file()
-    ]
+def scratch_folder(worker: subprocess.Popen[bytes], hidden_folder: Path) -> Path:
+    """Return the path at which this process sees the scratch folder of a worker."""
+    return Path(f"/proc/{worker.pid}/root{hidden_folder}/scratch")
 
 
-def test_a_whole_build_has_the_bytes_of_a_local_one(
-    project, cluster, place, built_here, tmp_path_factory
+def file_names_of_workers(cluster: Cluster, hidden_folder: Path) -> set[str]:
+    """Return the names of the files of nanoset in the scratch folders of all workers."""
+    names: set[str] = set()
+    for worker in cluster.workers:
+        for path in scratch_folder(worker, hidden_folder).rglob("nanoset/**/*"):
+            if path.is_file():
+                names.add(path.name)
+    return names
+
+
+# Builds on the cluster
+
+
+def test_a_build_on_the_cluster_has_the_bytes_of_a_local_one(
+    project, cluster, hidden_folder, place, built_here
 ):
     build_all(project.config.file)
+
     assert objects(place) == outputs_of(built_here)
-    assert set(left_by_workers(cluster, tmp_path_factory.getbasetemp())) == {"tokenizer.json"}
+    assert file_names_of_workers(cluster, hidden_folder) == {"tokenizer.json"}
 
 
-def test_this_process_moves_no_tokens(project):
+def test_shards_of_workers_do_not_pass_through_this_machine(project):
     for corpus in ("web", "code"):
         make_inventory(project, corpus)
         make_shards(project, corpus)
-    assert not [
-        *project.config.file.parent.rglob("*.bin"),
-        *project.config.file.parent.rglob("documents.parquet"),
-    ]
+
+    folder = project.config.file.parent
+    assert not list(folder.rglob("*.bin"))
+    assert not list(folder.rglob("documents.parquet"))
 
 
-def test_deep_verification_is_that_of_a_local_project(
-    project, cluster, place, stored, built_here, tmp_path_factory
+def findings_in(reports: Sequence[Report]) -> list[object]:
+    """Return the findings of all reports."""
+    findings: list[object] = []
+    for report in reports:
+        findings.extend(report.findings)
+    return findings
+
+
+def test_a_deep_verification_on_the_cluster_reports_what_a_local_one_does(
+    project, cluster, hidden_folder, place, stored, built_here
 ):
     restore(place, stored)
-    copied = {path for path in project.outputs.folder.rglob("*") if path.is_file()}
-    assert not copied
-    local, there = Project.open(built_here), list(verify_project(project, deep=True))
-    wanted = [target.verify(deep=True) for target in targets(local)]
-    assert [report.output for report in there] == [report.output for report in wanted]
-    assert not [finding for report in there for finding in report.findings]
-    assert [report.figures for report in there] == [report.figures for report in wanted]
+    copies = [path for path in project.outputs.folder.rglob("*") if path.is_file()]
+    assert not copies
+    local_targets = targets(Project.open(built_here))
+    local_reports = [target.verify(deep=True) for target in local_targets]
+
+    reports = list(verify_project(project, deep=True))
+
+    outputs = [report.output for report in local_reports]
+    figures = [report.figures for report in local_reports]
+    assert [report.output for report in reports] == outputs
+    assert [report.figures for report in reports] == figures
+    assert findings_in(reports) == []
+    # Workers read the tokens in the bucket, and keep no copies.
     assert not list(project.outputs.folder.rglob("*.bin"))
-    assert set(left_by_workers(cluster, tmp_path_factory.getbasetemp())) <= {"tokenizer.json"}
+    assert file_names_of_workers(cluster, hidden_folder) <= {"tokenizer.json"}
 
 
-def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, built_here):
-    """The other one does what it began, and nothing of what it left is taken for data."""
-    hidden = tmp_path_factory.getbasetemp()
-    for corpus in corpus_names(project):
+def is_tokenizing(worker: subprocess.Popen[bytes], hidden_folder: Path) -> bool:
+    """Return whether a worker has begun to write a shard."""
+    # os.walk and not rglob, which fails if a folder is removed meanwhile.
+    for folder, subfolders, _ in os.walk(scratch_folder(worker, hidden_folder)):
+        if "/.tmp-task-" in folder and "shards" in subfolders:
+            return True
+    return False
+
+
+def test_shards_that_a_killed_worker_began_are_made_by_another_one(
+    project, cluster, hidden_folder, place, built_here
+):
+    corpora = corpus_names(project)
+    for corpus in corpora:
         make_inventory(project, corpus)
-    shown = RecordingDisplay()
-    heard = replace(project, progress=shown.progress)
-    thread = threading.Thread(
-        target=lambda: [make_shards(heard, corpus) for corpus in corpus_names(project)]
-    )
-    thread.start()
-    killed: list[int] = []
+    display = RecordingDisplay()
+    project_with_display = replace(project, progress=display.progress)
 
-    def works(worker: subprocess.Popen[bytes]) -> bool:
-        # Not by rglob, which fails over folders that come and go.
-        places = os.walk(f"/proc/{worker.pid}/root{hidden}/scratch")
-        return any("/.tmp-task-" in place and "shards" in folders for place, folders, _ in places)
+    def make_all_shards() -> None:
+        for corpus in corpora:
+            make_shards(project_with_display, corpus)
 
-    def kill() -> bool:
+    killed_pids: list[int] = []
+
+    def kill_a_busy_worker() -> bool:
         for worker in cluster.workers:
-            if works(worker):
+            if is_tokenizing(worker, hidden_folder):
                 os.kill(worker.pid, signal.SIGKILL)
-                killed.append(worker.pid)
+                killed_pids.append(worker.pid)
                 return True
         return False
 
-    assert wait_until(kill, pause=0)
+    # Kill one of two workers while it writes a shard.
+    thread = threading.Thread(target=make_all_shards)
+    thread.start()
+    assert wait_until(kill_a_busy_worker, pause=0)
     thread.join(timeout=120)
     assert not thread.is_alive()
-    assert [worker.pid for worker in cluster.workers if worker.poll() is not None] == killed
-    for corpus in corpus_names(project):
-        done = [(event.done, event.total) for event in shown.works if event.name == corpus]
-        assert done == sorted(set(done)), "what is done twice counts once"
-        assert done[-1][0] == done[-1][1]
-    wanted = {
-        name: sha for name, sha in outputs_of(built_here).items() if name.split("/")[0] in TOKENIZED
-    }
-    assert objects(place) == wanted
+    dead_pids = [worker.pid for worker in cluster.workers if worker.poll() is not None]
+    assert dead_pids == killed_pids
+
+    # The progress counts work that was done twice only once: it never goes back, nor beyond the
+    # total. On a slow machine, the same amount may be shown twice.
+    for corpus in corpora:
+        works = [work for work in display.works if work.name == corpus]
+        amounts = [work.done for work in works]
+        assert amounts == sorted(amounts)
+        assert {work.total for work in works} == {amounts[-1]}
+
+    # The outputs are complete, and nothing that the dead worker wrote is among them.
+    digests: dict[str, str] = {}
+    for name, digest in outputs_of(built_here).items():
+        if Path(name).parts[0] in TOKENIZATION_STAGES:
+            digests[name] = digest
+    assert objects(place) == digests
 
 
-def test_a_worker_that_reaches_another_bucket_of_that_name(place, tmp_path, monkeypatch):
+# What workers must have in common with the process that gives them tasks
+
+
+def test_a_worker_that_reads_another_bucket_of_the_same_name_is_refused(
+    place, tmp_path, monkeypatch
+):
     monkeypatch.setattr(compatibility, "_APPEARS_WITHIN_SECONDS", 0.2)
-    other = replace(place, prefix="elsewhere")
-    with compatibility_check(FileAccess(tmp_path, place)) as met:
-        met.check()
+
+    with compatibility_check(FileAccess(tmp_path, place)) as check:
+        check.check()
+        check_elsewhere = replace(check, store=replace(place, prefix="elsewhere"))
         with pytest.raises(MissingError, match="reaches another store") as caught:
-            replace(met, store=other).check()
-        assert "endpoint" in caught.value.remedy
+            check_elsewhere.check()
+
+    assert "endpoint" in caught.value.remedy
+
+
+def test_a_worker_is_refused_after_the_end_of_the_run(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(compatibility, "_APPEARS_WITHIN_SECONDS", 0.2)
+    with compatibility_check(FileAccess(tmp_path, place)) as check:
+        check.check()
+
     assert objects(place) == {}
     with pytest.raises(MissingError):
-        met.check()
+        check.check()
 
 
-def test_what_a_killed_run_left_for_its_workers_is_swept(place, tmp_path, monkeypatch):
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    """A file that workers may lack."""
+    path = tmp_path / "tokenizer.json"
+    path.write_text("{}")
+    return path
+
+
+def test_a_worker_downloads_the_files_that_it_lacks(place, tmp_path, tokenizer):
     access = FileAccess(tmp_path / "mirror", place)
-    with compatibility_check(access) as goes_on:
-        access.store.put(f"{FOLDER}/dead/marker", b"token")
-        sweep_runs(access)
-        assert len(objects(place)) == 2
-        monkeypatch.setattr(heartbeats, "LEASE_SECONDS", -3600)
-        monkeypatch.setattr(
-            S3Store,
-            "list",
-            lambda store, folder="", listed=S3Store.list: (
-                found if "dead" in found.name else replace(found, written_ns=1 << 62)
-                for found in listed(store, folder)
-            ),
-        )
-        sweep_runs(access)
-        assert set(objects(place)) == {f"{goes_on.run_folder}/marker"}
 
+    with compatibility_check(access, [tokenizer]) as check:
+        copy_by_path = check.download(tmp_path / "worker")
 
-def test_what_was_killed_on_this_machine_left_goes_with_a_collection(remote_project, place):
-    project = Project.open(remote_project())
-    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
-        pass
-    with compatibility_check(project.outputs.access) as goes_on:
-        left = goes_on.run_folder.replace(f"-{os.getpid()}.", f"-{gone.pid}.")
-        for name in ("0-tokenizer.json", "marker"):
-            project.outputs.access.store.put(f"{left}/{name}", b"{}")
-        collect(project)
-        assert set(objects(place)) == {f"{goes_on.run_folder}/marker"}
+    assert copy_by_path[tokenizer].read_text() == "{}"
     assert objects(place) == {}
 
 
-def test_files_are_brought_whole(place, tmp_path):
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with compatibility_check(
-        FileAccess(tmp_path / "mirror", place), [tmp_path / "tokenizer.json"]
-    ) as met:
-        assert met.download(tmp_path / "own")[tmp_path / "tokenizer.json"].read_text() == "{}"
-        met.store.put(met.files[0].name, b"others")
+def test_a_downloaded_file_with_other_bytes_is_refused(place, tmp_path, tokenizer):
+    access = FileAccess(tmp_path / "mirror", place)
+
+    with compatibility_check(access, [tokenizer]) as check:
+        check.store.put(check.files[0].name, b"others")
         with pytest.raises(StorageError, match="other bytes"):
-            met.download(tmp_path / "another")
+            check.download(tmp_path / "worker")
+
+
+# Files of runs that were killed
+
+
+def let_other_objects_be_new(monkeypatch: pytest.MonkeyPatch, old_name: str) -> None:
+    """Let all objects be written in the future, except those with a text in their names."""
+    original_list = S3Store.list
+
+    def list_objects(store, folder=""):
+        for stored in original_list(store, folder):
+            if old_name in stored.name:
+                yield stored
+            else:
+                yield replace(stored, written_ns=1 << 62)
+
+    monkeypatch.setattr(S3Store, "list", list_objects)
+
+
+def test_the_files_of_a_killed_run_are_removed_after_a_while(place, tmp_path, monkeypatch):
+    access = FileAccess(tmp_path / "mirror", place)
+    with compatibility_check(access) as live_run:
+        access.store.put(f"{FOLDER}/dead/marker", b"token")
+        sweep_runs(access)
+        assert len(objects(place)) == 2, "the run may be alive on another machine"
+
+        monkeypatch.setattr(heartbeats, "LEASE_SECONDS", -3600)
+        let_other_objects_be_new(monkeypatch, "dead")
+        sweep_runs(access)
+
+        assert set(objects(place)) == {f"{live_run.run_folder}/marker"}
+
+
+def id_of_ended_process() -> int:
+    """Return the id of a process that has just ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    return process.pid
+
+
+def test_garbage_collection_removes_the_files_of_a_run_that_was_killed_on_this_machine(
+    remote_project, place
+):
+    project = Project.open(remote_project())
+    dead_pid = id_of_ended_process()
+    with compatibility_check(project.outputs.access) as live_run:
+        dead_folder = live_run.run_folder.replace(f"-{os.getpid()}.", f"-{dead_pid}.")
+        assert dead_folder != live_run.run_folder
+        for name in ("0-tokenizer.json", "marker"):
+            project.outputs.access.store.put(f"{dead_folder}/{name}", b"{}")
+
+        collect(project)
+
+        assert set(objects(place)) == {f"{live_run.run_folder}/marker"}
     assert objects(place) == {}
