@@ -1,3 +1,7 @@
+"""Tasks that run on a Dask cluster, and builds that give their work to one."""
+
+from __future__ import annotations
+
 import contextlib
 import json
 import math
@@ -10,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +29,21 @@ from helpers.building import (
     make_tars,
 )
 from helpers.child_processes import start_nanoset, wait_until
-from helpers.dask_cluster import running, within
+from helpers.dask_cluster import Cluster, running, within
 from helpers.inspecting import current_output, node_at
 from helpers.progress import RecordingDisplay
 from helpers.sample_project import tree
+from helpers.worker_tasks import (
+    LateNote,
+    NewFile,
+    create_file,
+    deadly_result,
+    process_id_after,
+    raise_input_error,
+    report_and_wait,
+    report_note,
+    warn_of_bucket,
+)
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError
 from nanoset_core.execution import dask_scheduler
 from nanoset_core.execution.dask import DaskExecutor
@@ -46,204 +61,299 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.storage.access import FileAccess
 
-# Work is taken from the standard library: workers import it by name, without the help of this file.
+WORKER = rf"on the worker tcp://[\d.:]+ of {re.escape(platform.node())}"
+"""How messages name a worker."""
 
-Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[tuple[int, Any]]]
+Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[tuple[int, Any]]]
+"""Calls a function for each task, and yields (number of the task, its result)."""
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A Dask cluster, to which tests add workers."""
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    with running(tmp_path_factory.mktemp("cluster")) as started:
-        yield started
+    with running(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def executor(cluster, tmp_path):
+def executor(cluster: Cluster, tmp_path: Path) -> DaskExecutor:
+    """An executor on the cluster with two workers."""
     cluster.staff(2)
-    return on_scheduler(tmp_path / "shared", cluster.address)
+    return executor_on(tmp_path / "shared", cluster.address)
 
 
 @pytest.fixture(scope="module")
-def on(cluster):
-    """Replacements for a project's text that give its work to the cluster."""
-    return {
-        "webdatasets:\n": f"executor: {{kind: dask, address: '{cluster.address}'}}\nwebdatasets:\n"
-    }
+def on_cluster(cluster: Cluster) -> dict[str, str]:
+    """Replacements in the settings of the sample project that give its work to the cluster."""
+    executor_settings = f"executor: {{kind: dask, address: '{cluster.address}'}}\n"
+    return {"webdatasets:\n": f"{executor_settings}webdatasets:\n"}
 
 
-def on_scheduler(
+def executor_on(
     folder: Path, *address: str, progress: Progress = SILENT, **settings: object
 ) -> DaskExecutor:
+    """Return an executor on the cluster of a scheduler.
+
+    Args:
+        folder: The folder that this process shares with the workers.
+        address: Of the scheduler, unless `settings` names its file.
+        progress: Shows what is waited for.
+        settings: Of the scheduler.
+    """
     return DaskExecutor(DaskScheduler(*address, **settings), FileAccess(folder), progress=progress)
 
 
-def ours(folder: Path) -> dict[str, str]:
-    return tree(folder / "data")
+def digests_of_outputs(project: Project) -> dict[str, str]:
+    """Return the sha256 of each file of the outputs of a project."""
+    return tree(project.outputs.folder)
 
 
-@pytest.fixture(params=["here", "processes", "cluster"])
+# Every way in which tasks are run
+
+
+def run_in_this_process(work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+    """Run tasks one after another."""
+    return run_tasks(work, tasks, 1)
+
+
+def run_in_processes(work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+    """Run tasks in three processes of this machine."""
+    return run_tasks(work, tasks, 3)
+
+
+@pytest.fixture(params=["this process", "processes", "cluster"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Every way in which tasks are run."""
-    if request.param == "cluster":
-        return request.getfixturevalue("executor").run
-    return lambda work, tasks: run_tasks(work, tasks, 1 if request.param == "here" else 3)
+    """A function that runs tasks."""
+    if request.param == "this process":
+        return run_in_this_process
+    if request.param == "processes":
+        return run_in_processes
+    executor: DaskExecutor = request.getfixturevalue("executor")
+    return executor.run
 
 
-def test_every_result_once_under_its_number(run):
+def test_each_task_has_one_result_with_its_number(run):
+    results = run(math.factorial, [5, 4, 3, 5, 0])
+
+    assert sorted(results) == [(0, 120), (1, 24), (2, 6), (3, 120), (4, 1)]
+
+
+def test_many_tasks_have_one_result_each(run):
     tasks = list(range(23))
-    assert sorted(run(math.factorial, tasks)) == [
-        (number, math.factorial(task)) for number, task in enumerate(tasks)
-    ]
+
+    results = run(math.factorial, tasks)
+
+    expected_results = [math.factorial(task) for task in tasks]
+    assert sorted(results) == list(enumerate(expected_results))
+
+
+def test_no_tasks_have_no_results(run):
     assert list(run(math.factorial, [])) == []
 
 
-def test_first_error_ends_the_run(run, tmp_path):
-    """Those under way are finished, the rest never begin."""
-    nap = "__import__('time').sleep(0.1)"
-    tasks = ["1/0"] + [
-        f"open({str(tmp_path / str(number))!r}, 'w').close() or {nap}" for number in range(200)
-    ]
+def test_the_first_error_ends_a_run(run, tmp_path):
+    """Tasks in progress are finished, and the others never begin."""
+    n_files = 200
+    files = [NewFile(tmp_path / str(number), sleep_seconds=0.1) for number in range(n_files)]
+
     with pytest.raises(ZeroDivisionError):
-        list(run(eval, tasks))
-    assert len(list(tmp_path.iterdir())) < 100
+        list(run(create_file, [None, *files]))
+
+    assert len(list(tmp_path.glob("*[0-9]"))) < n_files / 2
 
 
-def test_errors_of_ours_come_back_whole(run):
-    raising = (
-        "(_ for _ in ()).throw(__import__('nanoset_core.errors').errors.InputError('w', "
-        "where='a:3', remedy='r'))"
-    )
+def test_an_error_of_nanoset_keeps_its_parts(run):
     with pytest.raises(InputError) as caught:
-        list(run(eval, [raising, "1"]))
-    assert (type(caught.value), caught.value.what, caught.value.remedy) == (InputError, "w", "r")
-    place, _, worker = caught.value.where.partition(", ")
-    assert place == "a:3"
-    if run.__name__ == "<lambda>":
-        assert not worker
-    else:
-        assert re.fullmatch(rf"on the worker tcp://[\d.:]+ of {re.escape(platform.node())}", worker)
+        list(run(raise_input_error, [1, 2]))
+
+    assert type(caught.value) is InputError
+    assert caught.value.what == "what"
+    assert caught.value.where.startswith("a:3")
+    assert caught.value.remedy == "what to do"
 
 
-def test_what_tasks_tell_is_heard_before_they_end(run):
-    tasks, heard = [TaskNote(str(number)) for number in range(6)], []
-    with progress_reported_to(heard.append):
-        for number, _ in run(report_progress, tasks):
-            assert tasks[number] in heard
-    assert sorted(heard, key=lambda note: note.text) == tasks
-    list(run(report_progress, tasks))
-    assert len(heard) == 6, "outside of the block nobody hears"
+@pytest.mark.parametrize("run_locally", [run_in_this_process, run_in_processes])
+def test_an_error_on_this_machine_does_not_name_a_worker(run_locally):
+    with pytest.raises(InputError) as caught:
+        list(run_locally(raise_input_error, [1, 2]))
+
+    assert caught.value.where == "a:3"
 
 
-def test_what_a_task_tells_is_heard_while_it_is_under_way(run, tmp_path):
-    """Which ends no sooner than it was heard."""
-    told = "progress.report_progress(progress.TaskNote({!r}))"
-    code = (
-        "[{told}, any(__import__('os').path.exists({file!r}) or __import__('time').sleep(0.01) "
-        "for _ in range(3000))]"
-        "[1] for progress in [__import__('nanoset_core.execution.progress').execution.progress]"
-    )
-    files = [str(tmp_path / str(number)) for number in range(4)]
+def test_an_error_on_a_cluster_names_the_worker(executor):
+    with pytest.raises(InputError) as caught:
+        list(executor.run(raise_input_error, [1, 2]))
+
+    assert re.fullmatch(f"a:3, {WORKER}", caught.value.where)
+
+
+def test_the_notes_of_a_task_arrive_before_its_result(run):
+    tasks = [TaskNote(str(number)) for number in range(6)]
+    notes: list[TaskNote] = []
+
+    with progress_reported_to(notes.append):
+        for number, _result in run(report_progress, tasks):
+            assert tasks[number] in notes
+
+    assert sorted(notes, key=lambda note: note.text) == tasks
+
+
+def test_notes_after_the_block_that_receives_them_are_dropped(run):
+    notes: list[TaskNote] = []
+    with progress_reported_to(notes.append):
+        pass
+
+    list(run(report_progress, [TaskNote("1"), TaskNote("2")]))
+
+    assert notes == []
+
+
+def test_the_notes_of_a_task_arrive_while_it_is_in_progress(run, tmp_path):
+    """Each task waits for a file that is created when its note arrives."""
+    files = [tmp_path / str(number) for number in range(4)]
+
     with progress_reported_to(lambda note: Path(note.text).touch()):
-        results = list(
-            run(eval, [f"[{code.format(told=told.format(file), file=file)}]" for file in files])
-        )
-    assert sorted(results) == [(number, [True]) for number in range(4)]
+        results = list(run(report_and_wait, files))
+
+    assert sorted(results) == [(0, True), (1, True), (2, True), (3, True)]
 
 
-def test_two_runs_over_one_connection_hear_each_their_own_tasks(executor, tmp_path):
-    """One of them ends while the other goes on."""
-    progress = "__import__('nanoset_core.execution.progress').execution.progress"
-    is_there = f"__import__('os').path.exists({str(tmp_path / 'go')!r})"
-    awaits = f"any(__import__('time').sleep(0.01) or {is_there} for _ in [0] * 3000)"
-    tells = "[progress.report_progress(progress.TaskNote({!r})) for progress in [" + progress + "]]"
-    heard: dict[str, list[TaskNote]] = {"long": [], "short": []}
-    with connections_kept(), progress_reported_to(heard["long"].append):
-        long = executor.run(eval, ["1", f"{awaits} and {tells.format('long')}"])
-        next(long)
-        with progress_reported_to(heard["short"].append):
-            list(executor.run(eval, [tells.format("short")]))
-        (tmp_path / "go").touch()
-        list(long)
-    assert {name: [note.text for note in told] for name, told in heard.items()} == {
-        "long": ["long"],
-        "short": ["short"],
-    }
+# On a cluster only
 
 
-def test_warnings_of_a_bucket_name_the_worker(executor, caplog):
-    warning = (
-        "__import__('logging').getLogger('nanoset_core.storage.any').warning('s3://b/k: no answer')"
-    )
-    list(executor.run(eval, [warning]))
-    (told,) = caplog.messages
-    assert re.fullmatch(
-        rf"s3://b/k: no answer \(on the worker tcp://[\d.:]+ of {re.escape(platform.node())}\)",
-        told,
-    )
+def test_concurrent_runs_receive_only_the_notes_of_their_own_tasks(executor, tmp_path):
+    file = tmp_path / "go on"
+    long_notes: list[TaskNote] = []
+    short_notes: list[TaskNote] = []
+
+    with connections_kept(), progress_reported_to(long_notes.append):
+        first_task = LateNote(text=None, awaited_file=None)
+        second_task = LateNote("long", awaited_file=file)
+        long_run = executor.run(report_note, [first_task, second_task])
+        next(long_run)
+
+        # Another run begins and ends while the second task of the first run waits.
+        with progress_reported_to(short_notes.append):
+            list(executor.run(report_note, [LateNote("short", awaited_file=None)]))
+
+        file.touch()
+        list(long_run)
+
+    assert [note.text for note in long_notes] == ["long"]
+    assert [note.text for note in short_notes] == ["short"]
 
 
-def test_workers_do_the_work_and_both_do(cluster, executor):
-    naps = ["__import__('time').sleep(0.05) or __import__('os').getpid()"] * 12
-    assert {pid for _, pid in executor.run(eval, naps)} == set(cluster.staff(2))
+def test_a_warning_about_a_bucket_names_the_worker(executor, caplog):
+    list(executor.run(warn_of_bucket, ["s3://b/k: no answer"]))
+
+    [warning] = caplog.messages
+    assert re.fullmatch(rf"s3://b/k: no answer \({WORKER}\)", warning)
 
 
-def test_nothing_to_do_needs_no_cluster(tmp_path):
-    assert list(on_scheduler(tmp_path / "none", "tcp://127.0.0.1:1").run(abs, [])) == []
-    assert not (tmp_path / "none").exists()
+def test_all_workers_take_part(cluster, executor):
+    results = executor.run(process_id_after, [0.05] * 12)
+
+    assert {pid for _number, pid in results} == set(cluster.staff(2))
 
 
-def test_nobody_listens_any_more(executor, tmp_path):
-    """What has not begun never does."""
-    tasks = [
-        f"open({str(tmp_path / f'n{n}')!r}, 'w').close() or __import__('time').sleep(0.3)"
-        for n in range(40)
-    ]
-    results = executor.run(eval, tasks)
+def test_a_run_without_tasks_needs_no_cluster(tmp_path):
+    executor = executor_on(tmp_path / "shared", "tcp://127.0.0.1:1")
+
+    assert list(executor.run(abs, [])) == []
+
+    assert not (tmp_path / "shared").exists()
+
+
+def test_tasks_do_not_begin_after_the_results_are_no_longer_read(executor, tmp_path):
+    tasks = [NewFile(tmp_path / f"file {number}", sleep_seconds=0.3) for number in range(40)]
+    results = executor.run(create_file, tasks)
     next(results)
+
     results.close()
-    time.sleep(1.0)
-    begun = list(tmp_path.glob("n*"))
-    assert 1 <= len(begun) <= 5
+
+    time.sleep(1.0)  # in which more tasks could begin
+    files = list(tmp_path.glob("file *"))
+    assert 1 <= len(files) <= 5
     assert list(executor.shared.folder.iterdir()) == []
 
 
-def test_the_same_bytes_as_without_a_cluster(make_project, on, cluster):
+# Builds
+
+
+def test_a_build_on_a_cluster_has_the_bytes_of_a_local_one(make_project, on_cluster, cluster):
     cluster.staff(2)
     local = build_all(make_project("local"))
-    spread = build_all(make_project("spread", on))
-    scheduler = DaskScheduler(cluster.address, where=f"{spread.config.file}: executor.address")
-    assert spread.executor == DaskExecutor(
-        scheduler, spread.config.root_access, (spread.config.tokenizer_file,)
-    )
-    assert ours(spread.config.file.parent) == ours(local.config.file.parent)
-    assert not [name for name in ours(spread.config.file.parent) if ".tmp-" in name]
-    here, there = (list(verify_project(project, deep=True)) for project in (local, spread))
-    assert [report.to_json() for report in there] == [report.to_json() for report in here]
-    assert [report.passed for report in there] == [True] * len(targets(local))
+    remote = build_all(make_project("remote", on_cluster))
+
+    # It uses the scheduler of the settings, and workers receive the tokenizer.
+    scheduler = DaskScheduler(cluster.address, where=f"{remote.config.file}: executor.address")
+    tokenizer = remote.config.tokenizer_file
+    assert remote.executor == DaskExecutor(scheduler, remote.config.root_access, (tokenizer,))
+
+    digests = digests_of_outputs(remote)
+    assert digests == digests_of_outputs(local)
+    assert not [name for name in digests if ".tmp-" in name]
+
+    # A deep verification on the cluster reports the same.
+    local_reports = list(verify_project(local, deep=True))
+    remote_reports = list(verify_project(remote, deep=True))
+    local_json = [report.to_json() for report in local_reports]
+    assert [report.to_json() for report in remote_reports] == local_json
+    assert len(remote_reports) == len(targets(local))
+    assert all(report.passed for report in remote_reports)
 
 
-def test_engines_give_the_same_tars(make_project, on, cluster):
-    """Of every engine, buckets too, whose tasks remove what they worked on."""
+def test_all_engines_write_the_same_tars_on_a_cluster(make_project, on_cluster, cluster):
+    """The tasks of the engine `buckets` remove the files that they worked on."""
     cluster.staff(2)
-    made = {}
+    tars_by_engine: dict[str, dict[str, str]] = {}
     for engine in ("mmap", "buckets"):
-        options = on | {
+        replacements = on_cluster | {
             "    groups: 3": f"    groups: 2\n    engine: {engine}",
             "member: npy": "member: json.gz",
         }
-        project = build_all(make_project(engine, options))
-        made[engine] = {
-            name: digest
-            for name, digest in ours(project.config.file.parent).items()
-            if "shard-" in name
-        }
-    assert made["mmap"]
-    assert made["mmap"] == made["buckets"]
+        project = build_all(make_project(engine, replacements))
+        tars: dict[str, str] = {}
+        for name, digest in digests_of_outputs(project).items():
+            if "shard-" in name:
+                tars[name] = digest
+        tars_by_engine[engine] = tars
+
+    assert tars_by_engine["mmap"]
+    assert tars_by_engine["mmap"] == tars_by_engine["buckets"]
 
 
-def holder(folder: Path, pids: list[int]) -> int | None:
-    """Which of some processes has an unfinished file of a folder open."""
+def test_a_build_does_not_change_recipes_because_of_its_executor(make_project, on_cluster):
+    """Otherwise, all outputs would be built again on a cluster."""
+    local = Project.open(make_project("local"))
+    remote = Project.open(make_project("remote", on_cluster))
+    assert local.executor is None
+    shards = node_at("tokenized/web")
+    digests: list[str] = []
+
+    for project in (local, remote):
+        make_inventory(project, "web")
+        recipe = shards.stage.recipe(project, shards.key, {"inventory": "0" * 20})
+        digests.append(recipe.digest)
+
+    assert digests[0] == digests[1]
+
+
+def test_a_project_can_be_sent_to_a_worker(make_project, on_cluster):
+    project = Project.open(make_project("remote", on_cluster))
+    make_inventory(project, "web")
+
+    unpickled = pickle.loads(pickle.dumps(targets(project)))
+
+    assert unpickled[0].name == targets(project)[0].name
+
+
+# Workers that are killed
+
+
+def process_that_writes_to(folder: Path, pids: Sequence[int]) -> int | None:
+    """Return which of some processes has an unfinished file of a folder open."""
     for pid in pids:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
@@ -253,254 +363,345 @@ def holder(folder: Path, pids: list[int]) -> int | None:
     return None
 
 
-def test_a_worker_killed_amid_a_tar(make_project, on, cluster):
-    large = {
+def kill_first_writer(build: Callable[[], object], folder: Path, pids: Sequence[int]) -> int:
+    """Run a build, and kill the worker that first writes to a folder.
+
+    Returns:
+        The id of the killed process, after the build has ended.
+    """
+    killed_pids: list[int] = []
+
+    def kill() -> bool:
+        pid = process_that_writes_to(folder, pids)
+        if pid is None:
+            return False
+        os.kill(pid, signal.SIGKILL)
+        killed_pids.append(pid)
+        return True
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    assert wait_until(kill, pause=0)
+    assert list(folder.glob(".tmp-*")), "the worker was not in the middle of an output"
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    return killed_pids[0]
+
+
+def test_a_tar_that_a_killed_worker_began_is_written_by_another_one(
+    make_project, on_cluster, cluster
+):
+    # A single large tar, so that the worker can be killed in the middle of it.
+    one_large_tar = {
         "samples_per_shard: 128": "samples_per_shard: 100000",
         "member: npy": "member: json.gz",
     }
-    local = build_all(make_project("local", large))
-    spread = Project.open(build_until_tars(make_project("spread", large | on)))
-    folder = current_output(local, "webdatasets/shuffled").folder
+    local = build_all(make_project("local", one_large_tar))
+    local_folder = current_output(local, "webdatasets/shuffled").folder
+    remote = Project.open(make_project("remote", one_large_tar | on_cluster))
+    make_corpora(remote)
+    make_shuffle_plan(remote, "shuffled")
+    remote = Project.open(remote.config.file)
     pids = cluster.staff(2)
 
-    def write() -> None:
+    def write_tars() -> None:
         for group in range(3):
-            make_tars(spread, "shuffled", group)
+            make_tars(remote, "shuffled", group)
 
-    killed = kill_amid(
-        write, spread.outputs.folder / folder.relative_to(local.outputs.folder), pids
-    )
-    finish_webdataset(spread, "shuffled")
-    assert [worker.pid for worker in cluster.workers if worker.poll() is not None] == [killed]
-    here, there = (tree(project.outputs.folder / "webdatasets") for project in (local, spread))
-    assert there == here
+    folder = remote.outputs.folder / local_folder.relative_to(local.outputs.folder)
+    killed_pid = kill_first_writer(write_tars, folder, pids)
+    finish_webdataset(remote, "shuffled")
 
-
-def build_until_tars(config: Path) -> Path:
-    project = Project.open(config)
-    make_corpora(project)
-    make_shuffle_plan(project, "shuffled")
-    return config
+    dead_pids = [worker.pid for worker in cluster.workers if worker.poll() is not None]
+    assert dead_pids == [killed_pid]
+    tars = tree(local.outputs.folder / "webdatasets")
+    assert tree(remote.outputs.folder / "webdatasets") == tars
 
 
-def kill_amid(build: Callable[[], object], folder: Path, pids: list[int]) -> int:
-    """Run a build, kill -9 the worker that first writes into a folder, await the end of the build;
-    → who was killed.
-    """
-    thread = threading.Thread(target=build)
-    thread.start()
-    killed: list[int] = []
-
-    def kill() -> bool:
-        if (pid := holder(folder, pids)) is not None:
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
-        return bool(killed)
-
-    assert wait_until(kill, pause=0)
-    assert list(folder.glob(".tmp-*")), "it was in the middle of an output"
-    thread.join(timeout=30)
-    assert not thread.is_alive()
-    return killed[0]
-
-
-def test_a_task_that_kills_every_worker(executor):
+def test_a_task_that_kills_every_worker_is_reported(executor):
     with pytest.raises(NanosetError, match="workers were killed, one after the other") as caught:
         list(executor.run(signal.raise_signal, [signal.SIGKILL]))
+
     assert caught.value.where == "raise_signal"
     assert "more memory" in caught.value.remedy
 
 
-def test_workers_that_do_not_share_the_folder(cluster, tmp_path, monkeypatch):
-    """/proc/self/cwd is another folder in each process."""
+def test_workers_that_do_not_share_the_output_folder_are_reported(cluster, tmp_path, monkeypatch):
     cluster.staff(2)
     monkeypatch.chdir(tmp_path)
-    alone = on_scheduler(Path("/proc/self/cwd/shared"), cluster.address)
+    # It is another folder in each process.
+    executor = executor_on(Path("/proc/self/cwd/shared"), cluster.address)
+
     with pytest.raises(MissingError, match="a worker does not see the output folder") as caught:
-        list(alone.run(abs, [-1, -2]))
+        list(executor.run(abs, [-1, -2]))
+
     assert "/proc/self/cwd/shared, on the worker tcp://" in caught.value.where
     assert "one file system" in caught.value.remedy
 
 
-MORTAL = "type('Mortal', (), {'__reduce__': lambda self: __import__('os')._exit(1)})()"
-"""A result whose worker dies as it is fetched."""
+# Clusters without workers, and without a scheduler
 
 
-def test_no_workers_and_then_no_scheduler(tmp_path):
+def test_a_run_ends_if_the_workers_or_the_scheduler_disappear(tmp_path):
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    with running(tmp_path) as lonely:
-        executor = on_scheduler(tmp_path / "shared", lonely.address, wait_seconds=0.3)
+    with running(tmp_path) as cluster:
+        executor = executor_on(tmp_path / "shared", cluster.address, wait_seconds=0.3)
+
+        # No worker was ever started.
         with pytest.raises(MissingError, match="has no workers") as caught:
             list(executor.run(abs, [-1]))
-        assert f"dask worker {lonely.address}" in caught.value.remedy
-        lonely.staff(1)
+        assert f"dask worker {cluster.address}" in caught.value.remedy
+
+        # The only worker dies, and nobody starts another one.
+        cluster.staff(1)
         with pytest.raises(MissingError, match="has no workers"):
-            list(executor.run(eval, [MORTAL]))
-        lonely.staff(1)
-        results = executor.run(eval, ["1", "__import__('time').sleep(60)"])
-        assert next(results) == (0, 1)
-        lonely.scheduler.kill()
+            list(executor.run(deadly_result, [1]))
+
+        # The scheduler dies in the middle of a run.
+        [worker_pid] = cluster.staff(1)
+        results = executor.run(process_id_after, [0, 60])
+        assert next(results) == (0, worker_pid)
+        cluster.scheduler.kill()
         with pytest.raises(NanosetError, match="the Dask scheduler dropped the tasks"):
             next(results)
+
     assert list((tmp_path / "shared").iterdir()) == []
 
 
-def test_tasks_are_handed_out_before_there_is_a_scheduler(tmp_path):
-    """The file, the scheduler and a worker come one after the other; each is waited for, and said
-    to be.
-    """
-    file, shown, results = tmp_path / "scheduler.json", RecordingDisplay(), []
-    heard = shown.works
-    executor = on_scheduler(
-        tmp_path / "shared", file=file, wait_seconds=60, progress=shown.progress
+def test_a_run_waits_for_the_file_of_a_scheduler_and_for_workers(tmp_path):
+    """The display says what is waited for."""
+    scheduler_file = tmp_path / "scheduler.json"
+    display = RecordingDisplay()
+    executor = executor_on(
+        tmp_path / "shared", file=scheduler_file, wait_seconds=60, progress=display.progress
     )
-    with within() as late:
-        thread = threading.Thread(
-            target=lambda: results.extend(executor.run(math.factorial, range(5)))
-        )
+    results: list[tuple[int, int]] = []
+
+    def run_all() -> None:
+        results.extend(executor.run(math.factorial, range(5)))
+
+    def is_shown(name: str) -> bool:
+        return name in {work.name for work in display.works}
+
+    with within() as late_cluster:
+        thread = threading.Thread(target=run_all)
         thread.start()
-        assert wait_until(lambda: f"for the Dask scheduler {file}" in {news.name for news in heard})
-        file.write_text('{"addr')  # as one that is being written
-        file.write_text(json.dumps({"address": late.scheduler_address}))
-        assert wait_until(lambda: f"for workers of {file}" in {news.name for news in heard})
-        assert wait_until(lambda: len(late.scheduler.tasks) == 5)
-        late.adapt(minimum=0, maximum=2, interval="50ms")  # it grows with its work
+        assert wait_until(lambda: is_shown(f"for the Dask scheduler {scheduler_file}"))
+
+        # At first, the file is incomplete, as one that is just being written.
+        scheduler_file.write_text('{"addr')
+        scheduler_file.write_text(json.dumps({"address": late_cluster.scheduler_address}))
+        assert wait_until(lambda: is_shown(f"for workers of {scheduler_file}"))
+        assert wait_until(lambda: len(late_cluster.scheduler.tasks) == 5)
+
+        # The cluster starts workers because there are tasks.
+        late_cluster.adapt(minimum=0, maximum=2, interval="50ms")
         thread.join(20)
-    assert sorted(results) == [(number, math.factorial(number)) for number in range(5)]
-    assert {news.stage for news in heard} == {"waiting"}
-    ended = {news.name: news.done == news.total for news in heard}
-    assert list(ended.values()) == [True, True]
+
+    assert sorted(results) == [(0, 1), (1, 1), (2, 2), (3, 6), (4, 24)]
+    assert {work.stage for work in display.works} == {"waiting"}
+    last_work_by_name = {work.name: work for work in display.works}
+    assert len(last_work_by_name) == 2
+    for work in last_work_by_name.values():
+        assert work.done == work.total
 
 
-def test_a_build_connects_once(executor, monkeypatch):
-    import distributed
-
-    made, new = [], distributed.Client
-
-    def counted(*arguments, **options):
-        made.append(new(*arguments, **options))
-        return made[-1]
-
-    monkeypatch.setattr(distributed, "Client", counted)
-    with connections_kept():
-        for _ in range(2):
-            assert list(executor.run(abs, [-1])) == [(0, 1)]
-        assert [client.status for client in made] == ["running"]
-        made[0].close()
-        with connections_kept():
-            assert list(executor.run(abs, [-1])) == [(0, 1)], "one that is lost is replaced"
-        assert [client.status for client in made] == ["closed", "running"]
-    assert [client.status for client in made] == ["closed", "closed"]
-    assert list(executor.run(abs, [-1])) == [(0, 1)]
-    assert made[-1].status == "closed"
-
-
-def test_a_worker_joins_while_a_build_connects(executor, monkeypatch):
-    import distributed
-
-    class Interrupted(distributed.Client):
-        connecting = 0
-
-        async def _ensure_connected(self, timeout=None):
-            Interrupted.connecting += 1
-            assert Interrupted.connecting > 2, (
-                "as where a message of the scheduler's comes with its greeting"
-            )
-            await super()._ensure_connected(timeout)
-
-    monkeypatch.setattr(distributed, "Client", Interrupted)
-    assert sorted(executor.run(abs, [-1, -2])) == [(0, 1), (1, 2)]
-    assert Interrupted.connecting == 3
-
-
-def test_a_build_waits_for_one_cluster_once(tmp_path, monkeypatch):
-    """Hundreds of outputs may be to come, each of which would wait a day."""
-    shown, connect, looked = RecordingDisplay(), DaskScheduler.connect, []
-    heard = shown.works
-    monkeypatch.setattr(
-        DaskScheduler,
-        "connect",
-        lambda scheduler, *about: looked.append(scheduler) or connect(scheduler, *about),
-    )
-    missing = on_scheduler(
-        tmp_path / "shared", file=tmp_path / "none", wait_seconds=0.3, progress=shown.progress
-    )
-    with within() as idle, connections_kept():
-        scheduler = DaskScheduler(idle.scheduler_address, wait_seconds=0.3)
-        empty = DaskExecutor(scheduler, FileAccess(tmp_path / "shared"), progress=shown.progress)
-        for executor, expected in ((missing, "has written its file"), (empty, "has no workers")):
-            told = []
-            for waits in (True, False):
-                heard.clear()
-                with pytest.raises(NanosetError, match=expected) as caught:
-                    list(executor.run(abs, [-1]))
-                assert bool(heard) == waits
-                told.append(str(caught.value))
-            assert told[0] == told[1]
-        assert looked == [missing.cluster, empty.cluster], (
-            "what is not there is not looked for again"
-        )
-        idle.scale(1)
-        assert wait_until(lambda: idle.scheduler.workers)
-        assert list(empty.run(abs, [-1])) == [(0, 1)]
-
-
-def test_sigterm_while_workers_are_waited_for(make_project):
-    """As Slurm sends it: the build says what it waits for, and ends in one sentence."""
-    config = make_project("spread")
-    with within() as idle:
-        address = idle.scheduler_address
+def test_sigterm_ends_a_build_that_waits_for_workers(make_project):
+    """Slurm sends SIGTERM. The build has said what it waits for."""
+    config = make_project("remote")
+    with within() as idle_cluster:
+        address = idle_cluster.scheduler_address
         process = start_nanoset(
             "build", "--corpus", "web", "-c", config, env={"NANOSET_DASK_ADDRESS": address}
         )
         try:
-            said = next(line for line in process.stderr if "waiting for workers" in line)
-            assert wait_until(lambda: idle.scheduler.tasks)
+            messages = next(line for line in process.stderr if "waiting for workers" in line)
+            assert wait_until(lambda: idle_cluster.scheduler.tasks)
             process.terminate()
-            said += process.communicate(timeout=60)[1]
+            _, further_messages = process.communicate(timeout=60)
         finally:
             process.kill()
             process.wait()
-    assert process.returncode == 128 + signal.SIGTERM, said
-    assert f"waiting for workers of {address}: 0 s so far, up to 1 min" in said
-    assert said.splitlines()[-1].startswith("ended by SIGTERM: ")
-    assert "Traceback" not in said
+
+    messages += further_messages
+    assert process.returncode == 128 + signal.SIGTERM, messages
+    assert f"waiting for workers of {address}: 0 s so far, up to 1 min" in messages
+    assert messages.splitlines()[-1].startswith("ended by SIGTERM: ")
+    assert "Traceback" not in messages
 
 
-def certificate(folder: Path) -> dict[str, str]:
-    """Settings of Dask's own configuration: a client's certificate, and its authority, in files."""
+# Connections
+
+
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """All clients of Dask that are created in a test."""
+    import distributed
+
+    clients: list[Any] = []
+    original_client = distributed.Client
+
+    def create_client(*arguments, **options):
+        client = original_client(*arguments, **options)
+        clients.append(client)
+        return client
+
+    monkeypatch.setattr(distributed, "Client", create_client)
+    return clients
+
+
+def statuses(clients: Sequence[Any]) -> list[str]:
+    """Return whether each client is running or closed."""
+    return [client.status for client in clients]
+
+
+def test_a_run_closes_its_connection(executor, clients):
+    assert list(executor.run(abs, [-1])) == [(0, 1)]
+
+    assert statuses(clients) == ["closed"]
+
+
+def test_a_build_connects_once_for_all_runs(executor, clients):
+    with connections_kept():
+        for _ in range(2):
+            assert list(executor.run(abs, [-1])) == [(0, 1)]
+        assert statuses(clients) == ["running"]
+
+    assert statuses(clients) == ["closed"]
+
+
+def test_a_build_connects_again_after_it_has_lost_its_connection(executor, clients):
+    with connections_kept():
+        list(executor.run(abs, [-1]))
+        clients[0].close()
+
+        # A block within another one keeps the connection of the outer one.
+        with connections_kept():
+            assert list(executor.run(abs, [-1])) == [(0, 1)]
+        assert statuses(clients) == ["closed", "running"]
+
+    assert statuses(clients) == ["closed", "closed"]
+
+
+def test_a_connection_is_retried_if_a_worker_joins_meanwhile(executor, monkeypatch):
+    """Then a message of the scheduler arrives together with its greeting, and Dask's client fails
+    with an AssertionError.
+    """
+    import distributed
+
+    n_attempts = 0
+
+    class InterruptedClient(distributed.Client):
+        async def _ensure_connected(self, timeout=None):
+            nonlocal n_attempts
+            n_attempts += 1
+            assert n_attempts > 2
+            await super()._ensure_connected(timeout)
+
+    monkeypatch.setattr(distributed, "Client", InterruptedClient)
+
+    assert sorted(executor.run(abs, [-1, -2])) == [(0, 1), (1, 2)]
+
+    assert n_attempts == 3
+
+
+def check_that_only_the_first_run_waits(
+    executor: DaskExecutor, display: RecordingDisplay, message: str
+) -> None:
+    """Run tasks on a cluster twice; the second run must fail at once, with the same error."""
+    errors: list[str] = []
+    for is_first_run in (True, False):
+        display.works.clear()
+        with pytest.raises(NanosetError, match=message) as caught:
+            list(executor.run(abs, [-1]))
+        has_waited = bool(display.works)
+        assert has_waited == is_first_run
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+
+
+def test_a_build_waits_only_once_for_a_cluster_that_is_missing(tmp_path, monkeypatch):
+    """Otherwise, each of hundreds of outputs would wait for a day."""
+    display = RecordingDisplay()
+    shared = tmp_path / "shared"
+    schedulers: list[DaskScheduler] = []
+    original_connect = DaskScheduler.connect
+
+    def connect(scheduler, *arguments):
+        schedulers.append(scheduler)
+        return original_connect(scheduler, *arguments)
+
+    monkeypatch.setattr(DaskScheduler, "connect", connect)
+    without_scheduler = executor_on(
+        shared, file=tmp_path / "missing", wait_seconds=0.3, progress=display.progress
+    )
+    with within() as cluster, connections_kept():
+        without_workers = executor_on(
+            shared, cluster.scheduler_address, wait_seconds=0.3, progress=display.progress
+        )
+        check_that_only_the_first_run_waits(without_scheduler, display, "has written its file")
+        check_that_only_the_first_run_waits(without_workers, display, "has no workers")
+        assert schedulers == [without_scheduler.cluster, without_workers.cluster]
+
+        # Workers that are started later are used nevertheless.
+        cluster.scale(1)
+        assert wait_until(lambda: cluster.scheduler.workers)
+        assert list(without_workers.run(abs, [-1])) == [(0, 1)]
+
+
+def create_certificate(folder: Path) -> dict[str, str]:
+    """Write the certificate of a client, and that of its authority, to files.
+
+    Returns:
+        Settings of Dask that use these certificates.
+    """
     import distributed
 
     folder.mkdir()
-    settings = {}
-    for name, text in distributed.Security.temporary().get_tls_config_for_role("client").items():
-        if text is not None:
-            (folder / name).write_text(text)
-            role = "" if name == "ca_file" else "client."
-            settings[f"distributed.comm.tls.{role}{name.replace('_', '-')}"] = str(folder / name)
+    settings: dict[str, str] = {}
+    security = distributed.Security.temporary()
+    for name, text in security.get_tls_config_for_role("client").items():
+        if text is None:
+            continue
+        (folder / name).write_text(text)
+        role = "" if name == "ca_file" else "client."
+        key = f"distributed.comm.tls.{role}{name.replace('_', '-')}"
+        settings[key] = str(folder / name)
     return settings
 
 
-def test_a_cluster_that_takes_nobody_without_its_certificate(tmp_path, monkeypatch):
-    distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+def security_with(folder: Path) -> Any:
+    """Return the security of a cluster that accepts only clients with a certificate."""
+    import distributed
+
+    files: dict[str, str] = {}
+    for role in ("scheduler", "worker", "client"):
+        files[f"tls_{role}_cert"] = str(folder / "cert")
+        files[f"tls_{role}_key"] = str(folder / "key")
+    authority = str(folder / "ca_file")
+    return distributed.Security(tls_ca_file=authority, require_encryption=True, **files)
+
+
+def test_a_cluster_that_demands_certificates_is_used_with_those_of_dasks_settings(
+    tmp_path, monkeypatch
+):
+    pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     import dask
 
     monkeypatch.setattr(dask_scheduler, "CONNECT_SECONDS", 1.0)
-    known, foreign = certificate(tmp_path / "known"), certificate(tmp_path / "foreign")
-    files = {name: str(tmp_path / "known" / name) for name in ("cert", "key")}
-    roles = {
-        f"tls_{role}_{name}": file
-        for role in ("scheduler", "worker", "client")
-        for name, file in files.items()
-    }
-    authority = str(tmp_path / "known" / "ca_file")
-    security = distributed.Security(tls_ca_file=authority, require_encryption=True, **roles)
+    accepted_settings = create_certificate(tmp_path / "accepted")
+    foreign_settings = create_certificate(tmp_path / "foreign")
+    security = security_with(tmp_path / "accepted")
+
     with within(protocol="tls", security=security, n_workers=1) as cluster:
-        executor = on_scheduler(tmp_path / "shared", cluster.scheduler_address, wait_seconds=0.5)
+        executor = executor_on(tmp_path / "shared", cluster.scheduler_address, wait_seconds=0.5)
         assert executor.cluster.name.startswith("tls://")
-        with dask.config.set(known):
+
+        with dask.config.set(accepted_settings):
             assert list(executor.run(abs, [-1])) == [(0, 1)]
-        for settings in ({}, foreign):
+
+        # Clients without a certificate, or with another one, are told what is missing.
+        for settings in ({}, foreign_settings):
             with (
                 dask.config.set(settings),
                 pytest.raises(ConfigError, match="no Dask scheduler answers") as caught,
@@ -509,45 +710,39 @@ def test_a_cluster_that_takes_nobody_without_its_certificate(tmp_path, monkeypat
             assert "certificate" in caught.value.remedy
 
 
-@pytest.mark.parametrize("is_mute", [True, False])
-def test_an_address_that_does_not_answer(tmp_path, monkeypatch, is_mute):
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients wait only a moment for an answer."""
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     monkeypatch.setattr(dask_scheduler, "CONNECT_SECONDS", 0.3)
+
+
+@pytest.mark.parametrize("is_mute", [True, False], ids=["no answer", "nobody listens"])
+def test_an_address_without_a_scheduler_is_reported(tmp_path, short_patience, is_mute):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         if not is_mute:
             server.close()
-        started = time.monotonic()
+        where = "n.yaml: executor.address"
+        executor = executor_on(tmp_path, address, wait_seconds=0.2, where=where)
+        start_time = time.monotonic()
+
         with pytest.raises(ConfigError, match="no Dask scheduler answers") as caught:
-            list(
-                on_scheduler(
-                    tmp_path, address, wait_seconds=0.2, where="n.yaml: executor.address"
-                ).run(abs, [1])
-            )
-        assert time.monotonic() - started < 60, "it waits without end"
-    assert caught.value.where == "n.yaml: executor.address"
+            list(executor.run(abs, [1]))
+
+        assert time.monotonic() - start_time < 60, "it waits without end"
+    assert caught.value.where == where
     assert address in caught.value.found
-    assert ("does not answer as a scheduler" in caught.value.found) == is_mute
+    is_said_to_be_mute = "does not answer as a scheduler" in caught.value.found
+    assert is_said_to_be_mute == is_mute
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_package(tmp_path, monkeypatch):
+def test_without_the_package_the_error_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
+    executor = executor_on(tmp_path, "tcp://127.0.0.1:1")
+
     with pytest.raises(ConfigError, match="is not installed") as caught:
-        list(on_scheduler(tmp_path, "tcp://127.0.0.1:1").run(abs, [1]))
+        list(executor.run(abs, [1]))
+
     assert caught.value.remedy.startswith("pip install 'nanoset-platform[dask]'")
-
-
-def test_no_recipe_knows_of_the_executor(make_project, on):
-    """A whole project travels to a worker, and the digests of its outputs do not change."""
-    local, spread = Project.open(make_project("local")), Project.open(make_project("spread", on))
-    assert local.executor is None
-    for project in (local, spread):
-        make_inventory(project, "web")
-    shards = node_at("tokenized/web")
-    digests = [
-        shards.stage.recipe(project, shards.key, {"inventory": "0" * 20}).digest
-        for project in (local, spread)
-    ]
-    assert digests[0] == digests[1]
-    assert pickle.loads(pickle.dumps(targets(spread)))[0].name == targets(spread)[0].name

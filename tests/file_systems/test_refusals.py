@@ -1,5 +1,6 @@
-"""Builds on file systems of clusters, imitated: what they refuse is refused by a library that is
-loaded before C's.
+"""Builds on file systems that refuse locks, links or permissions, as those of clusters do.
+
+A library that is loaded before the C library refuses the system calls.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,103 +21,137 @@ from helpers.dagster_history import QUICK_COMMAND, quick_history  # noqa: F401 -
 from helpers.sample_project import FEWER, tree
 from nanoset_core.project.project import Project
 
-AFTERWARDS = """
+STATUS_VERIFY_AND_GC = """
 import json, sys
 from nanoset_core.cli.entry import main
 from nanoset_core.project import survey
 
-def code(*words):
+
+def exit_code(*words):
     try:
         main([*words, *sys.argv[1:]])
-    except SystemExit as ended:
-        return ended.code or 0
+    except SystemExit as error:
+        return error.code or 0
+
 
 survey.READ_BYTES = 0
-print(json.dumps([code("status"), code("verify"), code("gc", "--yes")]))
+print(json.dumps([exit_code("status"), exit_code("verify"), exit_code("gc", "--yes")]))
 """
-SECONDS = 2.5
-"""After so long, a file's time of change can be trusted."""
-EVERYTHING = "flock,lockf,fsync,link,copy,rights,room,inodes"
+"""Runs three commands in one process, and prints their exit codes."""
+RACY_SECONDS = 2.5
+"""A file that was changed this recently could change again without another time of change."""
+ALL_REFUSALS = "flock,lockf,fsync,link,copy,rights,room,inodes"
+
+RunNanoset = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    """The library, compiled."""
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled library that refuses system calls."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None or sys.platform != "linux":
         pytest.skip("it takes a C compiler, and Linux, to imitate what a file system refuses")
     path = tmp_path_factory.mktemp("library") / "refusing.so"
     source = Path(__file__).with_name("refusing.c")
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-Werror", "-o", path, source, "-ldl"], check=True
-    )
+    command = [compiler, "-shared", "-fPIC", "-O1", "-Werror", "-o", path, source, "-ldl"]
+    subprocess.run(command, check=True)
     return path
 
 
 @pytest.fixture
-def run(library, monkeypatch):
-    """Runs `nanoset` where so much is refused in a project's folder; → what it said, and its exit
-    code.
-    """
+def run_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> RunNanoset:
+    """A function that runs `nanoset` while system calls on files of its project are refused."""
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
 
-    def run(config, refused, *arguments, program=("-m", "nanoset_core.cli")):
-        told = {"LD_PRELOAD": str(library), "REFUSED": refused, "REFUSED_BELOW": str(config.parent)}
-        told["PYTHONPATH"] = os.pathsep.join(sys.path)
-        done = subprocess.run(
+    def run(
+        config: Path,
+        refusals: str,
+        *arguments: str,
+        program: tuple[str, str] = ("-m", "nanoset_core.cli"),
+    ) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {
+            "LD_PRELOAD": str(library),
+            "REFUSED": refusals,
+            "REFUSED_BELOW": str(config.parent),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        process = subprocess.run(
             [sys.executable, *program, *arguments, "--config", str(config)],
-            env=os.environ | told,
+            env=environment,
             capture_output=True,
             text=True,
             encoding="utf-8",
         )
-        assert "Traceback" not in done.stderr, done.stderr
-        return done
+        assert "Traceback" not in process.stderr, process.stderr
+        return process
 
     return run
 
 
-def outputs(config):
-    """Without the links, which are a convenience, and what belongs to the machine."""
-    found = tree(config.parent / "data").items()
-    return {
-        name: digest
-        for name, digest in found
-        if not name.endswith("/current") and not name.startswith(".in-use/")
-    }
+def outputs_of(config: Path) -> dict[str, str]:
+    """Return the sha256 of each file of the outputs.
+
+    Links to current versions are left out, since nothing needs them, and files that belong to the
+    machine, too.
+    """
+    digests: dict[str, str] = {}
+    for name, digest in tree(config.parent / "data").items():
+        is_link = name.endswith("/current")
+        is_of_machine = name.startswith(".in-use/") or ".fingerprints" in name
+        if not is_link and not is_of_machine:
+            digests[name] = digest
+    return digests
 
 
-def test_where_a_file_system_refuses_everything_the_outputs_are_the_same(
-    make_project, run, tmp_path
-):
-    config = make_project(
-        "refusing", FEWER | {"root: data": f"root: data\nhistory: {tmp_path / 'history'}"}
-    )
+def make_raw_files_old(config: Path) -> float:
+    """Give the raw files an old time of modification.
+
+    Returns:
+        The time from which on nobody can have changed them unnoticed.
+    """
+    change_times: list[float] = []
     for path in (config.parent / "raw").rglob("*.jsonl*"):
         os.utime(path, (1e9, 1e9))
-    newest = max(path.stat().st_ctime for path in (config.parent / "raw").rglob("*.jsonl*"))
-    local = make_project("local", FEWER)
-    run_stages(Project.open(local))
-    time.sleep(max(0.0, newest + SECONDS - time.time()))
-    built = run(config, EVERYTHING, "build", program=("-c", QUICK_COMMAND))
-    assert built.returncode == 0, built.stderr
-    assert (tmp_path / "history" / "dagster.yaml").is_file()
-    without_notes = {
-        name: digest for name, digest in outputs(config).items() if ".fingerprints" not in name
-    }
-    assert without_notes == {
-        name: digest for name, digest in outputs(local).items() if ".fingerprints" not in name
-    }
-    afterwards = run(config, EVERYTHING, program=("-c", AFTERWARDS))
-    assert json.loads(afterwards.stdout.splitlines()[-1]) == [0, 0, 0], afterwards.stdout
+        change_times.append(path.stat().st_ctime)
+    return max(change_times) + RACY_SECONDS
 
 
-def test_a_history_without_file_locks_is_a_sentence(make_project, run):
+def test_outputs_are_the_same_on_a_file_system_that_refuses_everything(
+    make_project, run_refused, tmp_path
+):
+    history = tmp_path / "history"  # on another file system, since SQLite needs file locks
+    replacements = {"root: data": f"root: data\nhistory: {history}"}
+    config = make_project("refusing", FEWER | replacements)
+    settled_at = make_raw_files_old(config)
+    local_config = make_project("local", FEWER)
+    run_stages(Project.open(local_config))
+    time.sleep(max(0.0, settled_at - time.time()))
+
+    build = run_refused(config, ALL_REFUSALS, "build", program=("-c", QUICK_COMMAND))
+
+    assert build.returncode == 0, build.stderr
+    assert (history / "dagster.yaml").is_file()
+    assert outputs_of(config) == outputs_of(local_config)
+
+    # Further commands succeed, too.
+    commands = run_refused(config, ALL_REFUSALS, program=("-c", STATUS_VERIFY_AND_GC))
+    assert json.loads(commands.stdout.splitlines()[-1]) == [0, 0, 0], commands.stdout
+
+
+def test_a_build_whose_history_cannot_be_locked_says_what_to_do(make_project, run_refused):
     config = make_project()
-    done = run(config, "lockf", "build")
-    assert done.returncode == 1
-    assert f"{config.parent / '.dagster'}: this file system has no file locks" in done.stderr
-    assert f"`history` in {config}" in done.stderr
-    assert len(done.stderr.splitlines()) <= 5
-    status = run(config, "lockf", "status", "--json")
-    assert {row["state"] for row in json.loads(status.stdout)} == {"missing"}, "it needs no history"
+
+    build = run_refused(config, "lockf", "build")
+
+    assert build.returncode == 1
+    assert f"{config.parent / '.dagster'}: this file system has no file locks" in build.stderr
+    assert f"`history` in {config}" in build.stderr
+    assert len(build.stderr.splitlines()) <= 5
+
+
+def test_status_needs_no_history_and_so_no_file_locks(make_project, run_refused):
+    config = make_project()
+
+    status = run_refused(config, "lockf", "status", "--json")
+
+    assert {row["state"] for row in json.loads(status.stdout)} == {"missing"}
