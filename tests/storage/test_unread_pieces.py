@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,7 +26,6 @@ from helpers.large_texts import LARGE, PIECE_BYTES, large_text, write_project_of
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.ui.previews import first_rejects
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge_plan import DocumentInShard, plan_purge
 from nanoset_core.project.verify import verify_project
@@ -34,7 +33,6 @@ from nanoset_core.stages.shards.line_numbers import PIECE_LINES
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.stages.shards.shard_sets import recorded_losses, reject_policy
-from nanoset_core.text.rejects import Reject
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +55,14 @@ def build(config: Path) -> Project:
     return project
 
 
-def tokenized_web(project: Project) -> Manifest:
+def tokenized_web(project: Project) -> Any:
     """Return the manifest of the shards of the corpus web."""
     return current_output(project, "tokenized/web")
 
 
-def rejects_of(project: Project) -> list[Reject]:
+def rejects_of(project: Project) -> list[Any]:
     """Return the rejected lines of the corpus web."""
-    rejects: list[Reject] = []
+    rejects: list[Any] = []
     for shard in current_shards(project, "web"):
         rejects.extend(read_rejects(shard.path(REJECTS), line_numbers(project, "web")))
     return rejects
@@ -111,7 +109,7 @@ def test_pieces_end_at_lines_and_the_dataset_is_that_of_a_local_build(local, rem
         assert remote_data == current_dataset(local, "web").path(name).read_bytes()
 
 
-def remedy_for_rejected_line(project: Project, reject: Reject) -> str:
+def remedy_for_rejected_line(project: Project, reject: Any) -> str:
     """Look up a rejected line as a document, and return the remedy of the error."""
     with pytest.raises(MissingError, match="the line was rejected") as caught:
         find_document(project, "plain", "train", file=reject.file, line=reject.line)

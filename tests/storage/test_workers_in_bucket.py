@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,6 @@ from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sw
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
-from nanoset_core.stages.report import Report
 from nanoset_core.storage import heartbeats
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
@@ -109,7 +109,7 @@ def test_shards_of_workers_do_not_pass_through_this_machine(project):
     assert not list(folder.rglob("documents.parquet"))
 
 
-def findings_in(reports: Sequence[Report]) -> list[object]:
+def findings_in(reports: Sequence[Any]) -> list[object]:
     """Return the findings of all reports."""
     findings: list[object] = []
     for report in reports:
