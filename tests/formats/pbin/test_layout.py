@@ -1,7 +1,13 @@
+"""The layouts of `.pbin`: which one a file has, and what its index says about its documents."""
+
+from __future__ import annotations
+
 import math
 import pickle
 import struct
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +19,7 @@ from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.pbin.layout import (
     D,
+    IndexFacts,
     PbinFile,
     document_entries,
     encode_header,
@@ -23,63 +30,87 @@ from nanoset_core.formats.pbin.layout import (
 )
 
 GOLDEN = GOLDEN_FILES / "modalities"
-LEGACY = [
+"""Files that releases of Modalities wrote."""
+
+
+def pickled(entries):
+    """Return the index of a file as Modalities writes it."""
+    return pickle.dumps(entries, protocol=4)
+
+
+def token_lists(dataset):
+    """Return each document of a dataset as a list."""
+    return [document.tolist() for document in dataset]
+
+
+# Which layout a file has
+
+LEGACY_DOCUMENTS = [
     [211, 210, 201, 0],
     [216, 219, 211, 132, 216, 219, 211, 0],
     [216, 204, 214, 201, 201, 0],
     [202, 0],
 ]
-
-
-def file_of(path, header, data, entries):
-    path.write_bytes(
-        header
-        + data
-        + (entries if isinstance(entries, bytes) else pickle.dumps(entries, protocol=4))
-    )
-    return path
+"""The documents of the files whose names begin with `legacy`."""
 
 
 @pytest.mark.parametrize(
-    ("name", "layout", "token_bytes"),
+    ("file", "layout", "token_bytes", "dtype"),
     [
-        ("legacy-a-header8-be.pbin", "A", 4),
-        ("legacy-c-header12-le-absolute.pbin", "C", 2),
+        ("legacy-a-header8-be.pbin", "A", 4, np.int64),
+        ("legacy-c-header12-le-absolute.pbin", "C", 2, np.int32),
     ],
 )
-def test_old_layouts(name, layout, token_bytes):
-    dataset = PackedDataset(GOLDEN / name)
-    assert (dataset.layout, dataset.token_bytes) == (layout, token_bytes)
-    assert [document.tolist() for document in dataset] == LEGACY
-    assert dataset.tokens.tolist() == [token for document in LEGACY for token in document]
+def test_files_of_old_releases_are_read(file, layout, token_bytes, dtype):
+    dataset = PackedDataset(GOLDEN / file)
+
+    assert dataset.layout == layout
+    assert dataset.token_bytes == token_bytes
+    assert token_lists(dataset) == LEGACY_DOCUMENTS
+    assert dataset.tokens.tolist() == list(chain.from_iterable(LEGACY_DOCUMENTS))
     assert dataset.document_starts.tolist() == [0, 4, 12, 18]
-    assert dataset[1].dtype == {2: np.int32, 4: np.int64}[token_bytes]
+    assert dataset[1].dtype == dtype
 
 
+@pytest.mark.parametrize("n_documents", [1, 2, 300, 1001])
 @pytest.mark.parametrize("token_bytes", [1, 2, 4])
-@pytest.mark.parametrize("count", [1, 2, 300, 1001])
-def test_layouts_c_and_d_are_told_apart_by_the_first_offset(tmp_path, token_bytes, count):
-    numbers = np.arange(3 * count) % 251
-    data = numbers.astype(f"<u{token_bytes}").tobytes()
+@pytest.mark.parametrize(
+    ("layout", "first_offset"),
+    [
+        pytest.param("C", 12, id="offsets in the file"),
+        pytest.param("D", 0, id="offsets among the tokens"),
+    ],
+)
+def test_layouts_c_and_d_are_distinguished_by_the_first_offset(
+    tmp_path, layout, first_offset, token_bytes, n_documents
+):
+    documents = (np.arange(3 * n_documents) % 251).reshape(n_documents, 3)
+    data = documents.astype(f"<u{token_bytes}").tobytes()
     header = struct.pack("<QI", len(data), token_bytes)
-    step = 3 * token_bytes
-    c = file_of(tmp_path / "c", header, data, [(12 + i * step, step) for i in range(count)])
-    d = file_of(tmp_path / "d", header, data, [(i * step, step) for i in range(count)])
-    expected = numbers.reshape(count, 3).tolist()
-    assert PackedDataset(c).layout == "C"
-    assert [document.tolist() for document in PackedDataset(c)] == expected
-    assert PackedDataset(d).layout == "D"
-    assert [document.tolist() for document in PackedDataset(d)] == expected
+    document_bytes = 3 * token_bytes
+    entries = [
+        (first_offset + number * document_bytes, document_bytes) for number in range(n_documents)
+    ]
+    (tmp_path / "x").write_bytes(header + data + pickled(entries))
+
+    dataset = PackedDataset(tmp_path / "x")
+
+    assert dataset.layout == layout
+    assert token_lists(dataset) == documents.tolist()
 
 
-@pytest.mark.parametrize("count", [1, 2, 300, 1001])
-def test_layout_a_has_no_token_size_and_is_big_endian(tmp_path, count):
-    numbers = np.arange(3 * count) % 251
-    data = numbers.astype(">u4").tobytes()
-    entries = [(8 + 12 * i, 12) for i in range(count)]
-    dataset = PackedDataset(file_of(tmp_path / "a", struct.pack(">Q", len(data)), data, entries))
+@pytest.mark.parametrize("n_documents", [1, 2, 300, 1001])
+def test_layout_a_has_no_token_size_and_is_big_endian(tmp_path, n_documents):
+    documents = (np.arange(3 * n_documents) % 251).reshape(n_documents, 3)
+    data = documents.astype(">u4").tobytes()
+    header = struct.pack(">Q", len(data))
+    entries = [(8 + 12 * number, 12) for number in range(n_documents)]
+    (tmp_path / "a").write_bytes(header + data + pickled(entries))
+
+    dataset = PackedDataset(tmp_path / "a")
+
     assert dataset.layout == "A"
-    assert [document.tolist() for document in dataset] == numbers.reshape(count, 3).tolist()
+    assert token_lists(dataset) == documents.tolist()
 
 
 def test_a_layout_that_no_release_of_modalities_wrote_is_refused():
@@ -87,208 +118,330 @@ def test_a_layout_that_no_release_of_modalities_wrote_is_refused():
         PackedDataset(GOLDEN / "legacy-b-header12-be.pbin")
 
 
-def test_an_index_without_entries(tmp_path):
-    path = file_of(tmp_path / "x", encode_header(4, 2), b"abcd", [])
+@pytest.mark.parametrize(
+    ("data", "is_contiguous"),
+    [
+        pytest.param(b"", True, id="without tokens"),
+        pytest.param(b"abcd", False, id="with tokens"),
+    ],
+)
+def test_a_file_may_have_no_documents(tmp_path, data, is_contiguous):
+    path = tmp_path / "x"
+    path.write_bytes(encode_header(len(data), 2) + data + pickled([]))
+
     assert len(PackedDataset(path)) == 0
-    assert not scan_index(open_pbin(path)).is_contiguous
-    empty = file_of(tmp_path / "y", encode_header(0, 2), b"", [])
-    assert len(PackedDataset(empty)) == 0
-    assert scan_index(open_pbin(empty)).is_contiguous
+    # Tokens without a document are a gap.
+    assert scan_index(open_pbin(path)).is_contiguous == is_contiguous
 
 
-def test_token_sizes_are_those_of_modalities():
-    for vocab_size in [*range(1, 3000), 65535, 65536, 65537, 2**24, 2**24 + 1, 2**32 - 1, 2**32]:
+@pytest.mark.parametrize(
+    "entries",
+    [
+        pytest.param([(12, 4)], id="gap at the end"),
+        pytest.param([(12, 4), (20, 4)], id="gap between documents"),
+        pytest.param([(12, 6), (16, 4)], id="overlap"),
+        pytest.param([(12, 4), (16, 6)], id="end after the tokens"),
+    ],
+)
+def test_documents_of_old_layouts_must_be_back_to_back(tmp_path, entries):
+    header = struct.pack("<QI", 8, 2)
+    (tmp_path / "x.pbin").write_bytes(header + bytes(8) + pickled(entries))
+
+    with pytest.raises(FormatError, match="not that of a file of layout C"):
+        scan_index(open_pbin(tmp_path / "x.pbin"))
+
+
+# The size of a token
+
+
+@pytest.mark.parametrize(
+    "vocab_sizes",
+    [
+        pytest.param(range(1, 3000), id="small"),
+        pytest.param([65535, 65536, 65537], id="around 2^16"),
+        pytest.param([2**24, 2**24 + 1], id="around 2^24"),
+        pytest.param([2**32 - 1, 2**32], id="largest"),
+    ],
+)
+def test_token_sizes_are_those_of_modalities(vocab_sizes):
+    for vocab_size in vocab_sizes:
+        # Modalities has no tokens of 0 or 3 bytes.
         bytes_needed = math.ceil(math.log2(vocab_size) / 8)
         expected = bytes_needed if bytes_needed in (1, 2) else 4
+
         assert token_size_bytes(vocab_size) == expected, vocab_size
-    for vocab_size in (-1, 0, 2**32 + 1, 2**80):
-        with pytest.raises(ConfigError, match="vocab_size"):
-            token_size_bytes(vocab_size)
 
 
-WHOLE = (GOLDEN / "u2.pbin").read_bytes()
+@pytest.mark.parametrize("vocab_size", [-1, 0, 2**32 + 1, 2**80])
+def test_an_impossible_vocabulary_is_refused(vocab_size):
+    with pytest.raises(ConfigError, match="vocab_size"):
+        token_size_bytes(vocab_size)
+
+
+# Damaged files
+
+FILE = (GOLDEN / "u2.pbin").read_bytes()
+"""A sound file of layout D: a header of 12 bytes, 3076 bytes of tokens, and an index."""
+END_OF_TOKENS = 12 + 3076
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "byte 0: the header is cut off"),
-        (WHOLE[:11], "byte 11: the header is cut off"),
-        (WHOLE[:12], "byte 12: the file ends too early"),
-        (WHOLE[:1000], "byte 1000: the file ends too early"),
-        (WHOLE[: 12 + 3076], "byte 3088: the file ends too early"),
-        (WHOLE[: 12 + 3076 + 1], "byte 3088: no index"),
-        (WHOLE[: 12 + 3076 + 10], "byte 3090: the index ends too early"),
-        (WHOLE[:-1], "byte 3090: the index ends too early"),
-        (WHOLE + b"\0", "byte 3379: this is not an index"),
-        (bytes(8) + WHOLE[8:], "byte 0: the header is not complete"),
-        (WHOLE[:8] + b"\x03\0\0\0" + WHOLE[12:], "byte 8: this is no .pbin"),
-        (struct.pack("<Q", 2**64 - 1) + WHOLE[8:], "the file ends too early"),
-        (struct.pack("<Q", 3075) + WHOLE[8:], "byte 3087: no index"),
-        (WHOLE[:8] + b"\x04\0\0\0" + WHOLE[12:14] + WHOLE[12:], "no index"),
-        (
-            encode_header(3, 2) + b"abc" + pickle.dumps([(0, 2)], protocol=4),
+        pytest.param(b"", "byte 0: the header is cut off", id="empty"),
+        pytest.param(FILE[:11], "byte 11: the header is cut off", id="a part of the header"),
+        pytest.param(FILE[:12], "byte 12: the file ends too early", id="the header alone"),
+        pytest.param(FILE[:1000], "byte 1000: the file ends too early", id="a part of the tokens"),
+        pytest.param(
+            FILE[:END_OF_TOKENS], "byte 3088: the file ends too early", id="without the index"
+        ),
+        pytest.param(FILE[: END_OF_TOKENS + 1], "byte 3088: no index", id="one byte of the index"),
+        pytest.param(
+            FILE[: END_OF_TOKENS + 10],
+            "byte 3090: the index ends too early",
+            id="ten bytes of the index",
+        ),
+        pytest.param(FILE[:-1], "byte 3090: the index ends too early", id="last byte cut off"),
+        pytest.param(FILE + b"\0", "byte 3379: this is not an index", id="a byte too many"),
+        pytest.param(
+            bytes(8) + FILE[8:], "byte 0: the header is not complete", id="zero bytes of tokens"
+        ),
+        pytest.param(
+            FILE[:8] + b"\x03\0\0\0" + FILE[12:],
+            "byte 8: this is no .pbin",
+            id="tokens of three bytes",
+        ),
+        pytest.param(
+            struct.pack("<Q", 2**64 - 1) + FILE[8:],
+            "the file ends too early",
+            id="2^64 - 1 bytes of tokens",
+        ),
+        pytest.param(
+            struct.pack("<Q", 3075) + FILE[8:],
+            "byte 3087: no index",
+            id="a byte of tokens too few",
+        ),
+        pytest.param(
+            FILE[:8] + b"\x04\0\0\0" + FILE[12:14] + FILE[12:],
+            "no index",
+            id="tokens of four bytes, and two bytes too many",
+        ),
+        pytest.param(
+            encode_header(3, 2) + b"abc" + pickled([(0, 2)]),
             "byte 0: the tokens end within a token",
+            id="half a token",
         ),
-        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 3, "byte 8: this is no .pbin"),
-        (b"MMIDIDX\x00\x00\x01" + bytes(400), "byte 8: this is no .pbin"),
-        (bytes(5000), "byte 8: this is no .pbin"),
-        (
-            encode_header(2, 2) + b"ab" + pickle.dumps(["x"], protocol=4),
+        pytest.param(
+            b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 3, "byte 8: this is no .pbin", id="an image"
+        ),
+        pytest.param(b"MMIDIDX\x00\x00\x01" + bytes(400), "byte 8: this is no .pbin", id="an .idx"),
+        pytest.param(bytes(5000), "byte 8: this is no .pbin", id="zeros"),
+        pytest.param(
+            encode_header(2, 2) + b"ab" + pickled(["x"]),
             "not an index of documents",
+            id="an index of text",
         ),
-        (
-            encode_header(4, 2) + b"abcd" + pickle.dumps([(12, 2)], protocol=4),
+        pytest.param(
+            encode_header(4, 2) + b"abcd" + pickled([(12, 2)]),
             "byte 16: the index is not that of a file of",
+            id="a document after the tokens",
         ),
     ],
 )
-def test_malformed_files(tmp_path, data, message):
+def test_a_damaged_file_is_an_error_that_names_the_byte_and_a_remedy(tmp_path, data, message):
     path = tmp_path / "x.pbin"
     path.write_bytes(data)
+
     with pytest.raises(FormatError, match=message) as caught:
         len(PackedDataset(path))
+
     assert f"{path}, " in str(caught.value)
     assert "remedy" in str(caught.value)
 
 
-def test_missing_files(tmp_path):
-    for path in (tmp_path / "x.pbin", tmp_path, tmp_path / "x" / "y"):
-        with pytest.raises(MissingError, match="no such file"):
-            open_pbin(path)
-
-
-def packed_of(entries, data_bytes, token_bytes=1):
-    """A file of layout D of zeros with this index."""
-    header = data_bytes.to_bytes(8, "little") + token_bytes.to_bytes(4, "little")
-    index = pickle.dumps([(a, b) for a, b in entries], protocol=4)
-    return PbinFile(
-        Path("x.pbin"), D, token_bytes, data_bytes, memoryview(header + bytes(data_bytes) + index)
-    )
-
-
-def documents(packed):
-    """(starts, lengths) in tokens by both ways of reading; they must agree."""
-    facts, starts, lengths = load_index(packed)
-    assert scan_index(packed) == facts
-    chunks = list(document_entries(packed, facts))
-    for array, number in ((starts, 0), (lengths, 1)):
-        joined = np.concatenate([np.empty(0, np.int64), *(chunk[number] for chunk in chunks)])
-        assert (joined == array * packed.token_bytes).all()
-    return facts, starts.tolist(), lengths.tolist()
-
-
-def modalities_merge(files):
-    """Entries that `join_embedded_stream_data` makes of several (entries, data_bytes)."""
-    joined, offset = [], 0
-    for entries, data_bytes in files:
-        joined += [(begin + offset, length) for begin, length in entries]
-        offset += data_bytes - 12
-    return joined, sum(data_bytes for _, data_bytes in files)
-
-
-def back_to_back(lengths):
-    begins = np.cumsum([0, *lengths])
-    return list(zip(begins[:-1].tolist(), lengths, strict=True)), int(begins[-1])
-
-
-def test_golden_merge_fault():
-    packed = open_pbin(GOLDEN / "merge-buggy-index.pbin")
-    facts, starts, lengths = documents(packed)
-    assert (facts.documents, facts.tokens, facts.merge_faults, facts.is_contiguous) == (
-        86,
-        99667,
-        1,
-        True,
-    )
-    parts = [load_index(open_pbin(GOLDEN / name)) for name in ("docs.pbin", "edge.pbin")]
-    assert lengths == np.concatenate([part[2] for part in parts]).tolist()
-    assert starts == np.concatenate([parts[0][1], parts[1][1] + parts[0][0].tokens]).tolist()
-
-
-LENGTHS = st.lists(
-    st.lists(st.integers(0, 9).map(lambda n: 4 * n), max_size=6), min_size=1, max_size=5
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("x.pbin", id="no file"),
+        pytest.param("", id="a folder"),
+        pytest.param("x/y", id="no folder"),
+    ],
 )
+def test_a_missing_file_is_an_error(tmp_path, path):
+    with pytest.raises(MissingError, match="no such file"):
+        open_pbin(tmp_path / path)
+
+
+# The index of layout D
+
+Entry = tuple[int, int]
+"""A document in an index: where its tokens start, and how many there are, in bytes."""
+
+
+class Part(NamedTuple):
+    """A file of layout D, without its tokens."""
+
+    entries: list[Entry]
+    data_bytes: int
+
+
+class ReadIndex(NamedTuple):
+    """The index of a file, in tokens."""
+
+    facts: IndexFacts
+    starts: list[int]
+    lengths: list[int]
+
+
+def file_of_zeros(entries, data_bytes, token_bytes=1):
+    """Return a file of layout D with this index, all of whose tokens are 0."""
+    header = struct.pack("<QI", data_bytes, token_bytes)
+    content = header + bytes(data_bytes) + pickled([tuple(entry) for entry in entries])
+    return PbinFile(Path("x.pbin"), D, token_bytes, data_bytes, memoryview(content))
+
+
+def read_index(file) -> ReadIndex:
+    """Read an index in all ways, and check that they agree."""
+    index = load_index(file)
+    assert scan_index(file) == index.facts
+
+    starts = []  # in bytes
+    lengths = []
+    for chunk_starts, chunk_lengths in document_entries(file, index.facts):
+        starts += chunk_starts.tolist()
+        lengths += chunk_lengths.tolist()
+    assert starts == (index.starts * file.token_bytes).tolist()
+    assert lengths == (index.lengths * file.token_bytes).tolist()
+
+    return ReadIndex(index.facts, index.starts.tolist(), index.lengths.tolist())
+
+
+def back_to_back(lengths) -> Part:
+    """Return a file with documents of these lengths in bytes, without gaps."""
+    entries = []
+    start = 0
+    for length in lengths:
+        entries.append((start, length))
+        start += length
+    return Part(entries, data_bytes=start)
+
+
+def merged_by_modalities(parts) -> Part:
+    """Return the file that Modalities' `join_embedded_stream_data` makes of files of layout D.
+
+    Its entries are wrong from the second part on: it subtracts the header of each part, although
+    the entries of layout D do not count it.
+    """
+    entries = []
+    offset = 0
+    for part in parts:
+        entries += [(start + offset, length) for start, length in part.entries]
+        offset += part.data_bytes - 12
+    return Part(entries, data_bytes=sum(part.data_bytes for part in parts))
+
+
+def test_a_file_that_modalities_merged_is_read_as_it_was_meant():
+    first = load_index(open_pbin(GOLDEN / "docs.pbin"))
+    second = load_index(open_pbin(GOLDEN / "edge.pbin"))
+
+    index = read_index(open_pbin(GOLDEN / "merge-buggy-index.pbin"))
+
+    assert index.facts.merge_faults == 1
+    assert index.facts.documents == 86
+    assert index.facts.tokens == 99667
+    assert index.facts.is_contiguous
+    assert index.lengths == [*first.lengths, *second.lengths]
+    assert index.starts == [*first.starts, *(second.starts + first.facts.tokens)]
+
+
+document_lengths = st.lists(st.integers(0, 9).map(lambda length: 4 * length), max_size=6)
+merged_parts = st.lists(document_lengths, min_size=1, max_size=5)
 
 
 @settings(deadline=None, max_examples=150)
-@given(outer=st.lists(LENGTHS, min_size=1, max_size=3), token_bytes=st.sampled_from([1, 2, 4]))
-def test_merges_of_merges_are_read_as_they_were_meant(outer, token_bytes):
-    merged = modalities_merge(
-        [modalities_merge([back_to_back(lengths) for lengths in files]) for files in outer]
-    )
-    expected, data_bytes = back_to_back(
-        [length for files in outer for lengths in files for length in lengths]
-    )
-    packed = packed_of(*merged, token_bytes)
-    assert packed.data_bytes == data_bytes
-    facts, starts, lengths = documents(packed)
-    assert [
-        (s * token_bytes, n * token_bytes) for s, n in zip(starts, lengths, strict=True)
-    ] == expected
-    assert (facts.merge_faults > 0) == (merged[0] != expected)
-    assert facts.is_contiguous
-    assert facts.empty_documents == lengths.count(0)
+@given(
+    lengths_of_merges=st.lists(merged_parts, min_size=1, max_size=3),
+    token_bytes=st.sampled_from([1, 2, 4]),
+)
+def test_merges_of_merges_are_read_as_they_were_meant(lengths_of_merges, token_bytes):
+    merges = []
+    for lengths_of_parts in lengths_of_merges:
+        parts = [back_to_back(lengths) for lengths in lengths_of_parts]
+        merges.append(merged_by_modalities(parts))
+    merged = merged_by_modalities(merges)
+    all_lengths = list(chain.from_iterable(chain.from_iterable(lengths_of_merges)))
+    expected = back_to_back(all_lengths)
+
+    index = read_index(file_of_zeros(merged.entries, merged.data_bytes, token_bytes))
+
+    entries = [
+        (start * token_bytes, length * token_bytes)
+        for start, length in zip(index.starts, index.lengths, strict=True)
+    ]
+    assert merged.data_bytes == expected.data_bytes
+    assert entries == expected.entries
+    assert (index.facts.merge_faults > 0) == (merged.entries != expected.entries)
+    assert index.facts.is_contiguous
+    assert index.facts.empty_documents == all_lengths.count(0)
 
 
 @settings(deadline=None, max_examples=100)
 @given(
+    # Multiples of the 12 bytes by which Modalities is wrong.
     lengths=st.lists(st.integers(1, 3).map(lambda n: 12 * n), min_size=2, max_size=8),
     seed=st.integers(0, 99),
 )
-def test_documents_in_another_order_are_not_taken_for_a_fault(lengths, seed):
-    entries, data_bytes = back_to_back(lengths)
-    entries = [entries[i] for i in np.random.default_rng(seed).permutation(len(entries))]
-    facts, starts, found = documents(packed_of(entries, data_bytes))
-    assert list(zip(starts, found, strict=True)) == entries
-    assert facts.merge_faults == 0
+def test_documents_in_another_order_are_not_taken_for_a_wrong_merge(lengths, seed):
+    part = back_to_back(lengths)
+    order = np.random.default_rng(seed).permutation(len(lengths))
+    entries = [part.entries[number] for number in order]
+
+    index = read_index(file_of_zeros(entries, part.data_bytes))
+
+    assert list(zip(index.starts, index.lengths, strict=True)) == entries
+    assert index.facts.merge_faults == 0
 
 
-def test_an_index_may_leave_tokens_out_and_documents_may_overlap():
-    facts, starts, lengths = documents(packed_of([(4, 4), (4, 8), (20, 0), (20, 0)], 20, 2))
-    assert (starts, lengths) == ([2, 2, 10, 10], [2, 4, 0, 0])
-    assert (facts.documents, facts.tokens, facts.empty_documents) == (4, 6, 2)
-    assert not facts.is_contiguous
-    assert facts.merge_faults == 0
+def test_documents_may_overlap_and_leave_tokens_out():
+    entries = [(4, 4), (4, 8), (20, 0), (20, 0)]
+
+    index = read_index(file_of_zeros(entries, data_bytes=20, token_bytes=2))
+
+    assert index.starts == [2, 2, 10, 10]
+    assert index.lengths == [2, 4, 0, 0]
+    assert index.facts == IndexFacts(
+        documents=4, tokens=6, empty_documents=2, is_contiguous=False, merge_faults=0
+    )
 
 
+@pytest.mark.parametrize("read", [scan_index, load_index])
 @pytest.mark.parametrize(
-    ("entries", "number"),
+    ("entries", "wrong_entry"),
     [
-        ([(0, 8), (8, 13)], 1),
-        ([(0, 8), (8, 14)], 1),
-        ([(0, 8), (-2, 12)], 1),
-        ([(-12, 8), (8, 4)], 0),
-        ([(0, -2)], 0),
-        ([(0, 3)], 0),
-        ([(1, 2)], 0),
-        ([(0, 20), (20, 2**62)], 1),
-        ([(0, 20), (2**63 - 2, 2)], 1),
-        ([(0, 20), (-(2**63), 2)], 1),
-        ([(0, 20), (20, 2)], 1),
+        pytest.param([(0, 8), (8, 13)], 1, id="ends a byte late"),
+        pytest.param([(0, 8), (8, 14)], 1, id="ends a token late"),
+        pytest.param([(0, 8), (-2, 12)], 1, id="starts a token early"),
+        pytest.param([(-12, 8), (8, 4)], 0, id="starts a header early"),
+        pytest.param([(0, -2)], 0, id="negative length"),
+        pytest.param([(0, 3)], 0, id="ends within a token"),
+        pytest.param([(1, 2)], 0, id="starts within a token"),
+        pytest.param([(0, 20), (20, 2**62)], 1, id="very long"),
+        pytest.param([(0, 20), (2**63 - 2, 2)], 1, id="starts at the greatest integer"),
+        pytest.param([(0, 20), (-(2**63), 2)], 1, id="starts at the least integer"),
+        pytest.param([(0, 20), (20, 2)], 1, id="starts at the end"),
     ],
 )
-def test_documents_outside_the_tokens(entries, number):
-    packed = packed_of(entries, 20, 2)
-    for read in (scan_index, load_index):
-        with pytest.raises(FormatError, match=f"x.pbin, entry {number} of the index at byte 32"):
-            read(packed)
+def test_a_document_outside_the_tokens_is_an_error_that_names_the_entry(read, entries, wrong_entry):
+    file = file_of_zeros(entries, data_bytes=20, token_bytes=2)
+
+    message = f"x.pbin, entry {wrong_entry} of the index at byte 32"
+    with pytest.raises(FormatError, match=message):
+        read(file)
 
 
-def test_the_number_of_a_bad_entry_far_in(tmp_path):
-    entries = [(2 * i, 2) for i in range(300_000)]
+def test_a_wrong_entry_in_a_later_chunk_of_the_index_is_named():
+    entries = [(2 * number, 2) for number in range(300_000)]
     entries[250_000] = (600_001, 2)
+
     with pytest.raises(FormatError, match="entry 250000 of the index"):
-        scan_index(packed_of(entries, 600_000, 2))
-
-
-@pytest.mark.parametrize(
-    "entries", [[(12, 4)], [(12, 4), (20, 4)], [(12, 6), (16, 4)], [(12, 4), (16, 6)]]
-)
-def test_old_layouts_must_be_back_to_back(tmp_path, entries):
-    path = tmp_path / "x.pbin"
-    path.write_bytes(
-        (8).to_bytes(8, "little") + b"\x02\0\0\0" + bytes(8) + pickle.dumps(entries, protocol=4)
-    )
-    with pytest.raises(FormatError, match="not that of a file of layout C"):
-        scan_index(open_pbin(path))
+        scan_index(file_of_zeros(entries, data_bytes=600_000, token_bytes=2))
