@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,13 +24,21 @@ from nanoset_core.document_tables.relation import (
 from nanoset_core.document_tables.scan import DocumentScan
 from nanoset_core.errors import FormatError
 
+ID_SCHEMA = pa.schema({"id": pa.string()})
 
-def stored(path: Path, columns: dict) -> TableSource:
-    """Write a table to a Parquet file."""
+
+def write_source(path: Path, columns: dict) -> TableSource:
+    """Write a table to a Parquet file, and return it as a source of a relation."""
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table(columns)
     pq.write_table(table, path, row_group_size=2)
     return TableSource((path,), table.schema)
+
+
+def write_relation(path: Path, columns: dict) -> DocumentRelation:
+    """Write a table to a Parquet file, and return the relation of its documents."""
+    source = write_source(path, columns)
+    return DocumentRelation(source.stored_schema, (source,))
 
 
 def values_of(relation: DocumentRelation, column: str) -> list:
@@ -42,136 +51,182 @@ def values_of(relation: DocumentRelation, column: str) -> list:
     return values
 
 
-def test_tables_are_joined_by_position_and_the_first_one_with_a_name_counts(tmp_path):
-    documents = stored(
-        tmp_path / "documents.parquet", {"id": ["x", None, "x"], "tokens": [1, 2, 3]}
-    )
-    columns = stored(tmp_path / "columns.parquet", {"tokens": [0, 0, 0], "lang": ["a", "b", "c"]})
-    schema = pa.schema({"id": pa.string(), "tokens": pa.int64(), "lang": pa.string()})
-    relation = DocumentRelation(schema, (documents, columns))
+# Columns
 
-    assert values_of(relation, "lang") == ["a", "b", "c"]
-    assert values_of(relation, "tokens") == [1, 2, 3]
+
+@pytest.fixture
+def two_tables(tmp_path):
+    """The relation of two tables, each of which has a column `tokens`."""
+    documents = write_source(
+        tmp_path / "documents.parquet",
+        {"id": ["x", None, "x"], "tokens": [1, 2, 3]},
+    )
+    columns = write_source(
+        tmp_path / "columns.parquet",
+        {"tokens": [0, 0, 0], "lang": ["a", "b", "c"]},
+    )
+    schema = pa.schema({"id": pa.string(), "tokens": pa.int64(), "lang": pa.string()})
+    return DocumentRelation(schema, (documents, columns))
+
+
+def test_tables_are_joined_by_the_positions_of_their_rows(two_tables):
+    """Ids may be missing, or the same for several documents."""
+    assert values_of(two_tables, "lang") == ["a", "b", "c"]
+
+
+def test_a_column_of_several_tables_is_that_of_the_first_one(two_tables):
+    assert values_of(two_tables, "tokens") == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    ("values", "target", "expected"),
+    ("values", "corpus_type", "expected"),
     [
-        ([1, None, -3], pa.string(), ["1", None, "-3"]),
-        ([1, None, -3], pa.float64(), [1.0, None, -3.0]),
-        ([True, None, False], pa.string(), ["true", None, "false"]),
-        ([1.0, None, 0.00001], pa.string(), ["1", None, "0.00001"]),
-        ([1e20, 0.1, 2.0**53], pa.string(), ["1e+20", "0.1", "9007199254740992"]),
-        (pa.nulls(3), pa.string(), [None, None, None]),
+        pytest.param([1, None, -3], pa.string(), ["1", None, "-3"], id="integers as texts"),
+        pytest.param([1, None, -3], pa.float64(), [1.0, None, -3.0], id="integers as floats"),
+        pytest.param(
+            [True, None, False], pa.string(), ["true", None, "false"], id="booleans as texts"
+        ),
+        pytest.param(
+            [1.0, None, 0.00001], pa.string(), ["1", None, "0.00001"], id="floats as texts"
+        ),
+        pytest.param(
+            [1e20, 0.1, 2.0**53],
+            pa.string(),
+            ["1e+20", "0.1", "9007199254740992"],
+            id="large floats as texts",
+        ),
+        pytest.param(pa.nulls(3), pa.string(), [None, None, None], id="nulls as texts"),
     ],
 )
-def test_a_column_has_the_type_of_the_corpus_also_where_a_shard_has_another(
-    values, target, expected, tmp_path
+def test_the_values_of_a_shard_have_the_type_that_the_column_has_in_the_corpus(
+    tmp_path, values, corpus_type, expected
 ):
-    documents = stored(tmp_path / "documents.parquet", {"id": ["x", "y", "z"]})
-    columns = stored(tmp_path / "columns.parquet", {"value": values})
-    schema = pa.schema({"id": pa.string(), "value": target})
+    documents = write_source(tmp_path / "documents.parquet", {"id": ["x", "y", "z"]})
+    columns = write_source(tmp_path / "columns.parquet", {"value": values})
+    schema = pa.schema({"id": pa.string(), "value": corpus_type})
+    relation = DocumentRelation(schema, (documents, columns))
 
-    found = values_of(DocumentRelation(schema, (documents, columns)), "value")
-
-    assert found == expected
-
-
-def test_shards_of_equal_columns_are_read_together(tmp_path):
-    relations = []
-    for shard in range(3):
-        ids = [f"{shard}-{number}" for number in range(5)]
-        path = tmp_path / f"{shard}.parquet"
-        pq.write_table(pa.table({"id": ids}), path, row_group_size=2)
-        source = TableSource(
-            (path,), pa.schema({"id": pa.string()}), None, (pq.read_metadata(path),)
-        )
-        relations.append(DocumentRelation(source.stored_schema, (source,)))
-    relation = concatenated(relations)
-
-    ends_with_3 = parse_condition("id like '%-3'", "where")
-    [scanned] = DocumentScan(["id"], only=[ends_with_3]).batches(relation)
-
-    assert relations[0].has_layout_of(relations[1])
-    assert scanned.rows.tolist() == [3, 8, 13]
-    assert scanned.columns["id"].to_pylist() == ["0-3", "1-3", "2-3"]
-
-
-def test_long_lists_of_ids_are_searched_in_parts(tmp_path, monkeypatch):
-    ids = [f"doc-{number}" for number in range(500)]
-    documents = stored(tmp_path / "documents.parquet", {"id": [None, *ids]})
-    relation = DocumentRelation(documents.stored_schema, (documents,))
-    listed = pa.array([*reversed(ids[::3]), "another", *ids[::3]], pa.large_string())
-
-    monkeypatch.setattr(scan, "_MAX_LISTED_BYTES", 500)
-    [scanned] = DocumentScan(["id"], only_ids=listed).batches(relation)
-
-    assert scanned.columns["id"].to_pylist() == ids[::3]
-    assert scanned.rows.tolist() == list(range(1, 501, 3))
-
-
-@pytest.mark.parametrize("n_listed", [1, 100, 10_000])
-def test_documents_found_by_lists_have_the_order_of_the_table(n_listed, tmp_path):
-    numbers = [number * 7919 % 1000 for number in range(100)]
-    documents = stored(
-        tmp_path / "documents.parquet", {"id": [f"d{number}" for number in numbers], "n": numbers}
-    )
-    relation = DocumentRelation(documents.stored_schema, (documents,))
-    listed = [number * 31 % 10_000 for number in range(n_listed)]
-    expected = [row for row, number in enumerate(numbers) if number in listed]
-
-    by_value = parse_condition(f"n in ({', '.join(map(str, listed))})", "where")
-    ids = pa.array([f"d{number}" for number in listed], pa.large_string())
-    scans = [DocumentScan([], only=[by_value]), DocumentScan([], only_ids=ids)]
-
-    for documents_scan in scans:
-        found = [scanned.rows for scanned in documents_scan.batches(relation)]
-        assert np.concatenate([np.empty(0, np.int64), *found]).tolist() == expected
+    assert values_of(relation, "value") == expected
 
 
 def test_names_that_differ_in_case_are_different_columns(tmp_path):
-    documents = stored(tmp_path / "documents.parquet", {"id": ["x"], "Lang": ["A"], "lang": ["a"]})
-    schema = pa.schema({"id": pa.string(), "Lang": pa.string(), "lang": pa.string()})
-    relation = DocumentRelation(schema, (documents,))
+    relation = write_relation(
+        tmp_path / "documents.parquet", {"id": ["x"], "Lang": ["A"], "lang": ["a"]}
+    )
 
     assert values_of(relation, "Lang") == ["A"]
     assert values_of(relation, "lang") == ["a"]
 
 
-def test_a_path_is_not_a_pattern_and_its_folders_are_not_columns(tmp_path):
-    root = tmp_path / "a[b]*'x"
-    documents = stored(root / "key=7" / "q?.parquet", {"id": ["right"]})
-    stored(root / "key=7" / "qq.parquet", {"id": ["wrong"]})
-    relation = DocumentRelation(pa.schema({"id": pa.string()}), (documents,))
+# Several shards
+
+
+@pytest.fixture
+def shard_relations(tmp_path):
+    """The relations of three shards, each of five documents."""
+    relations = []
+    for shard in range(3):
+        ids = [f"{shard}-{number}" for number in range(5)]
+        path = tmp_path / f"{shard}.parquet"
+        pq.write_table(pa.table({"id": ids}), path, row_group_size=2)
+        metadata = pq.read_metadata(path)
+        source = TableSource((path,), ID_SCHEMA, None, (metadata,))
+        relations.append(DocumentRelation(ID_SCHEMA, (source,)))
+    return relations
+
+
+def test_shards_with_the_same_columns_have_the_same_layout(shard_relations):
+    assert shard_relations[0].has_layout_of(shard_relations[1])
+
+
+def test_shards_with_the_same_columns_are_read_together(shard_relations):
+    ends_with_3 = parse_condition("id like '%-3'", "where")
+
+    [scanned] = DocumentScan(["id"], only=[ends_with_3]).batches(concatenated(shard_relations))
+
+    assert scanned.rows.tolist() == [3, 8, 13]
+    assert scanned.columns["id"].to_pylist() == ["0-3", "1-3", "2-3"]
+
+
+def test_an_error_names_only_the_table_that_is_damaged(tmp_path):
+    good = write_relation(tmp_path / "good.parquet", {"id": ["x"] * 1000})
+    damaged = write_relation(tmp_path / "damaged.parquet", {"id": ["x"] * 1000})
+    path = tmp_path / "damaged.parquet"
+    data = path.read_bytes()
+    n_zeros = len(data) // 2
+    path.write_bytes(data[:4] + bytes(n_zeros) + data[4 + n_zeros :])
+
+    with pytest.raises(FormatError, match="a table of documents cannot be read") as caught:
+        values_of(concatenated([good, damaged]), "id")
+
+    assert "damaged.parquet" in str(caught.value)
+    assert "good.parquet" not in str(caught.value)
+
+
+# Lists of documents
+
+
+def test_long_lists_of_ids_are_searched_in_several_parts(tmp_path, monkeypatch):
+    ids = [f"doc-{number}" for number in range(500)]
+    relation = write_relation(tmp_path / "documents.parquet", {"id": [None, *ids]})
+    listed_ids = ids[::3]
+    # The list has no order, ids that no document has, and each id twice.
+    ids_in_list = [*reversed(listed_ids), "another", *listed_ids]
+    monkeypatch.setattr(scan, "_MAX_LISTED_BYTES", 500)
+
+    documents_scan = DocumentScan(["id"], only_ids=pa.array(ids_in_list, pa.large_string()))
+    [scanned] = documents_scan.batches(relation)
+
+    assert scanned.columns["id"].to_pylist() == listed_ids
+    assert scanned.rows.tolist() == list(range(1, 501, 3))
+
+
+def scanned_rows(documents_scan: DocumentScan, relation: DocumentRelation) -> list[int]:
+    """Return the rows of all documents that a scan returns."""
+    rows = [np.empty(0, np.int64)]
+    for scanned in documents_scan.batches(relation):
+        rows.append(scanned.rows)
+    return np.concatenate(rows).tolist()
+
+
+@pytest.mark.parametrize("n_listed", [1, 100, 10_000])
+def test_documents_of_a_list_have_the_order_of_the_table(tmp_path, n_listed):
+    numbers = [number * 7919 % 1000 for number in range(100)]
+    ids = [f"d{number}" for number in numbers]
+    relation = write_relation(tmp_path / "documents.parquet", {"id": ids, "n": numbers})
+    listed_numbers = [number * 31 % 10_000 for number in range(n_listed)]
+    listed_ids = pa.array([f"d{number}" for number in listed_numbers], pa.large_string())
+    values = ", ".join(map(str, listed_numbers))
+    is_listed = parse_condition(f"n in ({values})", "where")
+
+    rows_by_value = scanned_rows(DocumentScan([], only=[is_listed]), relation)
+    rows_by_id = scanned_rows(DocumentScan([], only_ids=listed_ids), relation)
+
+    expected = [row for row, number in enumerate(numbers) if number in listed_numbers]
+    assert rows_by_value == expected
+    assert rows_by_id == expected
+
+
+# Paths
+
+
+def test_a_path_is_no_pattern_and_its_folders_are_no_columns(tmp_path):
+    """DuckDB expands wildcards, and reads a folder `key=7` as a column."""
+    folder = tmp_path / "a[b]*'x" / "key=7"
+    relation = write_relation(folder / "q?.parquet", {"id": ["right"]})
+    write_source(folder / "qq.parquet", {"id": ["wrong"]})
 
     assert values_of(relation, "id") == ["right"]
 
 
 def test_folders_of_a_root_may_be_links_to_other_disks(tmp_path):
-    stored(tmp_path / "disk" / "web" / "1" / "documents.parquet", {"id": ["x"]})
+    write_source(tmp_path / "disk" / "web" / "1" / "documents.parquet", {"id": ["x"]})
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "shards").symlink_to(tmp_path / "disk")
     path = tmp_path / "root" / "shards" / "web" / "1" / "documents.parquet"
-    schema = pa.schema({"id": pa.string()})
-    relation = DocumentRelation(schema, (TableSource((path,), schema),))
+    relation = DocumentRelation(ID_SCHEMA, (TableSource((path,), ID_SCHEMA),))
 
     assert values_of(relation, "id") == ["x"]
-
-
-def test_only_the_damaged_table_is_named(tmp_path):
-    sources = []
-    for name in ("good", "damaged"):
-        source = stored(tmp_path / f"{name}.parquet", {"id": ["x"] * 1000})
-        sources.append(DocumentRelation(source.stored_schema, (source,)))
-    path = tmp_path / "damaged.parquet"
-    data = path.read_bytes()
-    path.write_bytes(data[:4] + bytes(len(data) // 2) + data[4 + len(data) // 2 :])
-
-    with pytest.raises(FormatError, match="a table of documents cannot be read") as caught:
-        values_of(concatenated(sources), "id")
-
-    assert "damaged.parquet" in str(caught.value)
-    assert "good.parquet" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +243,7 @@ def test_only_the_damaged_table_is_named(tmp_path):
         "RESET allowed_directories",
     ],
 )
-def test_a_connection_reaches_nothing_outside_of_its_folder(query, tmp_path):
-    import duckdb
-
+def test_a_connection_reaches_nothing_outside_of_its_folder(tmp_path, query):
     outside = tmp_path / "outside.txt"
     outside.write_text("secret")
     (tmp_path / "root").mkdir()
@@ -201,10 +254,20 @@ def test_a_connection_reaches_nothing_outside_of_its_folder(query, tmp_path):
         connection.execute(query.format(outside=outside)).fetchall()
 
 
+# Imports
+
+IMPORTING_CODE = """
+import sys
+import nanoset_core
+nanoset_core.load_nanoset
+import nanoset_core.stages.views.stage
+import nanoset_core.cli.entry
+sys.exit("duckdb" in sys.modules)
+"""
+
+
 def test_duckdb_is_imported_only_for_conditions():
-    script = (
-        "import sys, nanoset_core; nanoset_core.load_nanoset; "
-        "import nanoset_core.stages.views.stage, nanoset_core.cli.entry; "
-        "sys.exit('duckdb' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    """Its import would slow down every command."""
+    process = subprocess.run([sys.executable, "-c", IMPORTING_CODE], check=False)
+
+    assert process.returncode == 0

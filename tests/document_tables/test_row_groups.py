@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,16 +12,39 @@ import pytest
 from nanoset_core.document_tables.row_groups import RowGroups
 
 
-def test_row_groups_are_read_with_their_ranges_of_rows_and_values(tmp_path):
-    path = tmp_path / "table.parquet"
-    pq.write_table(pa.table({"id": list("abcde"), "n": [5, 1, 3, 9, 7]}), path, row_group_size=2)
+@pytest.fixture
+def groups(tmp_path: Path) -> Iterator[RowGroups]:
+    """The row groups of a table of five documents, of which two are in each group."""
+    table = pa.table(
+        {
+            "id": ["a", "b", "c", "d", "e"],
+            "n": [5, 1, 3, 9, 7],
+        }
+    )
+    pq.write_table(table, tmp_path / "table.parquet", row_group_size=2)
+    with RowGroups(tmp_path / "table.parquet") as groups:
+        yield groups
 
-    with RowGroups(path) as groups:
-        assert groups.ranges == [(0, 2), (2, 4), (4, 5)]
-        assert groups.schema.names == ["id", "n"]
-        assert groups.read(1).to_pydict() == {"id": ["c", "d"], "n": [3, 9]}
-        assert groups.read(2, ["n"]).to_pydict() == {"n": [7]}
-        assert [groups.value_range(group, "n") for group in range(3)] == [(1, 5), (3, 9), (7, 7)]
+
+def test_row_groups_have_the_ranges_of_their_rows(groups):
+    assert groups.ranges == [(0, 2), (2, 4), (4, 5)]
+
+
+def test_row_groups_have_the_columns_of_the_file(groups):
+    assert groups.schema.names == ["id", "n"]
+
+
+def test_a_row_group_is_read_alone(groups):
+    assert groups.read(1).to_pydict() == {"id": ["c", "d"], "n": [3, 9]}
+
+
+def test_some_columns_of_a_row_group_are_read(groups):
+    assert groups.read(2, ["n"]).to_pydict() == {"n": [7]}
+
+
+@pytest.mark.parametrize(("group", "value_range"), [(0, (1, 5)), (1, (3, 9)), (2, (7, 7))])
+def test_a_row_group_has_the_range_of_its_values(groups, group, value_range):
+    assert groups.value_range(group, "n") == value_range
 
 
 def test_the_range_of_values_is_unknown_if_the_file_does_not_store_it(tmp_path):
@@ -29,12 +55,11 @@ def test_the_range_of_values_is_unknown_if_the_file_does_not_store_it(tmp_path):
         assert groups.value_range(0, "n") is None
 
 
-def test_texts_that_are_not_utf8_are_refused(tmp_path):
+def test_texts_that_are_not_utf_8_are_refused(tmp_path):
     path = tmp_path / "table.parquet"
-    not_utf8 = pa.Array.from_buffers(
-        pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
-    )
-    pq.write_table(pa.table({"id": not_utf8}), path)
+    offsets = pa.py_buffer(b"\0\0\0\0\1\0\0\0")  # of one text of one byte
+    not_utf_8 = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff")])
+    pq.write_table(pa.table({"id": not_utf_8}), path)
 
     with RowGroups(path) as groups, pytest.raises(pa.ArrowInvalid, match="UTF8"):
         groups.read(0)
