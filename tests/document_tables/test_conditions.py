@@ -1,10 +1,12 @@
-"""Conditions on documents: what they choose, what is refused, and what is parsed once."""
+"""Conditions on documents: which they choose, and what is refused."""
 
 from __future__ import annotations
 
 import math
 import operator
 import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,17 @@ from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.document_tables.scan import DocumentScan
 from nanoset_core.errors import ConfigError
 
+
+def chosen_rows(table: pa.Table, text: str) -> list[bool]:
+    """Return for each row of a table whether a condition is true of it."""
+    condition = parse_condition(text, "views.v.where")
+    scan = DocumentScan([], conditions=[condition])
+    [scanned] = scan.batches(relation_of(table))
+    return scanned.condition_masks[condition].tolist()
+
+
+# Random conditions, compared with a loop over rows
+
 COMPARISONS = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -25,93 +38,138 @@ COMPARISONS = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-NUMBERS = [None, 0, 1, -2, 3, 2**53, -(2**63), 2**63 - 1]
-FLOATS = [None, 0.0, 0.1, -2.5, 3.0, 1e300, math.inf, -math.inf, math.nan]
-TEXTS = [None, "", "a", "b", "Z", "é", "日本", "😀", "it's", "a\0b", "%"]
-BOOLEANS = [None, True, False]
-TYPES = {"number": pa.int64(), "score": pa.float64(), "a b": pa.string(), "flag": pa.bool_()}
-VALUES = {"number": NUMBERS, "score": FLOATS, "a b": TEXTS, "flag": BOOLEANS}
-ROW = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in VALUES.items()})
+TYPE_BY_COLUMN = {
+    "number": pa.int64(),
+    "score": pa.float64(),
+    "a b": pa.string(),
+    "flag": pa.bool_(),
+}
+VALUES_BY_COLUMN = {
+    "number": [None, 0, 1, -2, 3, 2**53, -(2**63), 2**63 - 1],
+    "score": [None, 0.0, 0.1, -2.5, 3.0, 1e300, math.inf, -math.inf, math.nan],
+    "a b": [None, "", "a", "b", "Z", "é", "日本", "😀", "it's", "a\0b", "%"],
+    "flag": [None, True, False],
+}
+ROWS = st.fixed_dictionaries(
+    {column: st.sampled_from(values) for column, values in VALUES_BY_COLUMN.items()}
+)
+Row = Mapping[str, Any]
 
 
-def chosen(table: pa.Table, text: str) -> list[bool]:
-    """Return for which rows of a table a condition is true."""
-    condition = parse_condition(text, "views.v.where")
-    scan = DocumentScan([], conditions=[condition])
-    [scanned] = scan.batches(relation_of(table))
-    return scanned.condition_masks[condition].tolist()
+class EvaluatedCondition(NamedTuple):
+    """The text of a condition, and a function that computes it slowly."""
+
+    text: str
+    evaluate: Callable[[Row], bool | None]
+    """Returns whether the condition is true of a row; None if that is unknown, as in SQL."""
 
 
-def literal(value) -> str:
+def has_literal(value: Any) -> bool:
+    """Return whether a value can be written in a condition; null, nan and inf cannot."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is not None
+
+
+def literal(value: Any) -> str:
     """Write a value as a condition does."""
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return repr(value).lower()
 
 
-@st.composite
-def comparisons(draw):
-    """Draw the text of a comparison, and a function that says whether it is true of a row."""
-    column = draw(st.sampled_from(list(VALUES)))
-    values = [value for value in VALUES[column] if value is not None]
-    values = [value for value in values if isinstance(value, str) or math.isfinite(value)]
-    name = f'"{column}"'
-    kind = draw(st.sampled_from([*COMPARISONS, "in", "null"]))
-    if kind == "null":
-        return f"{name} is null", lambda row: row[column] is None
-    if kind == "in":
-        listed = draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))
-        text = f"{name} in ({', '.join(map(literal, listed))})"
-        return text, lambda row: None if row[column] is None else row[column] in listed
-    value = draw(st.sampled_from(values))
-
-    def compare(row):
-        return None if row[column] is None else COMPARISONS[kind](row[column], value)
-
-    return f"{name} {kind} {literal(value)}", compare
+def null_test(column: str) -> EvaluatedCondition:
+    """Return the condition that a column has no value."""
+    return EvaluatedCondition(f'"{column}" is null', lambda row: row[column] is None)
 
 
-def negated(operand):
+def membership(column: str, values: list[Any]) -> EvaluatedCondition:
+    """Return the condition that the value of a column is in a list."""
+
+    def evaluate(row: Row) -> bool | None:
+        if row[column] is None:
+            return None
+        return row[column] in values
+
+    literals = ", ".join(literal(value) for value in values)
+    return EvaluatedCondition(f'"{column}" in ({literals})', evaluate)
+
+
+def comparison(column: str, symbol: str, value: Any) -> EvaluatedCondition:
+    """Return the comparison of a column with a value."""
+
+    def evaluate(row: Row) -> bool | None:
+        if row[column] is None:
+            return None
+        return COMPARISONS[symbol](row[column], value)
+
+    return EvaluatedCondition(f'"{column}" {symbol} {literal(value)}', evaluate)
+
+
+def negation(operand: EvaluatedCondition) -> EvaluatedCondition:
     """Return `not` of a condition."""
-    text, evaluate = operand
 
-    def evaluate_not(row):
-        value = evaluate(row)
-        return None if value is None else not value
+    def evaluate(row: Row) -> bool | None:
+        value = operand.evaluate(row)
+        if value is None:
+            return None
+        return not value
 
-    return f"not ({text})", evaluate_not
+    return EvaluatedCondition(f"not ({operand.text})", evaluate)
 
 
-def joined(word: str, left, right):
-    """Return two conditions joined by `and` or `or`, with null as in SQL."""
-    decisive = word == "or"
+def junction(word: str, left: EvaluatedCondition, right: EvaluatedCondition) -> EvaluatedCondition:
+    """Return two conditions that are joined by `and` or `or`."""
+    # One operand with this value decides, even if the other one is unknown.
+    decisive = {"or": True, "and": False}[word]
 
-    def evaluate(row):
-        values = [left[1](row), right[1](row)]
+    def evaluate(row: Row) -> bool | None:
+        values = [left.evaluate(row), right.evaluate(row)]
         if decisive in values:
             return decisive
-        return None if None in values else not decisive
+        if None in values:
+            return None
+        return not decisive
 
-    return f"({left[0]}) {word} ({right[0]})", evaluate
-
-
-CONDITIONS = st.recursive(
-    comparisons(),
-    lambda inner: (
-        inner.map(negated) | st.builds(joined, st.sampled_from(["and", "or"]), inner, inner)
-    ),
-    max_leaves=6,
-)
+    return EvaluatedCondition(f"({left.text}) {word} ({right.text})", evaluate)
 
 
-@given(rows=st.lists(ROW, min_size=1, max_size=20), condition=CONDITIONS)
-def test_a_condition_chooses_what_a_loop_over_rows_does(rows, condition):
-    text, evaluate = condition
-    columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in TYPES.items()}
+@st.composite
+def simple_conditions(draw: st.DrawFn) -> EvaluatedCondition:
+    """Draw a condition on one column."""
+    column = draw(st.sampled_from(list(VALUES_BY_COLUMN)))
+    values = st.sampled_from([value for value in VALUES_BY_COLUMN[column] if has_literal(value)])
+    kind = draw(st.sampled_from([*COMPARISONS, "in", "null"]))
+    if kind == "null":
+        return null_test(column)
+    if kind == "in":
+        return membership(column, draw(st.lists(values, min_size=1, max_size=3)))
+    return comparison(column, kind, draw(values))
 
-    mask = chosen(pa.table(columns), text)
 
-    assert mask == [evaluate(row) is True for row in rows], text
+def compound_conditions(
+    operands: st.SearchStrategy[EvaluatedCondition],
+) -> st.SearchStrategy[EvaluatedCondition]:
+    """Draw a condition that contains others."""
+    junctions = st.builds(junction, st.sampled_from(["and", "or"]), operands, operands)
+    return operands.map(negation) | junctions
+
+
+CONDITIONS = st.recursive(simple_conditions(), compound_conditions, max_leaves=6)
+
+
+@given(rows=st.lists(ROWS, min_size=1, max_size=20), condition=CONDITIONS)
+def test_a_condition_chooses_the_same_rows_as_a_slow_loop(rows, condition):
+    arrays = {}
+    for column, arrow_type in TYPE_BY_COLUMN.items():
+        arrays[column] = pa.array([row[column] for row in rows], arrow_type)
+
+    mask = chosen_rows(pa.table(arrays), condition.text)
+
+    assert mask == [condition.evaluate(row) is True for row in rows], condition.text
+
+
+# What conditions may contain
 
 
 @pytest.mark.parametrize(
@@ -134,33 +192,55 @@ def test_a_condition_chooses_what_a_loop_over_rows_does(rows, condition):
         ("Size = 7", [True, True, True, True]),
     ],
 )
-def test_what_a_condition_may_say(text, expected):
+def test_a_condition_may_use_the_documented_parts_of_sql(text, expected):
     table = pa.table(
         {
             "url": ["https://a.org/", "http://b", "c", None],
             "size": [1, 2, 3, None],
             "day": ["2024-01-31", "2024-02-01T12:00:00+02:00", "2024-03-01", "soon"],
-            "group": ["x", "y", "x", None],
+            "group": ["x", "y", "x", None],  # a reserved word of SQL
             "meta.group": ["x", None, "y", None],
             "Size": [7, 7, 7, 7],
         }
     )
 
-    assert chosen(table, text) == expected
+    assert chosen_rows(table, text) == expected
 
 
-def test_zeros_of_both_signs_are_equal_but_apart_in_lists():
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("score = 0", [True, True, False]),
+        ("score in (0, 1)", [True, False, True]),
+        ("score in (-0.0)", [False, True, False]),
+    ],
+)
+def test_zeros_of_both_signs_are_equal_but_different_in_lists(text, expected):
     table = pa.table({"score": [0.0, -0.0, 1.0]})
 
-    assert chosen(table, "score = 0") == [True, True, False]
-    assert chosen(table, "score in (0, 1)") == [True, False, True]
-    assert chosen(table, "score in (-0.0)") == [False, True, False]
+    assert chosen_rows(table, text) == expected
 
 
-def test_texts_of_a_dictionary_have_the_order_of_texts():
+def test_texts_in_a_dictionary_have_the_order_of_texts():
     table = pa.table({"lang": pa.array(["en", "de", "fr"]).dictionary_encode()})
 
-    assert chosen(table, "lang < 'en'") == [False, True, False]
+    assert chosen_rows(table, "lang < 'en'") == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("none = 1 or none = 'a'", [False, False]),
+        ("none is null", [True, True]),
+    ],
+)
+def test_a_column_without_any_value_is_null(text, expected):
+    table = pa.table({"none": pa.nulls(2)})
+
+    assert chosen_rows(table, text) == expected
+
+
+# What is refused
 
 
 @pytest.mark.parametrize(
@@ -189,7 +269,7 @@ def test_texts_of_a_dictionary_have_the_order_of_texts():
         "day > timestamp '2024-01-01 00:00:00+02:00'",
     ],
 )
-def test_whatever_is_not_documented_is_refused(text):
+def test_other_parts_of_sql_are_refused(text):
     with pytest.raises(ConfigError, match="this is not a condition on documents"):
         parse_condition(text, "views.v.where")
 
@@ -212,25 +292,47 @@ def test_whatever_is_not_documented_is_refused(text):
 )
 def test_values_of_another_type_than_the_column_are_refused_before_anything_is_read(text):
     schema = pa.schema({"lang": pa.string(), "size": pa.int64(), "flag": pa.bool_()})
+    condition = parse_condition(text, "views.v.where")
 
     with pytest.raises(ConfigError, match=r"the condition cannot be computed: .* holds"):
-        parse_condition(text, "views.v.where").for_columns(schema)
+        condition.for_columns(schema)
 
 
-def test_an_unknown_column_is_refused_with_those_that_exist():
+def test_an_unknown_column_is_refused_with_the_names_of_those_that_exist():
     schema = pa.schema({"lang": pa.string()})
+    condition = parse_condition("Lang = 'en'", "views.v.where")
 
     with pytest.raises(ConfigError, match="no such column") as caught:
-        parse_condition("Lang = 'en'", "views.v.where").for_columns(schema)
+        condition.for_columns(schema)
 
     assert "lang" in str(caught.value)
 
 
-def test_a_column_without_any_value_is_never_equal_to_anything():
-    table = pa.table({"none": pa.nulls(2)})
+MAX_SECONDS = 5
+"""Far more than it takes to refuse a long list of values without parsing it."""
 
-    assert chosen(table, "none = 1 or none = 'a'") == [False, False]
-    assert chosen(table, "none is null") == [True, True]
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param("{0}", id="integers"),
+        pytest.param("'doc-{0}'", id="texts"),
+        pytest.param("-{0}.5", id="negative floats"),
+    ],
+)
+def test_a_long_list_of_values_is_refused_quickly_with_what_to_do_instead(template):
+    values = ", ".join(template.format(number) for number in range(200_000))
+    start = time.monotonic()
+
+    with pytest.raises(ConfigError, match="too many values") as caught:
+        parse_condition(f"id in ({values})", "views.v.where")
+
+    assert time.monotonic() - start < MAX_SECONDS
+    assert "include" in str(caught.value.remedy)
+    assert len(str(caught.value)) < 1000
+
+
+# Scans
 
 
 def test_only_documents_that_meet_a_condition_are_returned_with_their_numbers():
@@ -248,17 +350,11 @@ def test_only_documents_that_meet_a_condition_are_returned_with_their_numbers():
     assert scanned.condition_masks[large].tolist() == [False, False, True]
 
 
-@pytest.mark.parametrize("value", ["{0}", "'doc-{0}'", "-{0}.5"])
-def test_a_long_list_of_values_is_refused_at_once_with_what_to_do_instead(value):
-    listed = ", ".join(value.format(number) for number in range(200_000))
-    begun = time.monotonic()
-    with pytest.raises(ConfigError, match="too many values") as caught:
-        parse_condition(f"id in ({listed})", "views.v.where")
-    assert time.monotonic() - begun < 5
-    assert "include" in str(caught.value.remedy)
-    assert len(str(caught.value)) < 1000
+def test_a_condition_is_parsed_only_once():
+    values = ", ".join(map(str, range(1000)))
+    text = f"number in ({values})"
 
+    first = parse_condition(text, "a")
+    second = parse_condition(text, "b")
 
-def test_a_condition_is_parsed_once():
-    text = f"number in ({', '.join(map(str, range(1000)))})"
-    assert parse_condition(text, "a")._root is parse_condition(text, "b")._root
+    assert first._root is second._root
