@@ -18,7 +18,7 @@ import json
 import math
 import shutil
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,8 @@ def write_demo(
 def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
     """Write all files of the project; see `write_demo`."""
     raw = folder / "raw"
-    _prepare_raw_folder(raw, folder / TOKENIZER_FILE)
+    other_paths = [folder / name for name in (TOKENIZER_FILE, SCHEMA_FILE, CONFIG["root"])]
+    _prepare_raw_folder(raw, other_paths)
 
     # Sources of the standard library and of the packages are half of the text each. The other two
     # corpora are small.
@@ -141,24 +142,24 @@ def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
     write_atomic(folder / CONFIG_FILE, (head + config_text(config)).encode())
 
 
-def _prepare_raw_folder(raw: Path, tokenizer: Path) -> None:
+def _prepare_raw_folder(raw: Path, other_paths: Sequence[Path]) -> None:
     """Make an empty folder for the raw text of the demo.
 
     The folder gets a marker file before any text. So if it exists with the marker, an interrupted
-    demo has written it, and the tokenizer next to it, too. Both may then be overwritten.
+    demo has written it, and the other files, too. All of them may then be overwritten.
 
     Args:
         raw: The folder.
-        tokenizer: File of the tokenizer, which the demo will write after the text.
+        other_paths: Other files and folders that the demo, or the build after it, will write.
 
     Raises:
-        ConfigError: The folder has no marker. But it contains something, or the tokenizer exists,
+        ConfigError: The folder has no marker. But it contains something, or another path exists,
             and this may belong to the user.
     """
     marker = raw / MARKER
     is_of_demo = marker.exists()
     if not is_of_demo:
-        for path in (raw, tokenizer):
+        for path in (raw, *other_paths):
             _check_unused(path)
     shutil.rmtree(raw, ignore_errors=True)
     raw.mkdir(parents=True)

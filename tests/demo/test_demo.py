@@ -94,15 +94,25 @@ def test_unfinished_demo_is_made_anew(tmp_path):
     assert json.loads((tmp_path / "tokenizer.json").read_bytes())["model"]["type"] == "BPE"
 
 
-@pytest.mark.parametrize("name", ["raw/web/a.jsonl", "tokenizer.json"])
-def test_what_is_not_the_demos_is_never_removed(tmp_path, name):
-    """`nanoset demo .` in a folder of one's own."""
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).write_bytes(b"years of work")
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("raw/web/a.jsonl", "raw"),
+        ("tokenizer.json", "tokenizer.json"),
+        ("nanoset.schema.json", "nanoset.schema.json"),
+        ("data/datasets/documentation/current.json", "data"),
+    ],
+)
+def test_files_of_the_user_are_never_replaced(tmp_path, name, refused):
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"years of work")
+
     with pytest.raises(ConfigError, match="`nanoset demo` did not write this") as caught:
         write_demo(tmp_path)
-    assert caught.value.where in (str(tmp_path / "raw"), str(tmp_path / "tokenizer.json"))
-    assert (tmp_path / name).read_bytes() == b"years of work"
+
+    assert caught.value.where == str(tmp_path / refused)
+    assert file.read_bytes() == b"years of work"
     assert not (tmp_path / "nanoset.yaml").exists()
 
 
