@@ -1,75 +1,143 @@
-"""Files that nanoset.yaml names beside the raw text."""
+"""Files that nanoset.yaml names in addition to the raw text, such as lists of ids."""
+
+from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
-from helpers.sample_project import write_corpus
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.project.project import Project
+from nanoset_core.stages import given_files as given_files_module
 from nanoset_core.stages.given_files import given_files
 
 
 @pytest.fixture
-def project(make_project):
+def project(make_project) -> Project:
+    """A project with two lists of ids, which were written long ago."""
     file = make_project()
+    folder = file.parent / "lists" / "a"
+    folder.mkdir(parents=True)
     for number in (2, 10):
-        path = file.parent / "lists" / "a" / f"{number}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{number}.txt"
         path.write_text(f"id-{number}\n")
         os.utime(path, (1, 1))
     return Project.open(file)
 
 
+@pytest.fixture
+def lists(project: Project) -> Path:
+    """The folder of the lists."""
+    return project.config.file.parent / "lists" / "a"
+
+
 @pytest.mark.parametrize(
     "pattern", ["lists/a/*.txt", "lists/**/*.txt", "lists", "lists/a", "l*/a/*", "./lists/a"]
 )
-def test_a_pattern_gives_files_in_natural_order(project, pattern):
-    found = given_files(project, pattern, "views.clean.exclude")
-    assert [path.rpartition("/")[2] for path in found.names] == ["2.txt", "10.txt"]
-    assert [(found.folder / path).read_text() for path in found.names] == ["id-2\n", "id-10\n"]
+def test_a_pattern_stands_for_files_in_natural_order(project, pattern):
+    files = given_files(project, pattern, "views.clean.exclude")
 
-
-def test_the_digest_is_that_of_the_content_and_a_known_file_is_not_read_again(project):
-    folder = project.config.file.parent / "lists" / "a"
-    before = given_files(project, "lists", "key").digest
-    assert given_files(project, str(folder / "*"), "key").digest == before
-    (folder / "2.txt").chmod(0)
-    assert given_files(project, "lists", "key").digest == before
-    (folder / "2.txt").chmod(0o600)
-    (folder / "2.txt").write_text("id-3\n")
-    os.utime(folder / "2.txt", (time.time() - 60,) * 2)
-    assert given_files(project, "lists", "key").digest != before
+    names = [path.rpartition("/")[2] for path in files.names]
+    contents = [(files.folder / path).read_text() for path in files.names]
+    assert names == ["2.txt", "10.txt"]
+    assert contents == ["id-2\n", "id-10\n"]
 
 
 def test_a_pattern_without_a_file_is_refused(project):
-    with pytest.raises(
-        MissingError, match=r"views.clean.exclude: .*found 'lists/\*.csv'|no file matches this path"
-    ) as error:
+    with pytest.raises(MissingError, match="no file matches this path or pattern") as caught:
         given_files(project, "lists/*.csv", "views.clean.exclude")
-    assert error.value.found == "lists/*.csv"
+
+    assert str(caught.value.where).endswith("nanoset.yaml: views.clean.exclude")
+    assert caught.value.found == "lists/*.csv"
+
+
+# Digests
+
+
+def test_the_digest_does_not_depend_on_the_pattern(project, lists):
+    by_folder = given_files(project, "lists", "key")
+    by_pattern = given_files(project, f"{lists}/*", "key")
+
+    assert by_pattern.digest == by_folder.digest
+
+
+def test_a_changed_file_changes_the_digest(project, lists):
+    digest_before = given_files(project, "lists", "key").digest
+    (lists / "2.txt").write_text("id-3\n")
+    a_minute_ago = time.time() - 60
+    os.utime(lists / "2.txt", (a_minute_ago, a_minute_ago))
+
+    assert given_files(project, "lists", "key").digest != digest_before
+
+
+def test_a_file_is_read_again_only_if_it_has_changed(project, lists, monkeypatch):
+    read_paths = []
+    fingerprint = given_files_module.fingerprint
+
+    def record_path(folder, stat):
+        read_paths.append(stat.path)
+        return fingerprint(folder, stat)
+
+    monkeypatch.setattr(given_files_module, "fingerprint", record_path)
+
+    digest = given_files(project, "lists/a/*", "key").digest
+    repeated_digest = given_files(project, "lists/a/*", "key").digest
+
+    assert read_paths == ["2.txt", "10.txt"]
+    assert repeated_digest == digest
+
+
+# Folders that are named like files
+
+
+@pytest.fixture
+def empty_project(make_project) -> Project:
+    """A project without any such files."""
+    return Project.open(make_project())
+
+
+@pytest.fixture
+def folder_named_as_list(empty_project: Project) -> Path:
+    """A folder with the name of a list, next to a list."""
+    folder = empty_project.config.file.parent / "lists" / "b.txt"
+    folder.mkdir(parents=True)
+    folder.with_name("a.txt").write_text("1\n")
+    return folder
 
 
 @pytest.mark.parametrize("pattern", ["lists/*.txt", "lists/**/*.txt", "lists"])
-def test_a_list_of_a_view_is_refused_if_a_folder_has_its_name(tmp_path, tokenizer_file, pattern):
-    project = Project.open(write_corpus(tmp_path, tokenizer_file))
-    lists = project.config.file.parent / "lists"
-    (lists / "b.txt").mkdir(parents=True)
-    (lists / "a.txt").write_text("1\n")
+@pytest.mark.usefixtures("folder_named_as_list")
+def test_a_folder_with_the_name_of_a_list_is_refused(empty_project, pattern):
     with pytest.raises(InputError, match="a folder has the name of a file"):
-        given_files(project, pattern, "views.x.exclude")
-    (lists / "b.txt").rename(lists / "old")
-    assert given_files(project, pattern, "views.x.exclude").names
+        given_files(empty_project, pattern, "views.x.exclude")
 
 
-def test_the_parts_of_a_table_are_found_below_its_folder(tmp_path, tokenizer_file):
-    project = Project.open(write_corpus(tmp_path, tokenizer_file))
-    scores = project.config.file.parent / "scores" / "x.parquet"
-    scores.mkdir(parents=True)
-    (scores / "part-0.parquet").write_bytes(b"PAR1")
+@pytest.mark.parametrize("pattern", ["lists/*.txt", "lists/**/*.txt", "lists"])
+def test_a_folder_with_another_name_is_ignored(empty_project, folder_named_as_list, pattern):
+    folder_named_as_list.rename(folder_named_as_list.with_name("old"))
+
+    assert given_files(empty_project, pattern, "views.x.exclude").names
+
+
+@pytest.fixture
+def divided_table(empty_project: Project) -> Path:
+    """A table as Spark writes it: a folder with the name of a table, and its parts in it."""
+    folder = empty_project.config.file.parent / "scores" / "x.parquet"
+    folder.mkdir(parents=True)
+    (folder / "part-0.parquet").write_bytes(b"PAR1")
+    return folder
+
+
+@pytest.mark.usefixtures("divided_table")
+def test_a_pattern_that_matches_the_folder_of_a_table_is_refused(empty_project):
     with pytest.raises(InputError, match="a folder has the name of a file"):
-        given_files(project, "scores/*.parquet", "attributes.web.files")
-    assert given_files(project, "scores/**/*.parquet", "attributes.web.files").names == (
-        "x.parquet/part-0.parquet",
-    )
+        given_files(empty_project, "scores/*.parquet", "attributes.web.files")
+
+
+@pytest.mark.usefixtures("divided_table")
+def test_a_pattern_for_all_folders_finds_the_parts_of_a_table(empty_project):
+    files = given_files(empty_project, "scores/**/*.parquet", "attributes.web.files")
+
+    assert files.names == ("x.parquet/part-0.parquet",)

@@ -1,4 +1,7 @@
-"""Outputs of shards: those that exist are reused, the others are made, all are summed up."""
+"""Outputs of single shards: those that exist are reused, the others are made, all are summed up.
+
+The shards of these tests are words, and their outputs are the numbers of letters.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ class CountLetters(PerShardTask):
     word: str
 
     def write(self, folder: Path) -> Written:
+        """Report progress, and return the number of letters as a fact."""
         report_progress(PartReport(self.recipe.digest, Amount(1)))
         if self.word == "unliked":
             raise UnlikedWordError(self.word)
@@ -43,98 +47,127 @@ class LetterCounts(PerShard[str, int]):
 
     root: OutputRoot
     words: list[str]
-    made: list[str] = field(default_factory=list)
+    counted_words: list[str] = field(default_factory=list)
     """Words for which a task was created."""
 
     def shards(self) -> Iterable[str]:
+        """Return the words."""
         return iter(self.words)
 
     def recipe(self, shard: str) -> Recipe:
+        """Return the recipe of a word's output."""
         return Recipe("letters", "words", 1, {"shard": shard})
 
     def task(self, shard: str, recipe: Recipe) -> CountLetters:
-        self.made.append(shard)
+        """Return the task that counts the letters of a word, and remember the word."""
+        self.counted_words.append(shard)
         return CountLetters(root=self.root, recipe=recipe, word=shard)
 
     def result(self, manifest: Manifest) -> int:
+        """Return the number of letters of a word."""
         letters: int = manifest.facts["letters"]
         return letters
 
     def amount(self, shard: str, result: int) -> Amount:
+        """Return the progress that a finished word is."""
         return Amount(result)
 
 
 def count_letters(
     outputs: LetterCounts,
-    shown: RecordingDisplay | None = None,
+    display: RecordingDisplay | None = None,
     *,
     look_first: bool = True,
 ) -> MadePerShard[int]:
-    """Count the letters of all words."""
-    shown = shown or RecordingDisplay()
-    n_letters = sum(map(len, outputs.words))
-    work = shown.progress.work("count", "words", n_letters, "letters")
+    """Count the letters of all words.
+
+    Args:
+        outputs: The words.
+        display: Records the progress.
+        look_first: Whether this process finds out which outputs exist, and not the workers.
+    """
+    display = display or RecordingDisplay()
+    n_letters = sum(len(word) for word in outputs.words)
+    work = display.progress.work("count", "words", n_letters, "letters")
     return make_per_shard(
         outputs, outputs.root, work, workers=1, executor=None, look_first=look_first
     )
 
 
-def test_results_are_in_the_order_of_the_shards(tmp_path):
-    made = count_letters(LetterCounts(output_root(tmp_path), ["one", "three", "four"]))
+@pytest.fixture
+def root(tmp_path: Path) -> OutputRoot:
+    """An empty output root."""
+    return output_root(tmp_path)
+
+
+def test_results_are_in_the_order_of_the_shards(root):
+    made = count_letters(LetterCounts(root, ["one", "three", "four"]))
+
     assert made == MadePerShard(results=[3, 5, 4], existing=[])
 
 
-def test_without_shards_there_are_no_results(tmp_path):
-    assert count_letters(LetterCounts(output_root(tmp_path), [])) == MadePerShard([], [])
+def test_without_shards_there_are_no_results(root):
+    made = count_letters(LetterCounts(root, []))
+
+    assert made == MadePerShard(results=[], existing=[])
 
 
-def test_only_missing_outputs_are_made(tmp_path):
-    root = output_root(tmp_path)
+def test_only_missing_outputs_are_made(root):
     count_letters(LetterCounts(root, ["one", "four"]))
     outputs = LetterCounts(root, ["one", "three", "four"])
+
     made = count_letters(outputs)
+
     assert made == MadePerShard(results=[3, 5, 4], existing=[0, 2])
-    assert outputs.made == ["three"]
+    assert outputs.counted_words == ["three"]
 
 
-def test_after_an_error_the_next_run_makes_the_rest(tmp_path):
-    root = output_root(tmp_path)
+def test_after_an_error_the_next_run_makes_the_remaining_outputs(root):
     with pytest.raises(ValueError, match="broken"):
         count_letters(LetterCounts(root, ["one", "broken", "four"]))
     outputs = LetterCounts(root, ["one", "three", "four"])
+
     count_letters(outputs)
-    assert outputs.made == ["three", "four"]
+
+    assert outputs.counted_words == ["three", "four"]
 
 
-def test_a_rebuild_makes_all_outputs(tmp_path):
-    count_letters(LetterCounts(output_root(tmp_path), ["one", "four"]))
-    outputs = LetterCounts(OutputRoot(output_root(tmp_path).access, True), ["one", "four"])
-    assert count_letters(outputs).existing == []
-    assert outputs.made == ["one", "four"]
+def test_a_rebuild_makes_all_outputs(root):
+    count_letters(LetterCounts(root, ["one", "four"]))
+    outputs = LetterCounts(OutputRoot(root.access, rebuild=True), ["one", "four"])
+
+    made = count_letters(outputs)
+
+    assert made.existing == []
+    assert outputs.counted_words == ["one", "four"]
 
 
-def test_workers_find_existing_outputs_if_this_process_does_not_look(tmp_path):
-    root = output_root(tmp_path)
+def test_workers_find_existing_outputs_if_this_process_does_not_look(root):
     count_letters(LetterCounts(root, ["one"]))
     [manifest] = root.folder.rglob("manifest.json")
-    written_at = manifest.stat().st_mtime_ns
+    time_of_writing = manifest.stat().st_mtime_ns
+
     made = count_letters(LetterCounts(root, ["one"]), look_first=False)
+
     assert made.results == [3]
-    assert manifest.stat().st_mtime_ns == written_at
+    assert manifest.stat().st_mtime_ns == time_of_writing
 
 
-def test_deferred_errors_are_raised_after_all_other_outputs_were_made(tmp_path):
-    root = output_root(tmp_path)
+def test_deferred_errors_are_raised_after_all_other_outputs_were_made(root):
     with pytest.raises(ExceptionGroup) as caught:
         count_letters(LetterCounts(root, ["unliked", "one", "unliked", "four"]))
+
     assert [str(error) for error in caught.value.exceptions] == ["unliked", "unliked"]
-    assert count_letters(LetterCounts(root, ["one", "four"])).existing == [0, 1]
+    made = count_letters(LetterCounts(root, ["one", "four"]))
+    assert made.existing == [0, 1]
 
 
-def test_progress_counts_existing_outputs_from_the_start_and_parts_while_they_are_made(tmp_path):
-    root = output_root(tmp_path)
+def test_progress_counts_existing_outputs_first_and_the_parts_of_others_while_they_are_made(root):
     count_letters(LetterCounts(root, ["one"]))
-    shown = RecordingDisplay()
-    count_letters(LetterCounts(root, ["one", "three", "four"]), shown)
-    assert [work.done for work in shown.works] == [3, 4, 8, 9, 12]
-    assert {work.total for work in shown.works} == {12}
+    display = RecordingDisplay()
+
+    count_letters(LetterCounts(root, ["one", "three", "four"]), display)
+
+    # Three letters exist. Each of the other words reports one letter before it is finished.
+    assert [work.done for work in display.works] == [3, 4, 8, 9, 12]
+    assert {work.total for work in display.works} == {12}

@@ -1,4 +1,4 @@
-"""Reports of a verification: findings, figures, and the parts that others look at."""
+"""Reports of a verification have findings and figures, and include the reports of other outputs."""
 
 from __future__ import annotations
 
@@ -11,49 +11,90 @@ from nanoset_core.errors import FormatError
 from nanoset_core.stages.report import Report, runs
 
 
-def test_runs_of_parts_are_cut_by_their_sizes():
-    assert [list(run) for run in runs([3, 3, 3, 9, 1], 6)] == [[0, 1], [2, 3], [4]]
-    assert list(runs([])) == []
+@pytest.fixture
+def report() -> Report:
+    """A report without findings."""
+    return Report("datasets/web")
 
 
-def test_an_error_fails_and_a_warning_does_not():
-    report = Report("datasets/web")
+# Findings
+
+
+def test_a_report_with_only_a_warning_passes(report):
     report.warn("older than its files", remedy="build")
+
     assert report.passed
-    report.error("cut off", where="a.bin", found=3, expected=4, remedy="build again")
+    assert report.errors == []
+
+
+def test_a_report_with_an_error_fails(report):
+    report.error("cut off", remedy="build again")
+
     assert not report.passed
     assert [finding.what for finding in report.errors] == ["cut off"]
+
+
+def test_a_finding_is_printed_with_its_details(report):
+    report.error("cut off", where="a.bin", found=3, expected=4, remedy="build again")
+
     assert str(report.errors[0]) == (
-        "error: datasets/web: cut off\n  where: a.bin\n  found: 3\n  expected: 4\n  remedy: build "
-        "again"
+        "error: datasets/web: cut off\n"
+        "  where: a.bin\n"
+        "  found: 3\n"
+        "  expected: 4\n"
+        "  remedy: build again"
     )
 
 
 @pytest.mark.parametrize("method", ["error", "warn", "add", "compare"])
-def test_details_of_a_finding_are_named_in_the_call(method):
-    signature = inspect.signature(getattr(Report("x"), method))
+def test_details_of_a_finding_are_named_in_the_call(method, report):
+    signature = inspect.signature(getattr(report, method))
+
     what, *details = signature.parameters.values()
+
     assert what.name == "what"
     assert {detail.kind for detail in details} == {inspect.Parameter.KEYWORD_ONLY}
 
 
-def test_errors_of_ours_become_findings_and_others_do_not():
-    report = Report("x")
+def test_an_expected_error_becomes_a_finding(report):
     with report.catching(remedy="do this"):
         raise FormatError("bad magic", where="a.idx", found="b", expected="c")
-    assert report.errors[0].remedy == "do this"
+
+    (finding,) = report.findings
+    assert finding in report.errors
+    assert finding.remedy == "do this"
+
+
+def test_an_unexpected_error_is_raised(report):
     with pytest.raises(ZeroDivisionError), report.catching():
         _ = 1 // 0
-    assert len(report.findings) == 1
+
+    assert report.findings == []
 
 
-def test_a_report_as_json_holds_the_findings_of_its_parts():
-    report = Report("x")
+def test_a_report_as_json_has_the_findings_of_included_reports(report):
     report.figures["tokens"] = 7
-    part = Report("x/y")
-    part.error("bad")
-    report.include(part)
-    value = json.loads(json.dumps(report.to_json()))
-    assert value["passed"] is False
-    assert value["figures"] == {"tokens": 7}
-    assert value["findings"][0]["output"] == "x/y"
+    included_report = Report("datasets/web/part")
+    included_report.error("bad")
+
+    report.include(included_report)
+
+    values = json.loads(json.dumps(report.to_json()))
+    assert values["passed"] is False
+    assert values["figures"] == {"tokens": 7}
+    assert values["findings"][0]["output"] == "datasets/web/part"
+
+
+# Files that are verified together
+
+
+def test_consecutive_files_are_grouped_until_a_group_has_its_least_size():
+    sizes = [3, 3, 3, 9, 1]
+
+    groups = [list(run) for run in runs(sizes, min_bytes=6)]
+
+    assert groups == [[0, 1], [2, 3], [4]]
+
+
+def test_without_files_there_are_no_groups():
+    assert list(runs([])) == []

@@ -1,16 +1,19 @@
-"""One object and one entry in a table make a stage: everything that asks about outputs takes it
-from there.
+"""A stage consists of one object and one entry in a table: all commands and the UI know it by these.
+
+The stage is the example of docs/architecture.md, which counts the documents of each corpus.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from helpers.building import make_corpora
-from helpers.changing import change_web
+from helpers.changing import change_setting, change_web
 from helpers.command import print_status
 from helpers.inspecting import corpus_names
 from helpers.sample_platform import Platform, age
@@ -24,136 +27,214 @@ from nanoset_core.project.diff import diff_datasets
 from nanoset_core.project.gc import collect
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
-from nanoset_core.project.status import project_status
+from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.stages import registry as stages
 from nanoset_core.stages.stage import Key
 
-# Its line in nanoset_assets/asset_table.py.
+SHAPE = AssetShape("document_counts", "Counts of a corpus.", check="They are those of the dataset.")
+"""The entry of the stage, as in nanoset_assets/asset_table.py."""
 
 
-@pytest.fixture(autouse=True)
-def toy(monkeypatch):
-    shape = AssetShape(
-        "document_counts", "Counts of a corpus.", check="They are those of the dataset."
-    )
-    monkeypatch.setitem(SHAPES, COUNTS, shape)
-    monkeypatch.setattr(stages, "_added", [])
-    stages.add_stage(COUNTS)
+@pytest.fixture(autouse=True, scope="module")
+def toy_stage() -> Iterator[None]:
+    """Add the stage to the others while the tests of this file run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SHAPES, COUNTS, SHAPE)
+        patch.setattr(stages, "_added", [])
+        stages.add_stage(COUNTS)
+        yield
 
 
-@pytest.fixture
-def folder(tmp_path, tokenizer_file):
-    folder = tmp_path / "project"
+def write_project_without_nanosets(folder: Path, tokenizer_file: Path) -> Path:
+    """Write the sample project with its webdatasets only, and return its folder."""
     write_raw(folder / "raw")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     nanosets = CONFIG[CONFIG.index("nanosets:") : CONFIG.index("webdatasets:")]
-    (folder / "nanoset.yaml").write_text(
-        CONFIG.replace("groups: 3", "groups: 1").replace(nanosets, "")
-    )
+    config = CONFIG.replace("groups: 3", "groups: 1").replace(nanosets, "")
+    (folder / "nanoset.yaml").write_text(config)
+    return folder
+
+
+def open_project(folder: Path) -> Project:
+    """Open the project in a folder."""
+    return Project.open(folder / "nanoset.yaml")
+
+
+def make_counts(project: Project) -> None:
+    """Make the datasets of all corpora and their counts."""
+    for corpus in corpus_names(project):
+        make_corpora(project, corpus)
+        COUNTS.make(project, Key(corpus))
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """The folder of a project with corpora and their counts; tests must not write to it."""
+    folder = write_project_without_nanosets(tmp_path_factory.mktemp("toy") / "p", tokenizer_file)
+    make_counts(open_project(folder))
     return folder
 
 
 @pytest.fixture
-def made(folder):
-    """The corpora, their counts, and nothing else."""
-    make(folder)
-    return folder
+def folder(counted: Path, tmp_path: Path) -> Path:
+    """The folder of a copy of that project."""
+    return shutil.copytree(counted, tmp_path / "project", symlinks=True)
 
 
-def make(folder):
-    project = Project.open(folder / "nanoset.yaml")
-    for corpus in corpus_names(project):
-        make_corpora(project, corpus)
-        COUNTS.make(project, Key(corpus))
+@pytest.fixture
+def project(folder: Path) -> Project:
+    """The copy."""
+    return open_project(folder)
+
+
+@pytest.fixture
+def project_with_new_dataset(project: Project, folder: Path) -> Project:
+    """The copy, after the dataset of web was rebuilt for new documents, but not its counts."""
+    change_web(folder)
+    make_corpora(project, "web")
     return project
 
 
-def status(folder):
-    return {row.label: row for row in project_status(Project.open(folder / "nanoset.yaml"))}
+# Names
 
 
 @pytest.mark.parametrize(
-    ("kind", "asset"), [("counts", "counts"), ("raw_jsonl", "document_counts"), ("one", "packed")]
+    ("kind", "asset"),
+    [
+        pytest.param("counts", "counts", id="its kind and its own asset"),
+        pytest.param("raw_jsonl", "document_counts", id="its kind and the asset of another stage"),
+        pytest.param("one", "packed", id="its asset and the kind of another stage"),
+    ],
 )
-def test_a_kind_and_an_asset_of_one_name_are_refused(kind, asset, monkeypatch):
-    named = type("Named", (Counts,), {"kind": kind})()
-    monkeypatch.setitem(SHAPES, named, AssetShape(asset))
-    stages.add_stage(named)
+def test_a_kind_of_outputs_and_an_asset_may_not_share_a_name(kind, asset, monkeypatch):
+    stage = type("OtherCounts", (Counts,), {"kind": kind})()
+    monkeypatch.setitem(SHAPES, stage, AssetShape(asset))
+    monkeypatch.setattr(stages, "_added", [COUNTS])
+    stages.add_stage(stage)
+
     with pytest.raises(ConfigError, match="a kind of outputs and an asset share a name"):
         check_asset_names()
 
 
-def test_status_and_freshness_tell_of_it_in_the_same_words(made, capsys):
-    row = status(made)["counts web"]
-    assert (row.state, row.figures["documents"]) == ("up to date", 240)
-    print_status([row])
-    printed = capsys.readouterr().out
-    assert all(word in printed for word in ("counts", "web", "documents", "240", "up to date"))
-    project = Project.open(made / "nanoset.yaml")
+# Status and freshness
+
+
+def status_of_counts(project: Project, corpus: str) -> StatusRow:
+    """Return the row of the counts of a corpus in `nanoset status`."""
+    rows = {row.label: row for row in project_status(project)}
+    return rows[f"counts {corpus}"]
+
+
+def test_status_has_a_row_for_each_output(project):
+    row = status_of_counts(project, "web")
+
+    assert row.state == "up to date"
+    assert row.figures["documents"] == 240
+
+
+def test_status_prints_the_row(project, capsys):
+    print_status([status_of_counts(project, "web")])
+
+    output = capsys.readouterr().out
+    for word in ("counts", "web", "documents", "240", "up to date"):
+        assert word in output
+
+
+def test_an_output_of_the_current_dataset_is_fresh(project):
     assert stale_reasons(project, COUNTS, Key("web")) == []
-    change_web(made)
+
+
+def test_an_output_of_an_earlier_dataset_is_stale(project_with_new_dataset):
+    row = status_of_counts(project_with_new_dataset, "web")
+
+    assert row.state == "stale"
+    assert row.why == ("dataset changed",)
+    assert stale_reasons(project_with_new_dataset, COUNTS, Key("web")) == ["dataset changed"]
+
+
+def test_an_output_without_its_file_is_damaged(project, folder):
+    next((folder / "data/counts/code").glob("*/counts.json")).unlink()
+
+    assert status_of_counts(project, "code").why == ("damaged: counts.json is missing",)
+
+
+# Diff and gc
+
+
+def fate_by_output(project: Project) -> dict[str, str]:
+    """Return what the last change of web means for each output, as `nanoset diff` does."""
+    return {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
+
+
+def test_diff_says_which_outputs_have_to_be_rebuilt(project_with_new_dataset):
+    fates = fate_by_output(project_with_new_dataset)
+
+    assert fates["counts web"] == "to be rebuilt"
+    assert fates["counts code"] == "survives"
+
+
+def test_diff_says_which_outputs_were_rebuilt(project_with_new_dataset):
+    COUNTS.make(project_with_new_dataset, Key("web"))
+
+    assert fate_by_output(project_with_new_dataset)["counts web"] == "rebuilt"
+
+
+def test_gc_keeps_the_dataset_that_counts_were_made_from(project, folder):
+    dataset = project.outputs.current("datasets", "web")
+    change_web(folder)
     make_corpora(project, "web")
-    row = status(made)["counts web"]
-    assert (row.state, row.why) == ("stale", ("dataset changed",))
-    assert stale_reasons(project, COUNTS, Key("web")) == ["dataset changed"]
-    next((made / "data/counts/code").glob("*/counts.json")).unlink()
-    assert status(made)["counts code"].why == ("damaged: counts.json is missing",)
+
+    garbage = collect(project).garbage
+
+    assert dataset.digest not in {item.path.name for item in garbage}
 
 
-def test_diff_tells_what_becomes_of_it(made):
-    change_web(made)
-    project = Project.open(made / "nanoset.yaml")
-    make_corpora(project, "web")
-    fates = {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
-    assert (fates["counts web"], fates["counts code"]) == ("to be rebuilt", "survives")
-    COUNTS.make(project, Key("web"))
-    fates = {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
-    assert fates["counts web"] == "rebuilt"
+def test_gc_removes_old_versions(project_with_new_dataset):
+    make_counts(project_with_new_dataset)
+
+    outputs = {item.output for item in collect(project_with_new_dataset).garbage}
+
+    assert outputs >= {"counts/web", "datasets/web"}
 
 
-def test_gc_removes_old_versions_of_it_and_keeps_what_they_need(made):
-    project = Project.open(made / "nanoset.yaml")
-    old = project.outputs.current("datasets", "web").digest
-    change_web(made)
-    make_corpora(project, "web")
-    assert not [item for item in collect(project).garbage if item.path.name == old], (
-        "the counts are still of it"
-    )
-    make(made)
-    outputs = {item.output for item in collect(project).garbage}
-    assert {"counts/web", "datasets/web"} <= outputs
-    shutil.rmtree(made / "data/counts")
-    config = made / "nanoset.yaml"
-    make(made)
-    config.write_text(
-        config.read_text().replace("corpora: [web, code, books]", "corpora: [web, code]")
-    )
-    left = [
-        item
-        for item in collect(Project.open(config)).left_alone
-        if item.path == made / "data/counts/books"
-    ]
-    assert [item.why.partition(";")[0] for item in left] == ["nanoset.yaml no longer asks for it"]
+def test_gc_reports_counts_of_a_corpus_that_no_webdataset_reads_any_more(project, folder):
+    changed_project = change_setting(project, "corpora: [web, code, books]", "corpora: [web, code]")
+
+    items = collect(changed_project).left_alone
+
+    counts_of_books = folder / "data/counts/books"
+    (item,) = [item for item in items if item.path == counts_of_books]
+    assert item.why.partition(";")[0] == "nanoset.yaml no longer asks for it"
 
 
-def test_build_and_the_sensors_make_it(folder, tmp_path):
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        age(folder / "raw")
-        report = build(Project.open(folder / "nanoset.yaml"), instance)
+# Dagster
+
+
+def test_builds_and_sensors_make_the_outputs_as_an_asset(tmp_path, tokenizer_file):
+    folder = write_project_without_nanosets(tmp_path / "project", tokenizer_file)
+    age(folder / "raw")
+    home = tmp_path / "home"
+    home.mkdir()
+    with dg.DagsterInstance.local_temp(str(home)) as instance:
+        # A build makes the counts of each corpus, and a second one nothing.
+        report = build(open_project(folder), instance)
         assert not report.failed
-        assert {"document_counts [books]", "document_counts [web]"} <= report.made.keys()
-        assert build(Project.open(folder / "nanoset.yaml"), instance).made == {}
+        assert report.made.keys() >= {"document_counts [books]", "document_counts [web]"}
+        assert build(open_project(folder), instance).made == {}
+
+        # The asset has the description of the table, and depends on the inputs of the stage.
         platform = Platform(folder / "nanoset.yaml", instance)
         graph = platform.definitions.resolve_asset_graph()
-        node = graph.get(dg.AssetKey("document_counts"))
-        assert node.parent_keys == {dg.AssetKey("indexed_dataset")}
-        assert node.description == "Counts of a corpus."
+        asset = graph.get(dg.AssetKey("document_counts"))
+        assert asset.parent_keys == {dg.AssetKey("indexed_dataset")}
+        assert asset.description == "Counts of a corpus."
+
+        # After new raw text, the sensor of stale outputs requests the counts until they are made.
         assert platform.automation() == {}
         (folder / "raw/web/new.jsonl").write_bytes(jsonl(sentences("new", 9)))
         age(folder / "raw/web")
         platform.look()
         assert platform.tick() == ["web"]
-        asked = platform.automation()
-        assert asked["document_counts"] == {"web"}
+        assert platform.automation()["document_counts"] == {"web"}
         platform.carry_out({"document_counts": {"web"}})
         assert "document_counts" not in platform.automation()

@@ -207,7 +207,10 @@ def copies_in_members(members: Iterable[CountedMember]) -> list[list[int]]:
     tokens: set[tuple[int, int]] = set()
     for member in members:
         tokens |= member.copies.keys()
-    return [[member.copies[token] for member in members] for token in tokens]
+    copies_by_token = []
+    for token in tokens:
+        copies_by_token.append([member.copies[token] for member in members])
+    return copies_by_token
 
 
 @pytest.mark.parametrize("blend", BLENDS)
