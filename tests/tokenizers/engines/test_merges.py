@@ -5,6 +5,7 @@ Merges are drawn at random, which is harder than what training would give.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -45,7 +46,7 @@ WORD_LISTS = st.lists(st.one_of(LETTER_WORDS, RUNS).map(str.encode), min_size=1,
 def table_of(words):
     """Return words as the rows of an array, padded with zeros to a multiple of 8 bytes."""
     longest = max(len(word) for word in words)
-    width = -(-longest // 8) * 8
+    width = 8 * math.ceil(longest / 8)
     padded_words = b"".join(word.ljust(width, b"\0") for word in words)
     return np.frombuffer(padded_words, np.uint8).reshape(len(words), width)
 
@@ -73,8 +74,9 @@ def test_words_have_the_tokens_of_plain_bpe(merges, words):
 
 @pytest.fixture
 def merger():
-    """Merges "ab", and nothing else, to the token 9."""
-    return ByteMerger(BYTE_TOKENS, PairRanks(np.array([0]), np.array([1]), np.array([9])))
+    """A merger that merges "a" and "b" to the token 9, and nothing else."""
+    ranks = PairRanks(left=np.array([0]), right=np.array([1]), merged=np.array([9]))
+    return ByteMerger(BYTE_TOKENS, ranks)
 
 
 def test_many_words_are_merged_in_several_batches(merger):
@@ -93,8 +95,11 @@ def test_no_words_have_no_tokens(merger):
     assert lengths.tolist() == []
 
 
+TOKENS = st.integers(0, 900)
+
+
 @settings(max_examples=60)
-@given(st.sets(st.tuples(st.integers(0, 900), st.integers(0, 900)), min_size=1, max_size=300))
+@given(st.sets(st.tuples(TOKENS, TOKENS), min_size=1, max_size=300))
 def test_ranks_of_pairs_are_found_like_in_a_dictionary(pairs):
     sorted_pairs = sorted(pairs)
     rank_by_pair = {pair: rank for rank, pair in enumerate(sorted_pairs)}

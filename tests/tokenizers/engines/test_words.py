@@ -11,8 +11,9 @@ from nanoset_core.tokenizers.engines.words import ABSENT, WordTable, unique_keys
 
 
 def columns(keys, width):
-    """Return keys, which are tuples of integers, as the columns of an array."""
-    return np.array(keys, np.uint64).reshape(len(keys), width).T
+    """Return keys, which are tuples of integers, as an array: uint64, shape (width, n_keys)."""
+    rows = np.array(keys, np.uint64).reshape(len(keys), width)
+    return rows.T
 
 
 def keys_of_width(width):
@@ -29,7 +30,7 @@ def test_a_table_finds_what_was_inserted_like_a_dictionary(width):
     @settings(max_examples=60)
     @given(insertions=insertions_strategy, other_keys=st.lists(keys_strategy))
     def check(insertions, other_keys):
-        table = WordTable.empty(width, 8)
+        table = WordTable.empty(width, n_slots=8)
         dictionary = {}
 
         # Insert keys that are not in the table, as all callers do.
@@ -48,25 +49,28 @@ def test_a_table_finds_what_was_inserted_like_a_dictionary(width):
 
 
 def test_a_table_keeps_its_keys_when_it_grows():
-    keys = np.random.default_rng(0).permutation(np.arange(1, 20_001)).astype(np.uint64)
-    values = np.arange(len(keys), dtype=np.int32)
-    absent_keys = np.arange(30_000, 31_000, dtype=np.uint64)
-    table = WordTable.empty(1, 4)
+    generator = np.random.default_rng(0)
+    numbers = np.arange(1, 20_001, dtype=np.uint64)
+    keys = generator.permutation(numbers)[np.newaxis]  # (1, 20000)
+    values = np.arange(20_000, dtype=np.int32)
+    absent_keys = np.arange(30_000, 31_000, dtype=np.uint64)[np.newaxis]  # (1, 1000)
+    table = WordTable.empty(width=1, n_slots=4)
 
-    for start in range(0, len(keys), 3_000):
+    for start in range(0, 20_000, 3_000):
         stop = start + 3_000
-        table.insert(keys[np.newaxis, start:stop], values[start:stop])
+        table.insert(keys[:, start:stop], values[start:stop])
 
-    np.testing.assert_array_equal(table.find(keys[np.newaxis]), values)
-    assert table.find(absent_keys[np.newaxis]).max() == ABSENT
+    np.testing.assert_array_equal(table.find(keys), values)
+    assert table.find(absent_keys).max() == ABSENT
     assert len(table.codes) == 1 << 16  # at most half of the slots are used
 
 
 def test_skipped_keys_have_any_value_but_absent():
-    table = WordTable.empty(1)
-    table.insert(np.array([[5]], np.uint64), np.array([7], np.int32))
+    table = WordTable.empty(width=1)
+    table.insert(columns([(5,)], width=1), np.array([7], np.int32))
+    queries = columns([(5,), (6,), (9,)], width=1)
 
-    values = table.find(np.array([[5, 6, 9]], np.uint64), skip=np.array([1]))
+    values = table.find(queries, skip=np.array([1]))
 
     assert values[0] == 7
     assert values[1] != ABSENT
@@ -80,10 +84,13 @@ def test_unique_keys_are_in_the_order_of_their_first_occurrence(width):
     @settings(max_examples=80)
     @given(st.lists(keys_strategy, max_size=60))
     def check(keys):
+        expected_keys = list(dict.fromkeys(keys))
+
         first_indices, numbers = unique_keys(columns(keys, width))
 
-        distinct_keys = list(dict.fromkeys(keys))
-        assert [keys[index] for index in first_indices.tolist()] == distinct_keys
+        distinct_keys = [keys[index] for index in first_indices.tolist()]
+        assert distinct_keys == expected_keys
+        # Each key is the distinct one with its number.
         assert [distinct_keys[number] for number in numbers.tolist()] == keys
 
     check()
