@@ -179,8 +179,9 @@ def _complete_event_log(instance: dg.DagsterInstance) -> None:
     from dagster._core.storage.event_log import SqliteEventLogStorage
 
     event_log = instance.event_log_storage
-    is_sqlite = isinstance(event_log, SqliteEventLogStorage)
-    if is_sqlite and not event_log.has_table("alembic_version"):
+    if not isinstance(event_log, SqliteEventLogStorage):
+        return
+    if not event_log.has_table("alembic_version"):
         with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
             instance.upgrade()
 
