@@ -1,10 +1,14 @@
+"""A `.pbin` is read like a list: of documents, or of samples that are cut from them."""
+
+from __future__ import annotations
+
 import hashlib
-import itertools
 import json
 import pickle
 import struct
 import subprocess
 import sys
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -17,158 +21,268 @@ from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.pbin.writing import write_pbin
 
 GOLDEN = GOLDEN_FILES / "modalities"
-SAMPLES = json.loads((GOLDEN / "samples.json").read_bytes())
-CONTINUOUS = [(name, case) for name, facts in SAMPLES.items() for case in facts["continuous"]]
+FACTS_BY_FILE = json.loads((GOLDEN / "samples.json").read_bytes())
+"""File → what Modalities' own classes read from it."""
+
+
+def continuous_cases(*, is_refused):
+    """Return the requests for continuous samples that Modalities refused, or those it answered."""
+    cases = []
+    for file, facts in FACTS_BY_FILE.items():
+        for case in facts["continuous"]:
+            if ("raised" in case) == is_refused:
+                words = [file, f"{case['block_size']} tokens"]
+                if case["reuse_last_target"]:
+                    words.append("overlapping")
+                cases.append(pytest.param(file, case, id=", ".join(words)))
+    return cases
 
 
 def digest(samples):
-    return hashlib.sha256(
-        np.concatenate([np.asarray(sample, "<i8") for sample in samples]).tobytes()
-    ).hexdigest()
+    """Return the sha256 of the tokens of documents or samples, as 64-bit integers."""
+    arrays = [np.asarray(sample, "<i8") for sample in samples]
+    return hashlib.sha256(np.concatenate(arrays).tobytes()).hexdigest()
 
 
-def again(value):
+def token_lists(samples):
+    """Return each document or sample as a list."""
+    return [sample.tolist() for sample in samples]
+
+
+def pickled_and_loaded(value):
+    """Return a value as another process gets it."""
     return pickle.loads(pickle.dumps(value))
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_documents_are_those_of_modalities(name):
-    dataset, expected = PackedDataset(GOLDEN / name), SAMPLES[name]["documents"]
+def read_golden_tokens(file):
+    """Return the documents that a golden file of tokens lists."""
+    return json.loads((GOLDEN / file).read_bytes())
+
+
+# Documents
+
+
+@pytest.mark.parametrize("file", FACTS_BY_FILE)
+def test_documents_are_those_of_modalities(file):
+    expected = FACTS_BY_FILE[file]["documents"]
+
+    dataset = PackedDataset(GOLDEN / file)
+
     assert len(dataset) == expected["samples"]
     assert digest(dataset) == expected["sha256_of_int64_le"]
-    assert (
-        {document.dtype.name for document in dataset} == {expected["dtype"]} == {dataset.dtype.name}
-    )
+    assert dataset.dtype.name == expected["dtype"]
+    assert {document.dtype.name for document in dataset} == {expected["dtype"]}
 
 
-@pytest.mark.parametrize(("name", "case"), CONTINUOUS)
-def test_continuous_samples_are_those_of_modalities(name, case):
-    dataset = PackedDataset(GOLDEN / name)
-    arguments = case["block_size"], case["reuse_last_target"]
-    if "raised" in case:
-        with pytest.raises(ValueError, match="no sample of this size"):
-            dataset.continuous(*arguments)
-        return
-    samples = dataset.continuous(*arguments)
-    assert len(samples) == case["samples"]
-    whole = samples.batch(np.arange(len(samples)))
-    assert whole.shape == (case["samples"], case["block_size"])
-    assert whole.dtype == case["dtype"] == samples.dtype
-    assert digest(whole) == case["sha256_of_int64_le"]
-    for i in {0, len(samples) // 2, len(samples) - 1}:
-        assert (samples[i] == whole[i]).all()
-        assert samples[i].dtype == whole.dtype
+@pytest.fixture
+def dataset():
+    """A dataset of 40 documents with tokens of four bytes."""
+    return PackedDataset(GOLDEN / "u4.pbin")
 
 
-@settings(deadline=None, max_examples=80)
-@given(
-    count=st.integers(2, 60),
-    block_size=st.integers(-1, 60),
-    reuse=st.booleans(),
-    size=st.sampled_from([1, 2, 4]),
+@pytest.fixture
+def documents():
+    """The documents of `dataset`."""
+    return read_golden_tokens("tokens-u4.json")
+
+
+def test_documents_can_be_iterated(dataset, documents):
+    assert token_lists(dataset) == documents
+
+
+@pytest.mark.parametrize("index", [-1, np.int64(3)], ids=["from the end", "of NumPy"])
+def test_a_document_is_read_by_its_index(dataset, documents, index):
+    assert dataset[index].tolist() == documents[index]
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        pytest.param(slice(None), id="all"),
+        pytest.param(slice(3, 9), id="range"),
+        pytest.param(slice(-4, None), id="last four"),
+        pytest.param(slice(9, 3), id="empty"),
+        pytest.param(slice(30, 99), id="beyond the end"),
+        pytest.param(slice(None, None, -7), id="backwards"),
+    ],
 )
-def test_continuous_samples_are_those_of_the_slow_twin(
-    tmp_path_factory, count, block_size, reuse, size
-):
-    path = tmp_path_factory.mktemp("x") / "x.pbin"
-    tokens = list(range(count))
-    write_pbin(path, [tokens], token_bytes=size)
-    dataset = PackedDataset(path)
-    if not 2 <= block_size <= count:
-        with pytest.raises(ConfigError, match=f"2 to {count}"):
-            dataset.continuous(block_size, reuse)
-        return
-    step = block_size - 1 if reuse else block_size
-    expected = [tokens[i : i + block_size] for i in range(0, count - block_size + 1, step)]
-    samples = dataset.continuous(block_size, reuse_last_target=reuse)
-    assert [sample.tolist() for sample in samples] == expected
-    assert len(expected) == (
-        (count - block_size) // (block_size - 1) + 1 if reuse else count // block_size
-    )
-    assert samples[-1].tolist() == expected[-1]
-    assert again(samples).batch([len(expected) - 1, 0]).tolist() == [expected[-1], expected[0]]
+def test_several_documents_are_read_by_a_slice(dataset, documents, indices):
+    assert token_lists(dataset[indices]) == documents[indices]
 
 
-def test_documents_like_a_list():
-    dataset = PackedDataset(GOLDEN / "u4.pbin")
-    expected = json.loads((GOLDEN / "tokens-u4.json").read_bytes())
-    assert [document.tolist() for document in dataset] == expected
-    for part in (
-        slice(None),
-        slice(3, 9),
-        slice(-4, None),
-        slice(9, 3),
-        slice(30, 99),
-        slice(None, None, -7),
-    ):
-        assert [document.tolist() for document in dataset[part]] == expected[part]
-    assert dataset[-1].tolist() == expected[-1]
-    assert dataset[np.int64(3)].tolist() == expected[3]
-    assert dataset.document_lengths.tolist() == [len(document) for document in expected]
-    assert dataset.tokens.tolist() == [token for document in expected for token in document]
+def test_all_tokens_are_in_one_array_that_cannot_be_changed(dataset, documents):
+    assert dataset.tokens.tolist() == list(chain.from_iterable(documents))
     assert not dataset.tokens.flags.writeable
+
+
+def test_a_dataset_has_the_lengths_of_its_documents(dataset, documents):
+    assert dataset.document_lengths.tolist() == [len(document) for document in documents]
     assert dataset.index_facts.is_contiguous
-    for index in (40, -41, 2**40):
-        with pytest.raises(SampleIndexError, match="no such document"):
-            dataset[index]
+
+
+@pytest.mark.parametrize("index", [40, -41, 2**40])
+def test_an_index_outside_the_dataset_is_refused(dataset, index):
+    with pytest.raises(SampleIndexError, match="no such document"):
+        dataset[index]
+
+
+def test_an_index_must_be_an_integer(dataset):
     with pytest.raises(TypeError):
         dataset[1.0]
 
 
-def test_samples_outside():
-    samples = PackedDataset(GOLDEN / "docs.pbin").continuous(129)
-    for index in (709, -710):
-        with pytest.raises(SampleIndexError, match="no such sample"):
-            samples[index]
-    for indices in ([0, 709], [-1]):
-        with pytest.raises(SampleIndexError, match="no such sample"):
-            samples.batch(indices)
-    assert samples.batch([]).shape == (0, 129)
-
-
-def test_pickling_carries_no_tokens():
+def test_a_dataset_is_pickled_without_its_tokens():
     dataset = PackedDataset(GOLDEN / "docs.pbin")
+
     assert len(pickle.dumps(dataset)) < 500
-    assert digest(again(dataset)) == digest(dataset)
-    samples = dataset.continuous(129, reuse_last_target=False)
-    assert len(pickle.dumps(samples)) < 500
-    assert (again(samples)[5] == samples[5]).all()
-    assert again(samples).reuse_last_target is False
-    assert "60" not in repr(samples)
-    assert "704 samples of 129 tokens" in repr(samples)
-    assert "layout D, 90854 tokens" in repr(dataset)
+    assert digest(pickled_and_loaded(dataset)) == digest(dataset)
 
 
-def test_continuous_samples_need_no_index(tmp_path):
-    data = bytearray((GOLDEN / "docs.pbin").read_bytes())
-    data[-3] = 0xFF
-    (tmp_path / "x.pbin").write_bytes(data)
-    dataset = PackedDataset(tmp_path / "x.pbin")
-    assert digest(dataset.continuous(129)) == digest(
-        PackedDataset(GOLDEN / "docs.pbin").continuous(129)
-    )
-    with pytest.raises(FormatError, match="not an index"):
-        len(dataset)
+def test_a_dataset_describes_itself():
+    assert "layout D, 90854 tokens" in repr(PackedDataset(GOLDEN / "docs.pbin"))
 
 
-def test_reading_imports_numpy_alone():
-    code = (
-        "import sys, nanoset_core.formats.pbin.dataset as d\n"
-        f"d.PackedDataset({str(GOLDEN / 'docs.pbin')!r}).continuous(129)[3]\n"
-        "heavy = {'torch', 'pyarrow', 'dagster', 'tokenizers', 'orjson', 'yaml', 'fsspec'} & "
-        "set(sys.modules)\n"
-        "sys.exit(', '.join(heavy) or 0)"
-    )
+def test_reading_imports_no_large_package():
+    code = f"""\
+import sys, nanoset_core.formats.pbin.dataset as d
+d.PackedDataset({str(GOLDEN / "docs.pbin")!r}).continuous(129)[3]
+heavy = {{'torch', 'pyarrow', 'dagster', 'tokenizers', 'orjson', 'yaml', 'fsspec'}}
+sys.exit(', '.join(heavy & set(sys.modules)) or 0)
+"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+# Continuous samples
+
+
+@pytest.mark.parametrize(("file", "case"), continuous_cases(is_refused=True))
+def test_continuous_samples_that_modalities_refuses_are_refused(file, case):
+    dataset = PackedDataset(GOLDEN / file)
+
+    with pytest.raises(ValueError, match="no sample of this size"):
+        dataset.continuous(case["block_size"], case["reuse_last_target"])
+
+
+@pytest.mark.parametrize(("file", "case"), continuous_cases(is_refused=False))
+def test_continuous_samples_are_those_of_modalities(file, case):
+    samples = PackedDataset(GOLDEN / file).continuous(case["block_size"], case["reuse_last_target"])
+
+    batch = samples.batch(np.arange(len(samples)))
+
+    assert batch.shape == (case["samples"], case["block_size"])
+    assert batch.dtype == case["dtype"]
+    assert samples.dtype == case["dtype"]
+    assert digest(batch) == case["sha256_of_int64_le"]
+
+
+@pytest.mark.parametrize(("file", "case"), continuous_cases(is_refused=False))
+def test_a_continuous_sample_is_the_row_of_a_batch(file, case):
+    samples = PackedDataset(GOLDEN / file).continuous(case["block_size"], case["reuse_last_target"])
+    batch = samples.batch(np.arange(len(samples)))
+
+    for index in (0, len(samples) // 2, len(samples) - 1):
+        assert samples[index].tolist() == batch[index].tolist()
+        assert samples[index].dtype == batch.dtype
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    n_tokens=st.integers(2, 60),
+    block_size=st.integers(-1, 60),
+    reuse=st.booleans(),
+    token_bytes=st.sampled_from([1, 2, 4]),
+)
+def test_continuous_samples_are_cut_at_regular_intervals(
+    tmp_path_factory, n_tokens, block_size, reuse, token_bytes
+):
+    path = tmp_path_factory.mktemp("x") / "x.pbin"
+    tokens = list(range(n_tokens))
+    write_pbin(path, [tokens], token_bytes=token_bytes)
+    dataset = PackedDataset(path)
+    if not 2 <= block_size <= n_tokens:
+        with pytest.raises(ConfigError, match=f"2 to {n_tokens}"):
+            dataset.continuous(block_size, reuse)
+        return
+
+    samples = dataset.continuous(block_size, reuse_last_target=reuse)
+
+    step = block_size - 1 if reuse else block_size
+    starts = range(0, n_tokens - block_size + 1, step)
+    expected = [tokens[start : start + block_size] for start in starts]
+    assert token_lists(samples) == expected
+    assert len(samples) == (n_tokens - block_size) // step + 1
+    assert samples[-1].tolist() == expected[-1]
+    last_and_first = pickled_and_loaded(samples).batch([len(expected) - 1, 0])
+    assert last_and_first.tolist() == [expected[-1], expected[0]]
+
+
+@pytest.fixture
+def continuous_samples():
+    """709 samples."""
+    return PackedDataset(GOLDEN / "docs.pbin").continuous(129)
+
+
+@pytest.mark.parametrize("index", [709, -710])
+def test_a_continuous_sample_that_does_not_exist_is_refused(continuous_samples, index):
+    with pytest.raises(SampleIndexError, match="no such sample"):
+        continuous_samples[index]
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        pytest.param([0, 709], id="after the last"),
+        pytest.param([-1], id="negative"),
+    ],
+)
+def test_a_batch_with_a_sample_that_does_not_exist_is_refused(continuous_samples, indices):
+    with pytest.raises(SampleIndexError, match="no such sample"):
+        continuous_samples.batch(indices)
+
+
+def test_a_batch_may_be_empty(continuous_samples):
+    assert continuous_samples.batch([]).shape == (0, 129)
+
+
+def test_continuous_samples_are_pickled_without_their_tokens():
+    samples = PackedDataset(GOLDEN / "docs.pbin").continuous(129, reuse_last_target=False)
+
+    loaded = pickled_and_loaded(samples)
+
+    assert len(pickle.dumps(samples)) < 500
+    assert loaded[5].tolist() == samples[5].tolist()
+    assert loaded.reuse_last_target is False
+
+
+def test_continuous_samples_describe_themselves_without_their_tokens():
+    samples = PackedDataset(GOLDEN / "docs.pbin").continuous(129, reuse_last_target=False)
+
+    assert "704 samples of 129 tokens" in repr(samples)
+    assert "60" not in repr(samples)
+
+
+def test_continuous_samples_are_read_without_the_index(tmp_path):
+    data = bytearray((GOLDEN / "docs.pbin").read_bytes())
+    data[-3] = 0xFF  # damages the index
+    (tmp_path / "x.pbin").write_bytes(data)
+    damaged = PackedDataset(tmp_path / "x.pbin")
+    sound = PackedDataset(GOLDEN / "docs.pbin")
+
+    assert digest(damaged.continuous(129)) == digest(sound.continuous(129))
+    with pytest.raises(FormatError, match="not an index"):
+        len(damaged)
+
+
+# Samples that start where documents start
+
+
 def slow_blocks(documents, block_size):
-    """The rule, word for word."""
-    pieces = [
-        document[begin : begin + block_size]
-        for document in documents
-        for begin in range(0, len(document), block_size)
-    ]
+    """Return the samples by the rule: cut long documents, then join pieces that fit together."""
+    pieces = []
+    for document in documents:
+        for start in range(0, len(document), block_size):
+            pieces.append(document[start : start + block_size])
+
     samples = []
     while pieces:
         sample = pieces.pop(0)
@@ -178,11 +292,13 @@ def slow_blocks(documents, block_size):
     return samples
 
 
-def test_literal_example(tmp_path):
+def test_short_documents_share_a_block_and_long_ones_are_cut(tmp_path):
     documents = [[1, 2], [3, 4], [5], [6, 7, 8, 9, 10, 11, 12], [13], [14, 15, 16, 17], [18]]
     write_pbin(tmp_path / "x.pbin", documents, token_bytes=1)
+
     samples = PackedDataset(tmp_path / "x.pbin").document_blocks(4)
-    assert [sample.tolist() for sample in samples] == [
+
+    assert token_lists(samples) == [
         [1, 2, 3, 4],
         [5],
         [6, 7, 8, 9],
@@ -199,37 +315,61 @@ def test_literal_example(tmp_path):
     lengths=st.lists(st.one_of(st.integers(0, 4), st.integers(0, 40)), max_size=80),
     block_size=st.integers(1, 30),
 )
-def test_any_documents(tmp_path_factory, lengths, block_size):
-    ends = np.cumsum([0, *lengths, 1])
-    documents = [list(range(a, b)) for a, b in itertools.pairwise(ends.tolist())]
+def test_blocks_of_any_documents_follow_the_rule(tmp_path_factory, lengths, block_size):
+    stops = np.cumsum([0, *lengths, 1]).tolist()
+    documents = [list(range(start, stop)) for start, stop in pairwise(stops)]
     path = tmp_path_factory.mktemp("x") / "x.pbin"
     write_pbin(path, documents, token_bytes=2)
+
     samples = PackedDataset(path).document_blocks(block_size)
+
     expected = slow_blocks(documents, block_size)
-    assert [sample.tolist() for sample in samples] == expected
+    assert token_lists(samples) == expected
     assert samples.lengths.tolist() == [len(sample) for sample in expected]
     assert samples[-1].tolist() == expected[-1]
 
 
-def test_documents_that_do_not_lie_back_to_back(tmp_path):
-    index = pickle.dumps([(6, 4), (0, 2), (6, 4)], protocol=4)
-    (tmp_path / "x.pbin").write_bytes(
-        struct.pack("<QI", 10, 2) + struct.pack("<5H", *range(5)) + index
-    )
+def test_blocks_follow_the_order_of_the_index(tmp_path):
+    tokens = struct.pack("<5H", 0, 1, 2, 3, 4)
+    header = struct.pack("<QI", len(tokens), 2)
+    index = pickle.dumps([(6, 4), (0, 2), (6, 4)], protocol=4)  # the tokens 3 4, 0, and 3 4
+    (tmp_path / "x.pbin").write_bytes(header + tokens + index)
+
     samples = PackedDataset(tmp_path / "x.pbin").document_blocks(3)
-    assert [sample.tolist() for sample in samples] == [[3, 4, 0], [3, 4]]
+
+    assert token_lists(samples) == [[3, 4, 0], [3, 4]]
     assert {sample.dtype for sample in samples} == {np.dtype(np.int32)}
 
 
-def test_pickling_and_limits(tmp_path):
-    samples = PackedDataset(GOLDEN / "u2.pbin").document_blocks(64)
-    copy = pickle.loads(pickle.dumps(samples))
-    assert [a.tolist() for a in copy] == [a.tolist() for a in samples]
-    assert f"{len(samples)} samples of 64 tokens" in repr(samples)
-    documents = json.loads((GOLDEN / "tokens-u2.json").read_bytes())
-    assert sum(samples[i].size for i in range(len(samples))) == sum(map(len, documents))
-    for index in (len(samples), -len(samples) - 1):
-        with pytest.raises(SampleIndexError, match="no such sample"):
-            samples[index]
+@pytest.fixture
+def blocks():
+    """Blocks of at most 64 tokens."""
+    return PackedDataset(GOLDEN / "u2.pbin").document_blocks(64)
+
+
+def test_blocks_have_all_tokens_of_the_documents(blocks):
+    documents = read_golden_tokens("tokens-u2.json")
+
+    n_tokens = sum(block.size for block in blocks)
+
+    assert n_tokens == sum(map(len, documents))
+
+
+def test_blocks_can_be_pickled(blocks):
+    assert token_lists(pickled_and_loaded(blocks)) == token_lists(blocks)
+
+
+def test_blocks_describe_themselves(blocks):
+    assert f"{len(blocks)} samples of 64 tokens" in repr(blocks)
+
+
+def test_a_block_that_does_not_exist_is_refused(blocks):
+    with pytest.raises(SampleIndexError, match="no such sample"):
+        blocks[len(blocks)]
+    with pytest.raises(SampleIndexError, match="no such sample"):
+        blocks[-len(blocks) - 1]
+
+
+def test_a_block_must_have_a_token():
     with pytest.raises(ConfigError, match="at least one token"):
         PackedDataset(GOLDEN / "u2.pbin").document_blocks(0)
