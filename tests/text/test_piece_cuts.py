@@ -12,8 +12,8 @@ from nanoset_core.text.piece_cuts import WINDOW_BYTES, chained_cuts, separate_cu
 from nanoset_core.text.raw_files import Probe
 
 
-class Recording:
-    """A file in memory that records which bytes are read."""
+class RecordingFile:
+    """A file in memory that records how many bytes are read, and in how many reads."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -29,29 +29,35 @@ class Recording:
 
 def slow_separate_cuts(data: bytes, piece_bytes: int) -> list[int]:
     """Return the first line end at or after each multiple of a piece, without duplicates."""
-    line_ends = [match.end() for match in re.finditer(rb"\n", data) if match.end() < len(data)]
+    line_ends = [match.end() for match in re.finditer(rb"\n", data)]
     cuts = set()
     for multiple in range(piece_bytes, len(data) + 1, piece_bytes):
         later_ends = [end for end in line_ends if end >= multiple]
-        cuts.update(later_ends[:1])
+        # A line feed at the end of the file is no cut, since no line follows it.
+        if later_ends and later_ends[0] < len(data):
+            cuts.add(later_ends[0])
     return sorted(cuts)
 
 
-@settings(max_examples=150, deadline=None)
-@given(data=LINES.map(b"\n".join), piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
+MANY_EXAMPLES = settings(max_examples=150, deadline=None)
+DATA = LINES.map(b"\n".join)
+
+
+@MANY_EXAMPLES
+@given(data=DATA, piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
 def test_separate_cuts_are_at_the_line_ends_after_multiples_of_a_piece(data, piece_bytes, window):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(piece_cuts, "WINDOW_BYTES", window)
 
-        cuts = separate_cuts(Recording(data).probe, len(data), piece_bytes)
+        cuts = separate_cuts(RecordingFile(data).probe, len(data), piece_bytes)
 
     assert cuts == slow_separate_cuts(data, piece_bytes)
 
 
-@settings(max_examples=150, deadline=None)
-@given(data=LINES.map(b"\n".join), piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
+@MANY_EXAMPLES
+@given(data=DATA, piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
 def test_separate_cuts_read_no_byte_twice_however_long_lines_are(data, piece_bytes, window):
-    file = Recording(data)
+    file = RecordingFile(data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(piece_cuts, "WINDOW_BYTES", window)
 
@@ -61,11 +67,13 @@ def test_separate_cuts_read_no_byte_twice_however_long_lines_are(data, piece_byt
 
 
 def test_chained_cuts_of_a_large_file_take_few_small_reads():
-    data = b"".join(b"x" * (number * 7919 % 3000) + b"\n" for number in range(40_000))
-    file = Recording(data)
+    piece_bytes = 4 << 20
+    data = b"".join(b"x" * (number * 7919 % 3000) + b"\n" for number in range(40_000))  # 60 MB
+    file = RecordingFile(data)
 
-    cuts = list(chained_cuts(file.probe, len(data), 4 << 20))
+    cuts = list(chained_cuts(file.probe, len(data), piece_bytes))
 
-    assert cuts == [piece.begin for piece in cut_slowly("a.jsonl", data, 4 << 20)[1:]]
+    pieces = cut_slowly("a.jsonl", data, piece_bytes)
+    assert cuts == [piece.begin for piece in pieces[1:]]
     assert file.reads <= 2 * len(cuts)
     assert file.read_bytes <= 2 * len(cuts) * WINDOW_BYTES

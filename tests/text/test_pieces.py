@@ -2,11 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.text.pieces import Inventory, Piece, SourceRange, cut_ranges, ends_range
+from nanoset_core.text.pieces import (
+    Inventory,
+    Piece,
+    SourceRange,
+    cut_ranges,
+    deal_parts,
+    ends_range,
+)
 
 
 def piece_of(path: str, size: int) -> Piece:
@@ -33,11 +41,8 @@ PIECES = st.lists(
 def test_ranges_contain_every_piece_once_and_in_order(pieces, target_bytes):
     ranges = ranges_of(pieces, target_bytes)
 
-    pieces_of_ranges = []
-    for source in ranges:
-        assert source.pieces
-        pieces_of_ranges += source.pieces
-    assert pieces_of_ranges == pieces
+    assert all(source.pieces for source in ranges)
+    assert list(chain.from_iterable(source.pieces for source in ranges)) == pieces
 
 
 @settings(deadline=None)
@@ -66,6 +71,24 @@ def test_ranges_end_after_the_same_pieces_as_in_earlier_versions():
     ends = [number for number, piece in enumerate(pieces) if ends_range(piece, 1000)]
 
     assert ends == [0, 1, 8, 9, 11, 13]
+
+
+@settings(deadline=None)
+@given(parts=PIECES, target_bytes=st.integers(1, 500))
+def test_parts_of_a_file_are_dealt_to_ranges_in_order(parts, target_bytes):
+    ranges = deal_parts(parts, target_bytes)
+
+    assert list(chain.from_iterable(source.pieces for source in ranges)) == parts
+
+
+@settings(deadline=None)
+@given(parts=PIECES, target_bytes=st.integers(1, 500))
+def test_a_range_of_parts_ends_once_it_has_the_target_size(parts, target_bytes):
+    ranges = list(deal_parts(parts, target_bytes))
+
+    for source in ranges[:-1]:
+        bytes_before_last_part = sum(part.size for part in source.pieces[:-1])
+        assert bytes_before_last_part < target_bytes <= source.size
 
 
 # Changes of a file
