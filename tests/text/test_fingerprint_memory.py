@@ -1,4 +1,4 @@
-"""The memory of fingerprints: what it remembers, and when it does not trust itself."""
+"""The memory of fingerprints: which files it recalls, and which have to be read again."""
 
 import json
 import time
@@ -34,28 +34,42 @@ def remember(path, stat: FileStat) -> FingerprintMemory:
 
 
 @pytest.mark.parametrize(
-    ("noted", "changes"),
+    ("noted", "recalled"),
     [
-        (OLD, {}),
-        # File systems in user space number inodes anew whenever they are mounted.
-        (OLD_WITH_CHANGE_TIME, {"inode": 78}),
-        (OLD_WITH_CHANGE_TIME, {"changed_ns": OLD_WITH_CHANGE_TIME.changed_ns + 1}),
-        (JUST_CHANGED, {}),
+        pytest.param(OLD, OLD, id="no change"),
+        # File systems in user space may assign new inodes whenever they are mounted.
+        pytest.param(
+            OLD_WITH_CHANGE_TIME,
+            replace(OLD_WITH_CHANGE_TIME, inode=78),
+            id="another inode",
+        ),
+        pytest.param(
+            OLD_WITH_CHANGE_TIME,
+            replace(OLD_WITH_CHANGE_TIME, changed_ns=OLD_WITH_CHANGE_TIME.changed_ns + 1),
+            id="another change time",
+        ),
+        pytest.param(JUST_CHANGED, JUST_CHANGED, id="no change, but recent change time"),
     ],
 )
-def test_an_unchanged_file_is_recalled(path, noted, changes):
+def test_an_unchanged_file_is_recalled(path, noted, recalled):
     remember(path, noted)
 
-    assert FingerprintMemory(path).recall(replace(noted, **changes)) == PIECES
+    assert FingerprintMemory(path).recall(recalled) == PIECES
 
 
 @pytest.mark.parametrize(
-    "changes", [{"path": "b.jsonl"}, {"size": 11}, {"mtime_ns": OLD.mtime_ns + 1}, {"inode": 78}]
+    "changed",
+    [
+        pytest.param(replace(OLD, path="b.jsonl"), id="path"),
+        pytest.param(replace(OLD, size=11), id="size"),
+        pytest.param(replace(OLD, mtime_ns=OLD.mtime_ns + 1), id="time"),
+        pytest.param(replace(OLD, inode=78), id="inode"),
+    ],
 )
-def test_a_changed_file_is_not_recalled(path, changes):
+def test_a_changed_file_is_not_recalled(path, changed):
     remember(path, OLD)
 
-    assert FingerprintMemory(path).recall(replace(OLD, **changes)) is None
+    assert FingerprintMemory(path).recall(changed) is None
 
 
 def test_a_file_with_another_inode_and_change_time_was_replaced(path):
@@ -67,8 +81,8 @@ def test_a_file_with_another_inode_and_change_time_was_replaced(path):
     assert FingerprintMemory(path).recall(replaced) is None
 
 
-def test_a_change_time_is_not_trusted_if_it_is_recent(path):
-    # Another file could take its place within the grain of the clock.
+def test_a_file_with_another_inode_is_not_recalled_if_its_change_time_is_recent(path):
+    """Another file could take its place within the resolution of the clock."""
     remember(path, JUST_CHANGED)
 
     assert FingerprintMemory(path).recall(replace(JUST_CHANGED, inode=78)) is None
@@ -107,17 +121,25 @@ def damaged_files() -> list[bytes]:
 
 
 @pytest.mark.parametrize("data", damaged_files())
-def test_a_damaged_memory_is_empty_and_can_be_saved_again(path, data):
+def test_a_damaged_memory_recalls_nothing(path, data):
+    remember(path, OLD)
+
+    path.write_bytes(data)
+
+    assert FingerprintMemory(path).recall(OLD) is None
+
+
+@pytest.mark.parametrize("data", damaged_files())
+def test_a_damaged_memory_can_be_saved_again(path, data):
     memory = remember(path, OLD)
     path.write_bytes(data)
-    assert FingerprintMemory(path).recall(OLD) is None
 
     memory.save({OLD.path})
 
     assert FingerprintMemory(path).recall(OLD) == PIECES
 
 
-def test_a_memory_of_pieces_of_another_size_is_empty(path, monkeypatch):
+def test_a_memory_of_pieces_of_another_size_recalls_nothing(path, monkeypatch):
     remember(path, OLD)
 
     monkeypatch.setattr(fingerprint_memory, "PIECE_BYTES", 123)
@@ -132,12 +154,12 @@ def test_saving_forgets_all_other_files(path):
 
 
 def test_a_memory_is_saved_while_files_are_hashed(path, monkeypatch):
+    # It is saved whenever files of this many bytes were hashed; each file here has ten.
     monkeypatch.setattr(fingerprint_memory, "SAVE_BYTES", 15)
     memory = FingerprintMemory(path)
     memory.note(OLD, PIECES)
     assert not path.exists()
 
-    other = replace(OLD, path="b.jsonl")
-    memory.note(other, [Piece("b.jsonl", 0, 10, 1, "cc")])
+    memory.note(replace(OLD, path="b.jsonl"), [Piece("b.jsonl", 0, 10, 1, "cc")])
 
     assert FingerprintMemory(path).recall(OLD) == PIECES

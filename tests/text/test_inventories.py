@@ -1,9 +1,11 @@
-"""Inventories of corpora: what changes them, what is read again, files that are being written."""
+"""Inventories of corpora: their digests, which files are read again, and files being written."""
 
 import gzip
 import os
 import shutil
 import time
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,6 +16,7 @@ from nanoset_core.text import fingerprints
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.inventories import QuietPeriod, known_inventory, take_inventory
+from nanoset_core.text.pieces import Piece
 
 
 @pytest.fixture
@@ -31,8 +34,11 @@ def folder(tmp_path):
 
 @pytest.fixture
 def open_memory(tmp_path):
-    """Opens the memory of fingerprints, as each inventory does."""
+    """A function that opens the memory of fingerprints, as each inventory does."""
     return lambda: FingerprintMemory(tmp_path / "memory.json")
+
+
+# Contents and digest
 
 
 def test_an_inventory_lists_the_files_that_are_read_in_natural_order(folder):
@@ -40,8 +46,21 @@ def test_an_inventory_lists_the_files_that_are_read_in_natural_order(folder):
 
     assert inventory.corpus == "web"
     assert inventory.files == ("part-2.jsonl.gz", "part-10.jsonl", "sub/part-1.jsonl.zst")
-    assert inventory.ignored == ("README.md",)
+
+
+def test_an_inventory_lists_the_files_that_are_not_read(folder):
+    assert take_inventory(folder, "web").ignored == ("README.md",)
+
+
+def test_the_size_of_an_inventory_is_that_of_the_files_that_are_read(folder):
+    inventory = take_inventory(folder, "web")
+
     assert inventory.size == sum((folder / path).stat().st_size for path in inventory.files)
+
+
+def test_small_files_are_pieces_that_start_with_their_first_line(folder):
+    inventory = take_inventory(folder, "web")
+
     assert [piece.first_line for piece in inventory.pieces] == [1, 1, 1]
 
 
@@ -53,7 +72,12 @@ def test_the_digest_does_not_depend_on_times_folders_or_ignored_files(folder, tm
     digest = take_inventory(folder, "web").digest
 
     assert take_inventory(copy, "web").digest == digest
-    assert take_inventory(copy, "another").digest == digest
+
+
+def test_the_digest_does_not_depend_on_the_name_of_the_corpus(folder):
+    digest = take_inventory(folder, "web").digest
+
+    assert take_inventory(folder, "another").digest == digest
 
 
 CHANGES = {
@@ -70,9 +94,20 @@ def test_every_change_changes_the_digest(folder, open_memory, change):
 
     CHANGES[change](folder)
 
-    after = take_inventory(folder, "web", memory=open_memory()).digest
-    assert after != before
-    assert after == take_inventory(folder, "web").digest
+    assert take_inventory(folder, "web", memory=open_memory()).digest != before
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_digest_does_not_depend_on_the_memory_of_fingerprints(folder, open_memory, change):
+    take_inventory(folder, "web", memory=open_memory())
+    CHANGES[change](folder)
+
+    inventory = take_inventory(folder, "web", memory=open_memory())
+
+    assert inventory.digest == take_inventory(folder, "web").digest
+
+
+# Files that are read again
 
 
 def test_only_new_files_are_read_again(folder, open_memory, monkeypatch):
@@ -82,11 +117,11 @@ def test_only_new_files_are_read_again(folder, open_memory, monkeypatch):
     progress = []
     fingerprint = fingerprints.fingerprint
 
-    def spy(folder, stat, advance=None):
+    def recording_fingerprint(folder, stat, advance=None):
         read_paths.append(stat.path)
         return fingerprint(folder, stat, advance)
 
-    monkeypatch.setattr(fingerprints, "fingerprint", spy)
+    monkeypatch.setattr(fingerprints, "fingerprint", recording_fingerprint)
     second = take_inventory(folder, "web", memory=open_memory(), progress=progress.append)
 
     assert read_paths == ["part-3.jsonl"]
@@ -107,6 +142,9 @@ def test_a_file_that_is_edited_right_after_an_inventory_is_read_again(folder, op
     assert take_inventory(folder, "web", memory=open_memory()).digest != before
 
 
+# Corpora without text
+
+
 def test_an_empty_corpus_is_an_error(tmp_path):
     (tmp_path / "web").mkdir()
 
@@ -125,6 +163,9 @@ def test_the_error_for_a_corpus_without_text_names_its_files(tmp_path):
 
     assert caught.value.found == "2 other files: a.csv, b.txt"
     assert ".jsonl" in caught.value.expected
+
+
+# Executors
 
 
 @pytest.fixture
@@ -164,19 +205,25 @@ def test_the_executor_hashes_only_what_is_not_known(five_files, executor, open_m
     assert inventory == take_inventory(five_files, "web")
 
 
-def known(folder, memory, quiet=None):
-    """Return the inventory of a corpus if it is known without reading its files."""
-    contents = contents_of(folder)
-    inventory = known_inventory(contents, memory, quiet)
-    return None if inventory is None else inventory.pieces
+# Inventories that are known
+
+
+def known_pieces(folder, memory, quiet=None):
+    """Return the pieces of a corpus if they are known without reading its files, or None."""
+    inventory = known_inventory(contents_of(folder), memory, quiet)
+    if inventory is None:
+        return None
+    return inventory.pieces
+
+
+def test_an_inventory_is_not_known_before_it_was_taken(folder, open_memory):
+    assert known_pieces(folder, open_memory()) is None
 
 
 def test_an_inventory_is_known_once_it_was_taken(folder, open_memory):
-    assert known(folder, open_memory()) is None
+    inventory = take_inventory(folder, "web", memory=open_memory())
 
-    taken = take_inventory(folder, "web", memory=open_memory())
-
-    assert known(folder, open_memory()) == taken.pieces
+    assert known_pieces(folder, open_memory()) == inventory.pieces
 
 
 def test_an_inventory_is_not_known_after_a_file_changed(folder, open_memory):
@@ -184,21 +231,32 @@ def test_an_inventory_is_not_known_after_a_file_changed(folder, open_memory):
 
     write_aged(folder / "part-10.jsonl", b'{"text": "8"}\n', age_seconds=1800)
 
-    assert known(folder, open_memory()) is None
+    assert known_pieces(folder, open_memory()) is None
 
 
 def test_an_inventory_is_known_after_a_file_was_removed(folder, open_memory):
-    taken = take_inventory(folder, "web", memory=open_memory())
+    inventory = take_inventory(folder, "web", memory=open_memory())
 
     (folder / "part-10.jsonl").unlink()
 
-    remaining = [piece for piece in taken.pieces if piece.path != "part-10.jsonl"]
-    assert known(folder, open_memory()) == tuple(remaining)
+    remaining = [piece for piece in inventory.pieces if piece.path != "part-10.jsonl"]
+    assert known_pieces(folder, open_memory()) == tuple(remaining)
+
+
+# Files that are being written
+
+
+class GrowingCorpus(NamedTuple):
+    """A corpus to which something writes."""
+
+    folder: Path
+    earlier_pieces: tuple[Piece, ...]
+    """The pieces before something was written."""
 
 
 @pytest.fixture
-def being_written(tmp_path, open_memory):
-    """A corpus of which a.jsonl and the new d.jsonl are being written, and its earlier pieces."""
+def growing_corpus(tmp_path, open_memory):
+    """A corpus to whose file a.jsonl and to the new d.jsonl something writes at the moment."""
     folder = tmp_path / "web"
     write_aged(folder / "a.jsonl", b'{"text": "a"}\n')
     write_aged(folder / "b.jsonl", b'{"text": "b"}\n')
@@ -206,26 +264,41 @@ def being_written(tmp_path, open_memory):
     write_aged(folder / "a.jsonl", b'{"text": "a"}\n{"text": "half', age_seconds=1)
     write_aged(folder / "c.jsonl", b'{"text": "c"}\n')
     write_aged(folder / "d.jsonl", b'{"text": "d', age_seconds=1)
-    return folder, pieces
+    return GrowingCorpus(folder, pieces)
 
 
-def test_files_that_are_being_written_count_as_they_were_before(being_written, open_memory):
-    folder, pieces = being_written
-    quiet = QuietPeriod(60, time.time_ns(), {piece.path: [piece] for piece in pieces})
+@pytest.fixture
+def quiet(growing_corpus):
+    """A quiet period of one minute, with the pieces of each file in the previous inventory."""
+    pieces_before = {piece.path: [piece] for piece in growing_corpus.earlier_pieces}
+    return QuietPeriod(60, time.time_ns(), pieces_before)
 
-    inventory = take_inventory(folder, "web", memory=open_memory(), quiet=quiet)
+
+def test_files_that_are_being_written_count_as_they_were_before(growing_corpus, quiet, open_memory):
+    inventory = take_inventory(growing_corpus.folder, "web", memory=open_memory(), quiet=quiet)
 
     assert inventory.files == ("a.jsonl", "b.jsonl", "c.jsonl")
+    assert inventory.pieces[:2] == growing_corpus.earlier_pieces
+
+
+def test_an_inventory_lists_the_files_that_are_being_written(growing_corpus, quiet, open_memory):
+    inventory = take_inventory(growing_corpus.folder, "web", memory=open_memory(), quiet=quiet)
+
     assert inventory.awaited == ("a.jsonl", "d.jsonl")
-    assert inventory.pieces[:2] == pieces
+    # They are not part of the inventory that is stored.
     assert "awaited" not in plain(inventory)
-    assert known(folder, open_memory(), quiet) == inventory.pieces
 
 
-def test_without_a_quiet_period_files_are_read_as_they_are(being_written, open_memory):
-    folder, _ = being_written
+def test_an_inventory_with_a_quiet_period_is_known_once_it_was_taken(
+    growing_corpus, quiet, open_memory
+):
+    inventory = take_inventory(growing_corpus.folder, "web", memory=open_memory(), quiet=quiet)
 
-    inventory = take_inventory(folder, "web", memory=open_memory())
+    assert known_pieces(growing_corpus.folder, open_memory(), quiet) == inventory.pieces
+
+
+def test_files_are_read_as_they_are_without_a_quiet_period(growing_corpus, open_memory):
+    inventory = take_inventory(growing_corpus.folder, "web", memory=open_memory())
 
     assert inventory.files == ("a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl")
     assert inventory.awaited == ()
@@ -236,39 +309,57 @@ def test_a_corpus_of_which_every_file_is_being_written_is_an_error(folder):
         take_inventory(folder, "web", quiet=QuietPeriod(7200, time.time_ns()))
 
 
-OLD = b'{"text": "a"}\n{"text": "b"}\n'
+LINES = b'{"text": "a"}\n{"text": "b"}\n'
+
+
+def overwritten_file(folder, name, old_data, new_data):
+    """Write a file twice, with an inventory between, and return the file that was overwritten."""
+    path = write_aged(folder / name, old_data)
+    pieces = take_inventory(folder, "web").pieces
+    path.write_bytes(new_data)
+    quiet = QuietPeriod(60, time.time_ns(), {name: pieces})
+    return quiet.overwritten(folder, contents_of(folder).texts)
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "is_overwritten"),
+    ("name", "new_data"),
     [
-        ("a.jsonl", OLD, OLD, False),
-        ("a.jsonl", OLD, OLD + b'{"text": "half', False),
-        ("a.jsonl", OLD, OLD.replace(b"b", b"c") + OLD, True),
-        ("a.jsonl", OLD, b'{"text": "n"}\n', True),
-        ("a.jsonl.gz", gzip.compress(OLD, mtime=0), gzip.compress(OLD * 2, mtime=0), True),
-        ("a.parquet", OLD, OLD, False),
-        ("a.parquet", OLD, OLD + OLD, True),
-        ("a.parquet", OLD, OLD.swapcase(), True),
+        pytest.param("a.jsonl", LINES, id="the same lines"),
+        pytest.param("a.jsonl", LINES + b'{"text": "half', id="part of another line"),
+        pytest.param("a.parquet", LINES, id="the same table"),
     ],
 )
-def test_a_file_is_overwritten_unless_lines_were_appended(
-    tmp_path, monkeypatch, name, old, new, is_overwritten
+def test_a_file_to_which_lines_are_appended_is_not_overwritten(
+    tmp_path, monkeypatch, name, new_data
 ):
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", 10)  # each line is a piece
-    path = write_aged(tmp_path / "web" / name, old)
-    pieces = take_inventory(tmp_path / "web", "web").pieces
-    path.write_bytes(new)
-    quiet = QuietPeriod(60, time.time_ns(), {name: pieces})
 
-    overwritten = quiet.overwritten(tmp_path / "web", contents_of(tmp_path / "web").texts)
-
-    assert overwritten == (name if is_overwritten else None)
+    assert overwritten_file(tmp_path / "web", name, LINES, new_data) is None
 
 
-def test_a_new_file_is_never_overwritten(tmp_path):
-    write_aged(tmp_path / "web" / "a.jsonl", OLD, age_seconds=0)
+@pytest.mark.parametrize(
+    ("name", "old_data", "new_data"),
+    [
+        pytest.param("a.jsonl", LINES, LINES.replace(b"b", b"c") + LINES, id="a changed line"),
+        pytest.param("a.jsonl", LINES, b'{"text": "n"}\n', id="fewer lines"),
+        pytest.param(
+            "a.jsonl.gz",
+            gzip.compress(LINES, mtime=0),
+            gzip.compress(LINES * 2, mtime=0),
+            id="more compressed lines",
+        ),
+        pytest.param("a.parquet", LINES, LINES + LINES, id="a longer table"),
+        pytest.param("a.parquet", LINES, LINES.swapcase(), id="a table of the same size"),
+    ],
+)
+def test_a_file_with_other_content_is_overwritten(tmp_path, monkeypatch, name, old_data, new_data):
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 10)  # each line is a piece
 
+    assert overwritten_file(tmp_path / "web", name, old_data, new_data) == name
+
+
+def test_a_new_file_is_not_overwritten(tmp_path):
+    write_aged(tmp_path / "web" / "a.jsonl", LINES, age_seconds=0)
     quiet = QuietPeriod(60, time.time_ns())
 
     assert quiet.overwritten(tmp_path / "web", contents_of(tmp_path / "web").texts) is None

@@ -33,7 +33,7 @@ def scan(folder):
 
 
 @pytest.mark.parametrize("names_only", [True, False])
-def test_folders_with_text_are_corpora_also_by_links(raw, names_only):
+def test_folders_with_text_and_links_to_them_are_corpora(raw, names_only):
     (raw / "linked").symlink_to("web")
 
     corpora = list_corpora(raw, names_only=names_only).corpora
@@ -51,7 +51,7 @@ def test_a_scan_lists_the_files_of_corpora_at_any_depth(raw):
 
 @pytest.mark.parametrize("names_only", [True, False])
 @pytest.mark.parametrize("name", ["stats.json", "stats.ndjson", "c.json.gz", "WEB.JSONL"])
-def test_other_files_outside_of_all_corpora_are_reported_and_no_error(raw, name, names_only):
+def test_a_file_outside_of_all_corpora_is_reported_but_no_error(raw, name, names_only):
     write_aged(raw / name)
 
     text = list_corpora(raw, names_only=names_only)
@@ -87,50 +87,61 @@ def test_faults_of_some_corpora_do_not_hide_the_others(raw_with_faults):
     }
 
 
-def test_faults_say_what_to_do(raw_with_faults):
+def test_every_fault_says_what_to_do(raw_with_faults):
     faults = list_corpora(raw_with_faults).faults
 
     assert all(error.remedy for error in faults.values())
+
+
+def test_the_fault_of_a_file_outside_of_all_corpora_says_where_to_move_it(raw_with_faults):
+    faults = list_corpora(raw_with_faults).faults
+
     assert str(raw_with_faults / "stray" / "stray.jsonl") in faults["stray.jsonl"].remedy
+
+
+def test_the_fault_of_a_folder_whose_name_no_corpus_can_have_says_where_it_is(raw_with_faults):
+    faults = list_corpora(raw_with_faults).faults
+
     assert faults["bad name"].found == "'bad name'"
     assert faults["bad name"].where == str(raw_with_faults / "bad name")
 
 
-def test_a_look_at_names_only_does_not_see_faults_within_corpora(raw_with_faults):
+def test_a_scan_of_names_only_does_not_find_faults_within_corpora(raw_with_faults):
     faults = list_corpora(raw_with_faults, names_only=True).faults
 
     assert faults.keys() == {"bad name", "stray.jsonl"}
 
 
 def replace_with_same_size_and_time(path):
+    """Put another file of the same size and time in the place of a file."""
     stat = path.stat()
     path.rename(path.with_name("old"))
     path.write_bytes(b"[]\n")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda path: os.utime(path, ns=(1, path.stat().st_mtime_ns + 1)),
-        lambda path: write_aged(path, b"{}{}\n"),
-        lambda path: write_aged(path.with_name("b.jsonl")),
-        lambda path: path.rename(path.with_name("c.jsonl")),
-        replace_with_same_size_and_time,
-    ],
-    ids=["touched", "written", "added", "renamed", "replaced"],
-)
+CHANGES = {
+    "touched": lambda path: os.utime(path, ns=(1, path.stat().st_mtime_ns + 1)),
+    "written": lambda path: write_aged(path, b"{}{}\n"),
+    "added": lambda path: write_aged(path.with_name("b.jsonl")),
+    "renamed": lambda path: path.rename(path.with_name("c.jsonl")),
+    "replaced": replace_with_same_size_and_time,
+    "removed": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_the_text_changes_the_signature(tmp_path, change):
     path = write_aged(tmp_path / "web" / "a.jsonl")
     write_aged(tmp_path / "web" / "z.jsonl")
     before = scan(tmp_path / "web").signature
 
-    change(path)
+    CHANGES[change](path)
 
     assert scan(tmp_path / "web").signature != before
 
 
-def test_the_removal_of_a_file_changes_the_signature(tmp_path):
+def test_the_removal_of_the_newest_file_changes_the_signature(tmp_path):
     write_aged(tmp_path / "web" / "a.jsonl")
     path = write_aged(tmp_path / "web" / "b.jsonl")
     before = scan(tmp_path / "web").signature
@@ -149,7 +160,8 @@ def test_files_that_are_not_read_do_not_change_the_signature(tmp_path):
     assert scan(tmp_path / "web").signature == before
 
 
-def test_inodes_that_are_numbered_anew_do_not_change_the_signature(tmp_path, monkeypatch):
+def test_another_inode_does_not_change_the_signature(tmp_path, monkeypatch):
+    """File systems in user space may assign new inodes whenever they are mounted."""
     write_aged(tmp_path / "web" / "a.jsonl")
     before = scan(tmp_path / "web").signature
     file_stat = listing.file_stat
@@ -163,26 +175,40 @@ def test_inodes_that_are_numbered_anew_do_not_change_the_signature(tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    ("age_seconds", "settle_seconds", "is_settled"),
+    ("age_seconds", "settle_seconds"),
     [
-        (100, 60, True),
-        (100, 200, False),
-        (201, 200, True),
-        (-5, 60, False),  # a file from the near future
-        (-7200, 60, True),  # its clock is wrong, so that its time says nothing
+        pytest.param(100, 60, id="older than required"),
+        pytest.param(201, 200, id="slightly older than required"),
+        pytest.param(-7200, 60, id="clock is wrong"),  # such a time is meaningless
     ],
 )
 def test_a_corpus_is_quiescent_if_its_newest_file_is_old_enough(
-    tmp_path, age_seconds, settle_seconds, is_settled
+    tmp_path, age_seconds, settle_seconds
 ):
     write_aged(tmp_path / "web" / "a.jsonl", age_seconds=age_seconds)
     contents = scan(tmp_path / "web")
 
-    is_quiet = is_quiescent(
+    assert is_quiescent(
         contents, contents.signature, now_ns=time.time_ns(), settle_seconds=settle_seconds
     )
 
-    assert is_quiet == is_settled
+
+@pytest.mark.parametrize(
+    ("age_seconds", "settle_seconds"),
+    [
+        pytest.param(100, 200, id="younger than required"),
+        pytest.param(-5, 60, id="from the near future"),
+    ],
+)
+def test_a_corpus_is_not_quiescent_if_its_newest_file_is_too_young(
+    tmp_path, age_seconds, settle_seconds
+):
+    write_aged(tmp_path / "web" / "a.jsonl", age_seconds=age_seconds)
+    contents = scan(tmp_path / "web")
+
+    assert not is_quiescent(
+        contents, contents.signature, now_ns=time.time_ns(), settle_seconds=settle_seconds
+    )
 
 
 @pytest.mark.parametrize("previous_signature", [None, "another"])
