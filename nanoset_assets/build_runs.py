@@ -211,15 +211,15 @@ class BuildRuns:
             made_elsewhere: The outputs that another build has made.
         """
         complete = [step for step in run if step.node in made_elsewhere]
-        due = [step for step in run if step.node not in made_elsewhere]
+        due_steps = [step for step in run if step.node not in made_elsewhere]
         if complete:
             line = f"{self.counter.prefix(complete[-1])}{_run_label(complete)}"
             self.say(f"{line}: another build made it meanwhile")
-        if due:
-            label = _run_label(due)
-            self.say(f"{self.counter.prefix(due[0])}{label} …")
-            outcome = self._execute_steps(due)
-            self.say(f"{self.counter.prefix(due[-1])}{label}: {outcome}")
+        if due_steps:
+            label = _run_label(due_steps)
+            self.say(f"{self.counter.prefix(due_steps[0])}{label} …")
+            outcome = self._execute_steps(due_steps)
+            self.say(f"{self.counter.prefix(due_steps[-1])}{label}: {outcome}")
 
     def _execute_steps(self, steps: Sequence[Step]) -> str:
         """Execute one run of Dagster, and record its result in the report.

@@ -163,13 +163,13 @@ def _verification_error(report: Report) -> VerificationError:
             others are counted.
     """
     first = report.errors[0]
-    what = f"what was made is not right: {first.what}"
+    message = f"what was made is not right: {first.what}"
     n_more = len(report.errors) - 1
     if n_more:
-        what += f" (and {n_more:,} more: run `nanoset verify`)"
+        message += f" (and {n_more:,} more: run `nanoset verify`)"
     where = first.output if first.where is None else f"{first.output}: {first.where}"
     return VerificationError(
-        what, where=where, found=first.found, expected=first.expected, remedy=first.remedy
+        message, where=where, found=first.found, expected=first.expected, remedy=first.remedy
     )
 
 

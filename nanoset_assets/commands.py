@@ -334,10 +334,10 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
 
     print_warnings(project, warning_lines(rows), at_most=_MAX_WARNINGS)
     is_all_done = all(row.state in DONE for row in rows)
-    what = "Everything" if is_all_done else "What was selected"
+    subject = "Everything" if is_all_done else "What was selected"
     counts = state_counts([row for row in rows if row.state != "not read"])
     echo(
-        f"{what} is up to date: nothing was made ({report.seconds:.1f} s). "
+        f"{subject} is up to date: nothing was made ({report.seconds:.1f} s). "
         f"{counts}: `nanoset status` prints the tables."
     )
 

@@ -310,10 +310,10 @@ def _database_error(error: BaseException | None) -> BaseException | None:
     from alembic.util import CommandError
     from sqlalchemy.exc import SQLAlchemyError
 
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
+    error_ids: set[int] = set()
+    while error is not None and id(error) not in error_ids:
         if isinstance(error, SQLAlchemyError | CommandError | sqlite3.Error):
             return error
-        seen.add(id(error))
+        error_ids.add(id(error))
         error = error.__cause__ or error.__context__
     return None

@@ -53,22 +53,23 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
         # The cursor: corpus → id of the latest materialisation that led to a request. It has no
         # declared keys, so that it is not one of the records that `load` reads.
         handled: dict[str, int] = json.loads(context.cursor or "{}")
-        due = _landed_since(context.instance, project_defs, assets, handled)
+        landing_ids = _landed_since(context.instance, project_defs, assets, handled)
         idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
-        if not due:
+        if not landing_ids:
             return dg.SensorResult(skip_reason=idle_reason)
 
-        candidates = _candidates(context.instance, project_defs, due)
+        candidates = _candidates(context.instance, project_defs, landing_ids)
         project = project_defs.load()
         with_text = _corpora_with_text(project, candidates.corpora)
         # Runs can only be requested for corpora that are partitions.
         register(context.instance, project_defs.names, with_text.corpora, project.config)
         requests = [
-            _run_request(project_defs.names, corpus, due[corpus]) for corpus in with_text.corpora
+            _run_request(project_defs.names, corpus, landing_ids[corpus])
+            for corpus in with_text.corpora
         ]
         # Candidates without text are handled, too: from here on, the sensor over the raw folder
         # waits for the text. The other corpora stay due.
-        handled |= {corpus: due[corpus] for corpus in candidates.corpora}
+        handled |= {corpus: landing_ids[corpus] for corpus in candidates.corpora}
         notes = [*candidates.notes, *with_text.notes]
         return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled))
 
@@ -183,14 +184,14 @@ def _landed_since(
         Corpus → id of its latest landing event.
     """
     latest_landing_ids = latest_materializations(instance, assets)
-    due: dict[str, int] = {}
+    landing_ids: dict[str, int] = {}
     for corpus, writers in project_defs.upstream.items():
         landing_id = max(latest_landing_ids.get(writer, 0) for writer in writers)
         is_new = landing_id > handled.get(corpus, 0)
         # Another sensor or a person may have started a build since then.
         if is_new and landing_id > _latest_build_id(instance, project_defs.names, corpus):
-            due[corpus] = landing_id
-    return due
+            landing_ids[corpus] = landing_id
+    return landing_ids
 
 
 def _latest_build_id(instance: dg.DagsterInstance, names: Names, corpus: str) -> int:

@@ -107,7 +107,7 @@ def _tick_result(
     survey = _survey(project, text)
     graph = graph_over(project, survey.recipes)
     state = load_graph_state(graph, context.instance, names, active_runs)
-    due = due_runs(
+    pending = due_runs(
         state,
         active_runs,
         LoadedAssets.of(project_defs.config),
@@ -119,7 +119,7 @@ def _tick_result(
     # Request all assets of a corpus with new files, and of the other outputs those that are due.
     corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
     requests = _corpus_requests(names, tick_time, text, corpora)
-    requests += _output_requests(names, tick_time, due.runs)
+    requests += _output_requests(names, tick_time, pending.runs)
     if requests:
         return requests[:MAX_NIGHTLY_REQUESTS]  # the sensors and the next tick request the rest
     return _skip_reason(len(state.steps), len(text.corpora), survey.being_written)

@@ -62,12 +62,12 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
         # has just built is not requested again.
         active_runs = ActiveRuns(context.instance, names)
         state = _output_state(context.instance, project, names, active_runs)
-        due = due_runs(
+        pending = due_runs(
             state, active_runs, loaded_assets, retries_failed=False, includes_inventories=False
         )
 
-        requests = _run_requests(names, due)
-        notes = reload_notes(project_defs.config, project.config) + _notes_on(due)
+        requests = _run_requests(names, pending)
+        notes = reload_notes(project_defs.config, project.config) + _notes_on(pending)
         n_outputs = len(state.steps)  # every output has a step that makes it
         return tick_result(
             context,

@@ -60,8 +60,8 @@ def print_warnings(
     if not warnings:
         return
     known_hashes = read_known(project.outputs)
-    known = set(known_hashes)
-    new_warnings = [line for line in warnings if _hash(line) not in known]
+    hashes = set(known_hashes)
+    new_warnings = [line for line in warnings if _hash(line) not in hashes]
     n_known = len(warnings) - len(new_warnings)
 
     printed = warnings if show_known else new_warnings[:at_most]

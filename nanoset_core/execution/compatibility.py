@@ -156,13 +156,13 @@ class CompatibilityCheck:
             content: What the worker reads from a file of that name; None if there is no such file.
         """
         if isinstance(self.store, LocalStore):
-            what = "a worker does not see the output folder"
+            message = "a worker does not see the output folder"
             remedy = (
                 "give all machines one file system, mounted under the same path, "
                 "or let raw and root be in a bucket"
             )
         else:
-            what = "a worker reaches another store"
+            message = "a worker reaches another store"
             remedy = (
                 "give all machines the same endpoint and credentials: "
                 "see storage.endpoint_url and AWS_ENDPOINT_URL"
@@ -170,7 +170,7 @@ class CompatibilityCheck:
         found = "no such file" if content is None else "another file of that name"
         marker = f"{self.run_folder}/{_MARKER}"
         return MissingError(
-            what,
+            message,
             where=self.store.url(),
             found=found,
             expected=f"{marker}, which the process that hands out tasks wrote there",

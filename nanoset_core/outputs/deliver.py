@@ -260,13 +260,13 @@ class Delivery:
             stored: The receipt in its folder; None if there is none.
         """
         if stored is None:
-            what = "a file exists already, and nothing says what it was made from"
+            message = "a file exists already, and nothing says what it was made from"
             found = f"no {self.receipt.name} next to it"
         else:
-            what = "an output of other input or settings exists already"
+            message = "an output of other input or settings exists already"
             found = "; ".join(receipt_differences(stored.content, self.receipt))
         return ConfigError(
-            what,
+            message,
             where=self.folder / name,
             found=found,
             expected=_EXPECTED,

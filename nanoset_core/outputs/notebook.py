@@ -107,13 +107,13 @@ class Notebook(Generic[NoteType]):
         Raises:
             FormatError: A note cannot be read, and damaged ones are not skipped.
         """
-        seen = None if refresh else self._recently_seen(outputs)
-        if seen is None:
-            seen = self._list_folder(outputs)
-            self._seen[outputs.folder] = seen
-        if section not in seen.by_section:
-            seen.by_section[section] = self._read_section(outputs, section, seen.names)
-        return list(seen.by_section[section])
+        listing = None if refresh else self._recently_seen(outputs)
+        if listing is None:
+            listing = self._list_folder(outputs)
+            self._seen[outputs.folder] = listing
+        if section not in listing.by_section:
+            listing.by_section[section] = self._read_section(outputs, section, listing.names)
+        return list(listing.by_section[section])
 
     def _list_folder(self, outputs: OutputRoot) -> _SeenNotes[NoteType]:
         """List the folder of the notebook below a root, without reading notes."""
@@ -128,12 +128,12 @@ class Notebook(Generic[NoteType]):
             outputs: The root. If it is a local folder, nothing is returned: listing it is fast.
         """
         is_in_bucket = outputs.access.has_copies
-        seen = self._seen.get(outputs.folder)
-        if not is_in_bucket or seen is None:
+        listing = self._seen.get(outputs.folder)
+        if not is_in_bucket or listing is None:
             return None
-        if time.monotonic() - seen.listed_at > SEEN_SECONDS:
+        if time.monotonic() - listing.listed_at > SEEN_SECONDS:
             return None
-        return seen
+        return listing
 
     def _read_section(
         self, outputs: OutputRoot, section: str, names: Collection[str]

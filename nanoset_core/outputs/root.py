@@ -498,13 +498,13 @@ class OutputRoot:
         if version.manifest is not None and version.problem is None:
             return version.manifest
 
-        what = f"the output {stage}/{name} has not been built"
+        message = f"the output {stage}/{name} has not been built"
         damage = None
         if version.exists:
-            what = f"the output {stage}/{name} is damaged"
+            message = f"the output {stage}/{name} is damaged"
             damage = (version.problem or "").removeprefix("damaged: ")
         where = self.access.url(self.folder / stage / name)
-        raise MissingError(what, where=where, found=damage, remedy=remedy)
+        raise MissingError(message, where=where, found=damage, remedy=remedy)
 
     def _seen_current(self, output: Path) -> Manifest | None:
         """Return the version that was found current a short time ago, or None.

@@ -201,14 +201,14 @@ def _is_blocked(graph: Graph, node: Node, failures: Mapping[str, str]) -> bool:
         failures: Each corpus that cannot be read → why.
     """
     unreadable = {inventory_node(corpus) for corpus in failures}
-    seen = {node}
+    visited_nodes = {node}
     unexamined = [node]
     while unexamined:
         current = unexamined.pop()
         if current in unreadable:
             return True
-        new_inputs = set(graph.inputs(current).values()) - seen
-        seen |= new_inputs
+        new_inputs = set(graph.inputs(current).values()) - visited_nodes
+        visited_nodes |= new_inputs
         unexamined.extend(new_inputs)
     return False
 

@@ -179,14 +179,14 @@ def _no_version(
     if erasure is not None:
         return _erased_error(where, digest, erasure)
 
-    what = "no such version of a dataset"
+    message = "no such version of a dataset"
     if len(matching) > 1:
-        what = "several datasets have digests that begin so"
+        message = "several datasets have digests that begin so"
     # Name the versions that the digits may mean, or all versions if they mean none.
     versions = sorted(f"{folder.parent.name} {folder.name}" for folder in matching or stored)
     choices = one_of(versions[:_MAX_LISTED], "of a built dataset; there is none yet")
     return ConfigError(
-        what,
+        message,
         where=where,
         found=repr(digest),
         expected=f"the first four digits or more {choices}",

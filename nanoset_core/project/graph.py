@@ -431,13 +431,13 @@ def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
         node: The output.
     """
     nearest_inputs = []
-    seen = {node}
+    visited_nodes = {node}
     nodes_to_visit = [node]
     while nodes_to_visit:
         for input_node in graph.inputs(nodes_to_visit.pop()).values():
-            if input_node in seen:
+            if input_node in visited_nodes:
                 continue
-            seen.add(input_node)
+            visited_nodes.add(input_node)
             if _have_same_subject(input_node, node) and graph.inputs(input_node):
                 nodes_to_visit.append(input_node)
             else:

@@ -81,14 +81,14 @@ def wrong_value(hint: Any, value: object, *, expected: str | None = None) -> Mis
         value: The value.
         expected: Description of the type; by default, as `describe` returns it.
     """
-    what = "this value has the wrong type"
+    message = "this value has the wrong type"
     if get_origin(hint) is Literal:
-        what = "this value is not known"
+        message = "this value is not known"
     found = "no value"
     if value is not None:
         found = f"{_shortened(repr(value))} ({type(value).__name__})"
     mismatch = Mismatch(
-        what,
+        message,
         found=found,
         expected=expected or describe(hint),
         remedy=_remedy(hint, value),

@@ -209,8 +209,10 @@ def _loader_class() -> type[Any]:
             for key_node, _ in node.value:
                 key = str(key_node.value)
                 if key in keys:
-                    what = f"the key {key!r} occurs twice"
-                    raise yaml.constructor.ConstructorError(None, None, what, key_node.start_mark)
+                    message = f"the key {key!r} occurs twice"
+                    raise yaml.constructor.ConstructorError(
+                        None, None, message, key_node.start_mark
+                    )
                 keys.add(key)
             return super().construct_mapping(node, deep)
 
@@ -218,10 +220,10 @@ def _loader_class() -> type[Any]:
             """Return a node as a whole number, unless it is so long that Python cannot print it."""
             n_digits = len(node.value)
             if n_digits > _MAX_DIGITS:
-                what = (
+                message = (
                     f"a whole number of {n_digits:,} characters; at most {_MAX_DIGITS} make sense"
                 )
-                raise yaml.constructor.ConstructorError(None, None, what, node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
             return int(super().construct_yaml_int(node))
 
     # PyYAML looks methods for types up in a table, and not by their names.

@@ -441,14 +441,14 @@ class FilesystemStore(Store):
                 expected="206 for a range",
             )
         if is_refusal(error):
-            what = f"{self.scheme}:// refuses"
+            message = f"{self.scheme}:// refuses"
             remedy = (
                 "give this process credentials that may read there, in a place where the package "
                 f"for {self.scheme}:// looks for them"
             )
         else:
             after_attempts = f", after {attempts} attempts" if attempts > 1 else ""
-            what = f"{self.scheme}:// cannot be read{after_attempts}"
+            message = f"{self.scheme}:// cannot be read{after_attempts}"
             remedy = (
                 "see whether the name is right and the server up, then run again: what is finished "
                 "is kept"
@@ -456,7 +456,7 @@ class FilesystemStore(Store):
         description = f"{type(error).__name__}: {error}"
         # Some packages have messages of several lines.
         one_line = " ".join(description.split())
-        return StorageError(what, where=self.url(name), found=one_line, remedy=remedy)
+        return StorageError(message, where=self.url(name), found=one_line, remedy=remedy)
 
 
 def is_known(scheme: str) -> bool:

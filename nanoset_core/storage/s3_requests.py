@@ -269,10 +269,10 @@ def _failure(error: Exception, where: str, attempts: int) -> NanosetError:
             ),
         )
 
-    what = "the bucket refuses"
+    message = "the bucket refuses"
     if attempts > 1:
-        what = f"the bucket cannot be used, after {attempts} attempts"
-    return StorageError(what, where=where, found=_description(error), remedy=_remedy(error))
+        message = f"the bucket cannot be used, after {attempts} attempts"
+    return StorageError(message, where=where, found=_description(error), remedy=_remedy(error))
 
 
 def _remedy(error: Exception) -> str:

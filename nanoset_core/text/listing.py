@@ -322,13 +322,13 @@ def _check_name(folder: Path, name: str) -> None:
     """
     if not is_utf_8(name):
         if is_locale_utf_8():
-            what = "a file's name is not UTF-8"
+            message = "a file's name is not UTF-8"
             remedy = "rename the file"
         else:
-            what = "this locale is not UTF-8, and cannot represent a file's name"
+            message = "this locale is not UTF-8, and cannot represent a file's name"
             remedy = UTF_8_LOCALE
         raise InputError(
-            what,
+            message,
             where=folder,
             found=repr(os.fsencode(name)),
             expected="a name that can be stored next to its documents",

@@ -222,11 +222,11 @@ def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
 
 def _no_raw_folder(raw: RawFolder) -> MissingError:
     """Return the error for a raw folder that does not exist."""
-    what = "the folder of raw text does not exist"
+    message = "the folder of raw text does not exist"
     if raw.is_file():
-        what = "a file is where the folder of raw text should be"
+        message = "a file is where the folder of raw text should be"
     return MissingError(
-        what,
+        message,
         where=raw,
         remedy=(
             "name a folder, mount or restore it, or create it "

@@ -130,8 +130,10 @@ def print_old_versions(project: Project, *, more_than: int = 0) -> None:
     except NanosetError:  # an output is damaged; the tables name it
         return
     if size > more_than:
-        what = "old version or index file" if count == 1 else "old versions and index files"
-        echo(f"{count:,} {what}, {format_bytes(size)}, that nothing needs: `nanoset gc` lists them")
+        files = "old version or index file" if count == 1 else "old versions and index files"
+        echo(
+            f"{count:,} {files}, {format_bytes(size)}, that nothing needs: `nanoset gc` lists them"
+        )
 
 
 def print_tables(

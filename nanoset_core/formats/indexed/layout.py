@@ -313,8 +313,8 @@ def _check_idx_size(path: Path, size: int, n: int, m: int, modes_offset: int) ->
     if size < modes_offset:
         raise _wrong_size(path, "the file ends too early", size, byte=size, n=n, m=m)
     if size not in (modes_offset, modes_offset + n):
-        what = "bytes after the end of the index"
-        raise _wrong_size(path, what, size, byte=modes_offset, n=n, m=m)
+        message = "bytes after the end of the index"
+        raise _wrong_size(path, message, size, byte=modes_offset, n=n, m=m)
 
 
 def map_file(path: Path) -> mmap.mmap | bytes:

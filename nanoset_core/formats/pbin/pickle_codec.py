@@ -502,8 +502,8 @@ class _FastDecoder:
         if frame_bytes == 0:
             raise self._wrong_frame("an empty frame in the index", header_start, 0, bytes_left)
         if frame_bytes > bytes_left:
-            what = "the index ends too early"
-            raise self._wrong_frame(what, header_start, frame_bytes, bytes_left)
+            message = "the index ends too early"
+            raise self._wrong_frame(message, header_start, frame_bytes, bytes_left)
         return frame_bytes
 
     def _wrong_frame(

@@ -484,11 +484,11 @@ def _report_mismatches(
         if not similar:
             continue
         first = similar[0]
-        what = first.what
+        message = first.what
         if len(similar) > 1:
-            what += f" ({len(similar):,} of {n_sampled:,} sampled documents)"
+            message += f" ({len(similar):,} of {n_sampled:,} sampled documents)"
         report.add(
-            what,
+            message,
             severity=severity,
             where=first.where,
             found=first.found,

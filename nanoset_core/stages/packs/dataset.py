@@ -37,8 +37,8 @@ class PacksDataset(Dataset):
         name = self.manifest.facts["of"]
         digest = self.manifest.recipe["parents"]["dataset"]
         stage = DATASET if name == self.corpus_name else VIEW
-        what = "the dataset that was packed was deleted"
-        manifest = self.outputs.version(stage.layout.folder, name, digest, what)
+        message = "the dataset that was packed was deleted"
+        manifest = self.outputs.version(stage.layout.folder, name, digest, message)
         return self._datasets.open(manifest)
 
     @property

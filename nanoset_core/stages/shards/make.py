@@ -480,15 +480,15 @@ def _reject_error(task: ShardTask, reject: Reject) -> InputError:
         reject: The rejected line, or the fault by which a file cannot be read to its end.
     """
     if reject.is_fault:
-        what = "a file cannot be read to its end"
+        message = "a file cannot be read to its end"
         unit = "file"
         found = reject.detail
     else:
-        what = "a line was rejected"
+        message = "a line was rejected"
         unit = "line"
         found = f"{reject.detail}: {reject.excerpt}"
     return InputError(
-        f"{what}: {reject.reason}",
+        f"{message}: {reject.reason}",
         where=_line_place(task, reject.file, reject.line, reject.offset),
         found=found,
         expected="one JSON object a line, or one row of a table, with its text as a string",

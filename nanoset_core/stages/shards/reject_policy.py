@@ -122,13 +122,13 @@ class RejectPolicy:
             folder: The folder of the files.
             foreign_files: Paths of the files.
         """
-        what = "a file is not what its ending says"
+        message = "a file is not what its ending says"
         if len(foreign_files) > 1:
-            what = f"{len(foreign_files):,} files are not what their endings say"
+            message = f"{len(foreign_files):,} files are not what their endings say"
         first_fault = losses.file_faults[0]
         setting = self._leave_out(foreign_files)  # the setting that leaves out all of them
         return InputError(
-            what,
+            message,
             where=folder / first_fault.file,
             found=f"{first_fault.detail}; {losses.unreadable_text()}",
             expected=f"text in every file that is not left out ({setting})",
@@ -148,10 +148,10 @@ class RejectPolicy:
             foreign_files: Those of the files whose content is of another format than their names
                 say.
         """
-        what = "a file cannot be read to its end"
+        message = "a file cannot be read to its end"
         remedy = "fetch or write it again"
         if losses.facts.faults > 1:
-            what = "files cannot be read to their end"
+            message = "files cannot be read to their end"
             remedy = "fetch or write them again"
         setting = self.names.on_reject  # the setting that forbids the loss, as the user calls it
         if not self._fails_on_reject:
@@ -168,7 +168,7 @@ class RejectPolicy:
             where = folder / first_fault.file
             found += f"; {first_fault.detail}"
         return InputError(
-            what, where=where, found=found, expected=f"whole files ({setting})", remedy=remedy
+            message, where=where, found=found, expected=f"whole files ({setting})", remedy=remedy
         )
 
     def _sufficient_limit(self, losses: Losses) -> str:

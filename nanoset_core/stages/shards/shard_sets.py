@@ -119,20 +119,20 @@ def _whole_shard(outputs: OutputRoot, corpus: str, folder: Path) -> Manifest:
     Raises:
         MissingError: The shard is missing or damaged.
     """
-    what = "a shard is not whole"
+    message = "a shard is not whole"
     remedy = f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} again"
     shard = outputs.manifest_at(folder)
     if shard is None:
         raise missing_version(
             outputs.access,
             (SHARDS, corpus, folder.name),
-            what,
+            message,
             found="its manifest is missing",
             remedy=remedy,
         )
     damage = shard.damage()  # what is wrong with its files, in words
     if damage:
-        raise MissingError(what, where=folder, found=damage, remedy=remedy)
+        raise MissingError(message, where=folder, found=damage, remedy=remedy)
     return shard
 
 

@@ -22,8 +22,8 @@ class ViewDataset(Dataset):
     def source(self) -> Dataset:
         """The dataset of the corpus from which the view, or the views before it, are chosen."""
         digest = self.manifest.recipe["parents"]["dataset"]
-        what = "the dataset that a view was chosen from was deleted"
-        manifest = self.outputs.version(DATASET.layout.folder, self.corpus_name, digest, what)
+        message = "the dataset that a view was chosen from was deleted"
+        manifest = self.outputs.version(DATASET.layout.folder, self.corpus_name, digest, message)
         return self._datasets.open(manifest)
 
     def corpus_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
