@@ -22,7 +22,7 @@ from nanoset_core.tokenizers.engines.tokenizers_library import decode_tokens, lo
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 
-class Fault(NamedTuple):
+class TokenizerFault(NamedTuple):
     """A fault of a tokenizer, because of which its library fails on some texts."""
 
     changes: dict[str, Any]
@@ -59,14 +59,14 @@ def word_piece(words):
     }
 
 
-BACKTRACKS = Fault(
+BACKTRACKS = TokenizerFault(
     changes={
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [BACKTRACKING_SPLIT, BYTE_LEVEL]}
     },
     text="x" * 2000,
     message="retry-limit-in-match over",
 )
-LACKS_UNKNOWN_TOKEN = Fault(
+LACKS_UNKNOWN_TOKEN = TokenizerFault(
     changes={
         "model": word_piece(WORDS),
         "added_tokens": [],
@@ -76,7 +76,7 @@ LACKS_UNKNOWN_TOKEN = Fault(
     text="bad",
     message="Missing [UNK] token",
 )
-STRIPS_ADDED_TOKENS = Fault(
+STRIPS_ADDED_TOKENS = TokenizerFault(
     changes={
         "normalizer": {"type": "Strip", "strip_left": True, "strip_right": True},
         "added_tokens": [{**NO_FLAGS, "id": 396, "content": "   ", "normalized": True}],

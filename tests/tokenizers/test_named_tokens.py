@@ -91,7 +91,7 @@ def tokenize(folder, *options):
 # The ids of AutoTokenizer
 
 
-class NamedTokens(NamedTuple):
+class ConfigTokens(NamedTuple):
     """Tokens that a tokenizer_config.json names."""
 
     config: dict[str, Any]
@@ -101,15 +101,15 @@ class NamedTokens(NamedTuple):
 
 
 NAMED_TOKENS = {
-    "additional_special_tokens": NamedTokens(
+    "additional_special_tokens": ConfigTokens(
         {**FAST_TOKENIZER, "additional_special_tokens": ["<x>", "<y>"]},
         {"<x>": 396, "<y>": 397},
     ),
-    "extra_special_tokens by purpose": NamedTokens(
+    "extra_special_tokens by purpose": ConfigTokens(
         {**FAST_TOKENIZER, "extra_special_tokens": {"image_token": "<x>", "audio_token": "<y>"}},
         {"<x>": 396, "<y>": 397},
     ),
-    "tokens with a purpose, in transformers' order": NamedTokens(
+    "tokens with a purpose, in transformers' order": ConfigTokens(
         {
             **FAST_TOKENIZER,
             "additional_special_tokens": ["<x>"],
@@ -120,30 +120,30 @@ NAMED_TOKENS = {
         },
         {"<u>": 396, "<p>": 397, "<s>": 398, "<mask>": 399, "<x>": 400},
     ),
-    "a token with its type": NamedTokens(
+    "a token with its type": ConfigTokens(
         {**FAST_TOKENIZER, "pad_token": typed_token("<p>", lstrip=True)},
         {"<p>": 396},
     ),
-    "a token for two purposes": NamedTokens(
+    "a token for two purposes": ConfigTokens(
         {**FAST_TOKENIZER, "additional_special_tokens": ["<x>", "<x>"], "pad_token": "<x>"},
         {"<x>": 396},
     ),
-    "added_tokens_decoder": NamedTokens(
+    "added_tokens_decoder": ConfigTokens(
         {
             **FAST_TOKENIZER,
             "added_tokens_decoder": {"396": token("<x>"), "397": token("<y>", special=False)},
         },
         {"<x>": 396, "<y>": 397},
     ),
-    "added_tokens_decoder with a gap": NamedTokens(
+    "added_tokens_decoder with a gap": ConfigTokens(
         {**FAST_TOKENIZER, "added_tokens_decoder": {"500": token("<x>"), "400": token("<y>")}},
         {"<y>": 396, "<x>": 397},
     ),
-    "added_tokens_decoder with the id of another token": NamedTokens(
+    "added_tokens_decoder with the id of another token": ConfigTokens(
         {**FAST_TOKENIZER, "added_tokens_decoder": {"5": token("<x>")}},
         {"<x>": 396},
     ),
-    "added_tokens_decoder and a purpose": NamedTokens(
+    "added_tokens_decoder and a purpose": ConfigTokens(
         {
             **FAST_TOKENIZER,
             "added_tokens_decoder": {"396": token("<x>", special=False)},
@@ -152,12 +152,12 @@ NAMED_TOKENS = {
         },
         {"<x>": 396, "<y>": 397},
     ),
-    "the class of GPT-2": NamedTokens(
+    "the class of GPT-2": ConfigTokens(
         {"tokenizer_class": "GPT2Tokenizer", "additional_special_tokens": ["<x>"]},
         {"<x>": 396},
     ),
-    "no class": NamedTokens({"additional_special_tokens": ["<x>"]}, {"<x>": 396}),
-    "an integer that 64 bits do not hold": NamedTokens(
+    "no class": ConfigTokens({"additional_special_tokens": ["<x>"]}, {"<x>": 396}),
+    "an integer that 64 bits do not hold": ConfigTokens(
         {**FAST_TOKENIZER, "pad_token": "<p>", "model_max_length": 10**30},
         {"<p>": 396},
     ),

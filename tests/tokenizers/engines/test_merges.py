@@ -34,13 +34,19 @@ class Merge(NamedTuple):
 def merge_lists(draw):
     """Draw merges of distinct pairs, in the order of their ranks."""
     token = st.integers(0, 12)
-    pairs = draw(st.lists(st.tuples(token, token), unique=True, min_size=1, max_size=40))
-    return [Merge(left, right, draw(st.integers(4, 12))) for left, right in pairs]
+    pair = st.tuples(token, token)
+    pairs = draw(st.lists(pair, unique=True, min_size=1, max_size=40))
+    merges = []
+    for left, right in pairs:
+        merged = draw(st.integers(4, 12))
+        merges.append(Merge(left, right, merged))
+    return merges
 
 
-LETTER_WORDS = st.text("abcd", min_size=1, max_size=16)
+MIXED_WORDS = st.text("abcd", min_size=1, max_size=16)
 RUNS = st.builds(str.__mul__, st.sampled_from("abcd"), st.integers(1, LONGEST_WORD))
-WORD_LISTS = st.lists(st.one_of(LETTER_WORDS, RUNS).map(str.encode), min_size=1, max_size=12)
+WORDS = st.one_of(MIXED_WORDS, RUNS).map(str.encode)
+WORD_LISTS = st.lists(WORDS, min_size=1, max_size=12)
 
 
 def table_of(words):
@@ -75,8 +81,10 @@ def test_words_have_the_tokens_of_plain_bpe(merges, words):
 @pytest.fixture
 def merger():
     """A merger that merges "a" and "b" to the token 9, and nothing else."""
-    ranks = PairRanks(left=np.array([0]), right=np.array([1]), merged=np.array([9]))
-    return ByteMerger(BYTE_TOKENS, ranks)
+    left = np.array([0])
+    right = np.array([1])
+    merged = np.array([9])
+    return ByteMerger(BYTE_TOKENS, PairRanks(left, right, merged))
 
 
 def test_many_words_are_merged_in_several_batches(merger):
@@ -96,10 +104,11 @@ def test_no_words_have_no_tokens(merger):
 
 
 TOKENS = st.integers(0, 900)
+PAIRS = st.tuples(TOKENS, TOKENS)
 
 
 @settings(max_examples=60)
-@given(st.sets(st.tuples(TOKENS, TOKENS), min_size=1, max_size=300))
+@given(st.sets(PAIRS, min_size=1, max_size=300))
 def test_ranks_of_pairs_are_found_like_in_a_dictionary(pairs):
     sorted_pairs = sorted(pairs)
     rank_by_pair = {pair: rank for rank, pair in enumerate(sorted_pairs)}

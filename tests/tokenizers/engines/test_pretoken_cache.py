@@ -106,6 +106,8 @@ def test_words_that_are_too_long_for_every_table_are_not_remembered():
     assert_gives_tokens(cache, [[b"y" * size for size in sizes]])
 
     assert count_words(cache) == len(FIRST_WORDS) + 2
+    # Nor are their tokens. Those of the first words are single, and need no list.
+    assert len(cache._lists) == 2
 
 
 # Memory

@@ -10,7 +10,8 @@ from nanoset_core.tokenizers.engines.token_lists import TokenLists
 
 FIRST_LIST_CODE = 2**20
 """Smaller tokens are their own code, if they are the only one of their list."""
-TOKENS = st.one_of(st.integers(0, FIRST_LIST_CODE + 2), st.integers(0, 2**31 - 1))
+ALL_TOKENS = st.integers(0, 2**31 - 1)
+TOKENS = st.one_of(st.integers(0, FIRST_LIST_CODE + 2), ALL_TOKENS)
 LISTS = st.lists(st.lists(TOKENS, min_size=1, max_size=6), max_size=30)
 
 

@@ -18,17 +18,19 @@ def columns(keys, width):
 
 def keys_of_width(width):
     """Return a strategy for keys of some integers, small ones of which collide often."""
-    integers = st.one_of(st.integers(1, 40), st.integers(1, 2**64 - 1))
+    small_integers = st.integers(1, 40)
+    all_integers = st.integers(1, 2**64 - 1)
+    integers = st.one_of(small_integers, all_integers)
     return st.tuples(*[integers] * width)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 31])
 def test_a_table_finds_what_was_inserted_like_a_dictionary(width):
     keys_strategy = keys_of_width(width)
-    insertions_strategy = st.lists(st.lists(keys_strategy, unique=True, max_size=40), max_size=4)
+    insertion_strategy = st.lists(keys_strategy, unique=True, max_size=40)
 
     @settings(max_examples=60)
-    @given(insertions=insertions_strategy, other_keys=st.lists(keys_strategy))
+    @given(insertions=st.lists(insertion_strategy, max_size=4), other_keys=st.lists(keys_strategy))
     def check(insertions, other_keys):
         table = WordTable.empty(width, n_slots=8)
         dictionary = {}
@@ -36,13 +38,15 @@ def test_a_table_finds_what_was_inserted_like_a_dictionary(width):
         # Insert keys that are not in the table, as all callers do.
         for keys in insertions:
             new_keys = [key for key in keys if key not in dictionary]
-            values = range(len(dictionary), len(dictionary) + len(new_keys))
+            first_value = len(dictionary)
+            values = range(first_value, first_value + len(new_keys))
             table.insert(columns(new_keys, width), np.array(values, np.int32))
             dictionary.update(zip(new_keys, values, strict=True))
 
         queries = other_keys + list(dictionary)
         expected = [dictionary.get(key, ABSENT) for key in queries]
-        assert table.find(columns(queries, width)).tolist() == expected
+        values = table.find(columns(queries, width))
+        assert values.tolist() == expected
         assert table.count == len(dictionary)
 
     check()
