@@ -16,6 +16,9 @@ from helpers.sample_platform import Platform, build_template, copy_template
 from helpers.sample_project import CONFIG, write_raw
 from nanoset_core.stages.dataset import verify as verifying
 
+UNKNOWN_TOKEN = 9999
+"""A token that is not in the vocabulary of the sample project's tokenizer."""
+
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
@@ -43,20 +46,25 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
         yield opened
 
 
-@pytest.fixture
-def spoiling(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
-    """A context in which every merge leaves a token outside of the vocabulary, as a bad disk may."""
-    real = verifying.verify_pair
+@pytest.fixture(scope="session")
+def spoil_merges() -> Callable[[], AbstractContextManager[None]]:
+    """A function whose context spoils a token of every dataset that is verified, as a bad disk may.
 
-    def spoiled(prefix: Path, **options: Any) -> Any:
-        path = Path(f"{prefix}.bin")
-        path.write_bytes(struct.pack("<H", 9999) + path.read_bytes()[2:])
-        return real(prefix, **options)
+    The token is written just before a check reads the dataset, and after the merge has committed
+    it, so that only the check can notice it.
+    """
+    verify_pair = verifying.verify_pair
+
+    def verify_spoiled_pair(prefix: Path, **options: Any) -> Any:
+        tokens_path = Path(f"{prefix}.bin")
+        content = tokens_path.read_bytes()
+        tokens_path.write_bytes(struct.pack("<H", UNKNOWN_TOKEN) + content[2:])
+        return verify_pair(prefix, **options)
 
     @contextmanager
     def spoil() -> Iterator[None]:
-        with monkeypatch.context() as patch:
-            patch.setattr(verifying, "verify_pair", spoiled)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(verifying, "verify_pair", verify_spoiled_pair)
             yield
 
     return spoil

@@ -1,8 +1,12 @@
-"""The conditions under which everything downstream of raw text is built, event by event."""
+"""The sensor of missing and stale outputs: what it builds after which event, and what it waits for.
+
+It builds everything downstream of the datasets of corpora; the sensor over raw text builds those.
+"""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -15,178 +19,40 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.mappings import stage as mapping
 
 SPLITS = {"train", "valid", "test"}
-DOWNSTREAM_OF_WEB = [
+TAR_GROUPS = {"0", "1", "2"}
+DOWNSTREAM_OF_WEB: list[dict[str, set[str | None]]] = [
     {"pretrain/index_mappings": SPLITS, "pretrain/blend": SPLITS, "shuffled/shuffle_plan": {None}},
-    {"pretrain/handoff": {None}, "shuffled/tars": {"0", "1", "2"}},
+    {"pretrain/handoff": {None}, "shuffled/tars": TAR_GROUPS},
     {"shuffled/manifest": {None}},
 ]
+"""What is built after a change of the corpus `web`: the requests of each tick."""
 
 
 @pytest.fixture
-def built(built_platform):
-    """Everything is up to date, as seen by a sensor that has never run before."""
+def platform(built_platform) -> Platform:
+    """A built project, in which a sensor that has never run before finds everything up to date."""
     assert built_platform.automation() == {}
     return built_platform
 
 
-def change(platform: Platform, corpus: str, count: int = 30) -> None:
-    """Add a file, and let the sensor over raw text have the corpus built."""
-    (platform.raw / corpus / f"new-{count}.jsonl").write_bytes(jsonl(sentences("new", count)))
-    age(platform.raw / corpus)
+def add_documents(platform: Platform, corpus: str, n_documents: int = 30) -> None:
+    """Add a file to a corpus, and let the sensor over raw text build its dataset."""
+    folder = platform.raw / corpus
+    (folder / f"new-{n_documents}.jsonl").write_bytes(jsonl(sentences("new", n_documents)))
+    age(folder)
     platform.look()
     assert platform.tick() == [corpus]
 
 
-def edit(platform: Platform, old: str, new: str, *, reload: bool = True) -> None:
-    text = platform.config_file.read_text()
-    assert old in text
-    platform.config_file.write_text(text.replace(old, new))
-    if reload:
-        platform.load()
-
-
-def runs(platform: Platform) -> int:
-    return platform.instance.get_runs_count()
-
-
-def test_everything_is_missing_at_the_first_start(make_project, tmp_path):
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
-        platform = Platform(make_project(), instance)
-        age(platform.raw)
-        assert platform.automation() == {}, "there are no corpora yet"
-        platform.look()
-        assert platform.automation() == {}, "nothing is taken of them yet"
-        assert platform.tick() == ["books", "code", "web"]
-        assert platform.follow() == [
-            DOWNSTREAM_OF_WEB[0] | {"plain/index_mappings": SPLITS},
-            DOWNSTREAM_OF_WEB[1] | {"plain/handoff": {None}},
-            DOWNSTREAM_OF_WEB[2],
-        ]
-        assert platform.automation() == {}
-
-
-def taken_back(platform):
-    change(platform, "web", 10)
-    (platform.raw / "web/new-10.jsonl").unlink()
-    platform.look()
-    assert platform.tick() == ["web"]
-
-
-def outside_of_every_blend(platform):
-    (platform.raw / "extra").mkdir()
-    change(platform, "extra")
-    assert "extra" in platform.corpora
-
-
-def several(platform):
-    for corpus, count in (("web", 10), ("code", 10), ("web", 20)):
-        change(platform, corpus, count)
-
-
-NANOSET = {"pretrain/index_mappings": SPLITS, "pretrain/blend": SPLITS}
-EVENTS = {
-    "a changed corpus": (lambda at: change(at, "web"), DOWNSTREAM_OF_WEB[0]),
-    "another": (
-        lambda at: change(at, "books"),
-        {"plain/index_mappings": SPLITS, "shuffled/shuffle_plan": {None}},
-    ),
-    "several changes": (several, DOWNSTREAM_OF_WEB[0] | {"packed_dataset": {"code"}}),
-    "a change taken back": (taken_back, {}),
-    "a corpus outside of every blend": (outside_of_every_blend, {}),
-    "an edited nanoset": (lambda at: edit(at, "seed: 7", "seed: 8", reload=False), NANOSET),
-}
-
-
-@pytest.mark.parametrize("event", EVENTS)
-def test_an_event_asks_for_what_is_made_of_it_and_nothing_else(built, event):
-    happen, asked = EVENTS[event]
-    happen(built)
-    assert built.automation() == asked
-
-
-def test_all_that_follows_is_made_in_a_run_a_partition(built):
-    change(built, "web")
-    before = runs(built)
-    assert built.follow() == DOWNSTREAM_OF_WEB
-    assert runs(built) - before == 3 + 1 + 1 + 3 + 1
-
-
-def test_a_new_version_of_the_code_rebuilds_from_there(built, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("nanoset_core.stages.dataset.stage.VERSION", 99)
-        built.load()
-        asked = built.automation()
-        assert asked == {"indexed_dataset": {"books", "code", "web"}}, (
-            "what is made of them waits for their runs"
-        )
-    with monkeypatch.context() as patch:
-        patch.setattr("nanoset_core.stages.webdataset.recipes.VERSION", 99)
-        assert built.follow() == [
-            {"shuffled/shuffle_plan": {None}},
-            {"shuffled/tars": {"0", "1", "2"}},
-            {"shuffled/manifest": {None}},
-        ]
-
-
-def test_new_settings_of_the_tokens_rebuild_a_corpus_in_one_run(built):
-    edit(built, "append_eod: true", "append_eod: false")
-    first = built.automation()
-    corpora = {"books", "code", "web"}
-    assert first == {"tokenized_shards": corpora, "indexed_dataset": corpora}
-    before = runs(built)
-    built.carry_out()
-    assert runs(built) - before == 3
-
-
-def test_a_deleted_output_is_made_again_with_what_stands_on_it(built):
-    folder = built.config.root_folder / "webdatasets/shuffled/current"
-    sums = {path.name: path.read_bytes() for path in folder.glob("*.tar")}
-    (folder / min(sums)).unlink()
-    asked = built.follow()
-    assert "0" in asked[0]["shuffled/tars"]
-    assert {path.name: path.read_bytes() for path in folder.glob("*.tar")} == sums
-
-
-def test_what_dagster_has_no_record_of_is_recorded_without_a_run(built, tmp_path):
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as other:
-        platform = Platform(built.config_file, other)
-        for _ in range(2):
-            assert "nothing has changed" in platform.look().skip_message
-        assert platform.automation() == {}
-        assert other.get_materialized_partitions(dg.AssetKey(["shuffled", "tars"])) == {
-            "0",
-            "1",
-            "2",
-        }
-        assert other.get_materialized_partitions(dg.AssetKey("packed_dataset")) == {"code"}
-
-
-def test_nothing_is_built_on_what_a_check_found_faulty(built, spoiling):
-    (built.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
-    age(built.raw / "web")
-    built.look()
-    (request,) = built.look().run_requests
-    with spoiling():
-        assert not built.run(request, raises=False).success
-    assert "nothing has changed" in built.look().skip_message
-    assert built.automation() == {}
-    assert built.automation() == {}
-    mended = built.definitions.resolve_job_def("corpus").execute_in_process(
-        instance=built.instance,
-        partition_key="web",
-        asset_selection=[dg.AssetKey("indexed_dataset")],
-        tags={"nanoset/rebuild": "true"},
-    )
-    assert mended.success
-    assert built.automation() == DOWNSTREAM_OF_WEB[0]
-
-
-def start(platform, *path, partition=None):
-    """A run of one asset that has begun."""
+def start_run(platform: Platform, *path: str, partition: str | None = None) -> dg.DagsterRun:
+    """Return a run of one asset that has started and not ended."""
+    tags = {}
+    if partition is not None:
+        tags["dagster/partition"] = partition
     job = platform.definitions.resolve_implicit_global_asset_job_def()
     run = platform.instance.create_run_for_job(
         job_def=job.get_subset(asset_selection={dg.AssetKey(path)}, asset_check_selection=set()),
-        tags={} if partition is None else {"dagster/partition": partition},
+        tags=tags,
     )
     platform.instance.report_dagster_event(
         dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name), run.run_id
@@ -194,156 +60,360 @@ def start(platform, *path, partition=None):
     return platform.instance.get_run_by_id(run.run_id)
 
 
-def test_what_is_under_way_is_waited_for(built):
-    change(built, "web")
-    code = start(built, "indexed_dataset", partition="code")
-    books = start(built, "indexed_dataset", partition="books")
-    assert built.automation() == {}
-    built.instance.report_run_canceled(code)
-    assert set(built.automation()) == {"pretrain/index_mappings", "pretrain/blend"}, (
-        "its own corpora have come to rest"
-    )
-    built.instance.report_run_canceled(books)
-    own = start(built, "shuffled", "shuffle_plan")
-    assert "shuffled/shuffle_plan" not in built.automation()
-    built.instance.report_run_canceled(own)
-
-
-def succeed(platform, run):
-    """Let a run end."""
+def end_run(platform: Platform, run: dg.DagsterRun) -> None:
+    """Let a run end with success."""
     event = dg.DagsterEvent(dg.DagsterEventType.RUN_SUCCESS.value, run.job_name)
     platform.instance.report_dagster_event(event, run.run_id)
 
 
-def test_what_ends_while_outputs_are_read_is_not_requested_again(built, monkeypatch):
-    edit(built, "seed: 7", "seed: 8")
-    runs_of = {
-        (asset, split): start(built, "pretrain", asset, partition=split)
-        for asset in ("index_mappings", "blend")
-        for split in SPLITS
+# The first start
+
+
+def test_a_new_project_is_built_stage_by_stage(make_project, instance):
+    platform = Platform(make_project(), instance)
+    age(platform.raw)
+
+    # Nothing is requested before the corpora are registered, nor before they have datasets.
+    assert platform.automation() == {}
+    platform.look()
+    assert platform.automation() == {}
+
+    # Then everything downstream is requested in three ticks.
+    assert platform.tick() == ["books", "code", "web"]
+    assert platform.follow() == [
+        DOWNSTREAM_OF_WEB[0] | {"plain/index_mappings": SPLITS},
+        DOWNSTREAM_OF_WEB[1] | {"plain/handoff": {None}},
+        DOWNSTREAM_OF_WEB[2],
+    ]
+    assert platform.automation() == {}
+
+
+def test_outputs_without_a_record_in_dagster_are_recorded_without_a_run(platform, tmp_path):
+    # Another instance, such as a new one after the loss of a database.
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        other_platform = Platform(platform.config_file, instance)
+
+        assert "nothing has changed" in other_platform.look().skip_message
+        assert "nothing has changed" in other_platform.look().skip_message
+        assert other_platform.automation() == {}
+
+        tars = dg.AssetKey(["shuffled", "tars"])
+        packed = dg.AssetKey("packed_dataset")
+        assert instance.get_materialized_partitions(tars) == TAR_GROUPS
+        assert instance.get_materialized_partitions(packed) == {"code"}
+
+
+# Changes of raw text
+
+
+def test_a_changed_corpus_requests_what_is_made_of_it(platform):
+    add_documents(platform, "web")
+
+    assert platform.automation() == DOWNSTREAM_OF_WEB[0]
+
+
+def test_a_change_of_another_corpus_requests_other_outputs(platform):
+    add_documents(platform, "books")
+
+    assert platform.automation() == {
+        "plain/index_mappings": SPLITS,
+        "shuffled/shuffle_plan": {None},
     }
+
+
+def test_several_changes_are_one_request_for_each_output(platform):
+    add_documents(platform, "web", 10)
+    add_documents(platform, "code", 10)
+    add_documents(platform, "web", 20)
+
+    assert platform.automation() == DOWNSTREAM_OF_WEB[0] | {"packed_dataset": {"code"}}
+
+
+def test_a_change_that_is_taken_back_requests_nothing(platform):
+    add_documents(platform, "web", 10)
+    (platform.raw / "web/new-10.jsonl").unlink()
+    platform.look()
+    assert platform.tick() == ["web"]
+
+    assert platform.automation() == {}
+
+
+def test_a_corpus_that_nothing_reads_requests_nothing(platform):
+    (platform.raw / "extra").mkdir()
+    add_documents(platform, "extra")
+    assert "extra" in platform.corpora
+
+    assert platform.automation() == {}
+
+
+def test_each_partition_downstream_of_a_changed_corpus_is_made_in_a_run(platform):
+    add_documents(platform, "web")
+    n_runs_before = platform.instance.get_runs_count()
+
+    ticks = platform.follow()
+
+    # Mappings and blends of 3 splits share a run a split; a plan, a handoff, 3 groups of tars, and
+    # a manifest.
+    n_runs = platform.instance.get_runs_count() - n_runs_before
+    assert ticks == DOWNSTREAM_OF_WEB
+    assert n_runs == 3 + 1 + 1 + 3 + 1
+
+
+# Changes of settings, code and outputs
+
+
+def test_an_edited_nanoset_is_requested_without_reloading_the_definitions(platform):
+    platform.edit_settings("seed: 7", "seed: 8")
+
+    assert platform.automation() == {"pretrain/index_mappings": SPLITS, "pretrain/blend": SPLITS}
+
+
+def test_a_new_version_of_the_code_requests_the_outputs_of_its_stage_first(platform, monkeypatch):
+    monkeypatch.setattr("nanoset_core.stages.dataset.stage.VERSION", 99)
+    platform.load()
+
+    # What is made of the datasets waits for their runs.
+    assert platform.automation() == {"indexed_dataset": {"books", "code", "web"}}
+
+
+def test_a_new_version_of_the_code_rebuilds_everything_downstream(platform, monkeypatch):
+    monkeypatch.setattr("nanoset_core.stages.webdataset.recipes.VERSION", 99)
+
+    assert platform.follow() == [
+        {"shuffled/shuffle_plan": {None}},
+        {"shuffled/tars": TAR_GROUPS},
+        {"shuffled/manifest": {None}},
+    ]
+
+
+def test_new_settings_of_the_tokenization_rebuild_each_corpus_in_one_run(platform):
+    corpora = {"books", "code", "web"}
+    platform.edit_settings("append_eod: true", "append_eod: false")
+    platform.load()
+
+    requests = platform.automation()
+    n_runs_before = platform.instance.get_runs_count()
+    platform.carry_out()
+
+    assert requests == {"tokenized_shards": corpora, "indexed_dataset": corpora}
+    assert platform.instance.get_runs_count() - n_runs_before == 3
+
+
+def test_a_deleted_file_of_an_output_is_made_again(platform):
+    folder = platform.config.root_folder / "webdatasets/shuffled/current"
+    tars_before = {path.name: path.read_bytes() for path in folder.glob("*.tar")}
+    (folder / min(tars_before)).unlink()
+
+    ticks = platform.follow()
+
+    tars = {path.name: path.read_bytes() for path in folder.glob("*.tar")}
+    assert "0" in ticks[0]["shuffled/tars"]
+    assert tars == tars_before
+
+
+def test_a_damaged_inventory_is_left_to_the_sensor_over_raw_text(platform):
+    (platform.config.root_folder / "inventory" / "web" / "current.json").write_text("{")
+
+    # What the dataset was made of is unknown until the inventory is made again.
+    assert platform.automation() == {}
+    platform.look()
+    assert list(platform.asked()) == ["web"]
+
+
+# Outputs that do not pass their check
+
+
+def test_nothing_is_built_on_an_output_until_it_passes_its_check(platform, spoil_merges):
+    (platform.raw / "web/new.jsonl").write_bytes(jsonl(sentences("new", 20)))
+    age(platform.raw / "web")
+    platform.look()
+    (request,) = platform.look().run_requests
+
+    # The dataset is built, but does not pass its check.
+    with spoil_merges():
+        assert not platform.run(request, raises=False).success
+    assert "nothing has changed" in platform.look().skip_message
+    assert platform.automation() == {}
+    assert platform.automation() == {}
+
+    # When somebody has rebuilt it, what is made of it follows.
+    rebuild = platform.definitions.resolve_job_def("corpus").execute_in_process(
+        instance=platform.instance,
+        partition_key="web",
+        asset_selection=[dg.AssetKey("indexed_dataset")],
+        tags={"nanoset/rebuild": "true"},
+    )
+    assert rebuild.success
+    assert platform.automation() == DOWNSTREAM_OF_WEB[0]
+
+
+def test_an_output_whose_check_was_interrupted_is_checked_before_it_is_used(platform):
+    add_documents(platform, "web")
+    job = platform.definitions.resolve_job_def("corpus").get_subset(
+        asset_selection={dg.AssetKey("indexed_dataset")}
+    )
+    run = platform.instance.create_run_for_job(job_def=job, tags={"dagster/partition": "web"})
+    platform.instance.report_run_failed(run, "killed")
+
+    assert platform.automation() == {"indexed_dataset": {"web"}}
+    platform.carry_out({"indexed_dataset": {"web"}})
+    assert platform.automation() == DOWNSTREAM_OF_WEB[0]
+
+
+# Runs that have not ended
+
+
+def test_outputs_wait_for_the_runs_of_what_they_are_made_from(platform):
+    add_documents(platform, "web")
+    run_of_code = start_run(platform, "indexed_dataset", partition="code")
+    run_of_books = start_run(platform, "indexed_dataset", partition="books")
+
+    # The nanoset `pretrain` reads web and code; the webdataset reads books, too.
+    assert platform.automation() == {}
+    platform.instance.report_run_canceled(run_of_code)
+    assert set(platform.automation()) == {"pretrain/index_mappings", "pretrain/blend"}
+    platform.instance.report_run_canceled(run_of_books)
+    assert "shuffled/shuffle_plan" in platform.automation()
+
+
+def test_an_output_whose_run_has_not_ended_is_not_requested_again(platform):
+    add_documents(platform, "web")
+    start_run(platform, "shuffled", "shuffle_plan")
+
+    assert "shuffled/shuffle_plan" not in platform.automation()
+
+
+def test_an_output_whose_run_ends_during_a_tick_is_not_requested_until_the_next(
+    platform, monkeypatch
+):
+    platform.edit_settings("seed: 7", "seed: 8")
+    platform.load()
+    runs = []
+    for asset in ("index_mappings", "blend"):
+        for split in SPLITS:
+            runs.append(start_run(platform, "pretrain", asset, partition=split))
     read_outputs = stale_sensor.load_graph_state
 
-    def read_and_end_runs(*arguments):
+    def read_outputs_and_end_runs(*arguments: Any) -> Any:
         state = read_outputs(*arguments)
-        for run in runs_of.values():
-            succeed(built, run)
-        runs_of.clear()
+        while runs:
+            end_run(platform, runs.pop())
         return state
 
-    monkeypatch.setattr(stale_sensor, "load_graph_state", read_and_end_runs)
-    assert built.automation() == {}, "the outputs were read before these runs ended"
-    assert set(built.automation()) == {"pretrain/index_mappings", "pretrain/blend"}, (
-        "the next tick looks again"
-    )
+    monkeypatch.setattr(stale_sensor, "load_graph_state", read_outputs_and_end_runs)
+
+    # In the first tick the outputs are stale, because they were read before their runs ended.
+    assert platform.automation() == {}
+    # These runs have not made anything, so the next tick requests their outputs.
+    assert set(platform.automation()) == {"pretrain/index_mappings", "pretrain/blend"}
 
 
-def test_what_begins_and_ends_while_outputs_are_read_is_not_requested_again(built, monkeypatch):
-    edit(built, "seed: 5", "seed: 6")
+def test_an_output_whose_run_starts_and_ends_during_a_tick_is_not_requested(platform, monkeypatch):
+    platform.edit_settings("seed: 5", "seed: 6")
+    platform.load()
     read_outputs = stale_sensor.load_graph_state
 
-    def read_while_a_run_passes(*arguments):
+    def read_outputs_while_a_run_passes(*arguments: Any) -> Any:
         state = read_outputs(*arguments)
         monkeypatch.undo()
-        succeed(built, start(built, "shuffled", "shuffle_plan"))
+        end_run(platform, start_run(platform, "shuffled", "shuffle_plan"))
         return state
 
-    monkeypatch.setattr(stale_sensor, "load_graph_state", read_while_a_run_passes)
-    assert "shuffled/shuffle_plan" not in built.automation()
+    monkeypatch.setattr(stale_sensor, "load_graph_state", read_outputs_while_a_run_passes)
+
+    assert "shuffled/shuffle_plan" not in platform.automation()
 
 
-def test_a_killed_run_is_asked_for_again_but_not_for_ever(built):
-    change(built, "books")
+# Runs that were killed
+
+
+def test_an_output_whose_runs_are_killed_is_given_up_after_some_attempts(platform):
+    add_documents(platform, "books")
+
     for _ in range(failed_runs.MAX_ATTEMPTS):
-        assert built.automation()["shuffled/shuffle_plan"] == {None}
-        built.instance.report_run_failed(start(built, "shuffled", "shuffle_plan"), "killed")
-    assert "shuffled/shuffle_plan" not in built.automation()
-    change(built, "books", 31)
-    assert built.automation()["shuffled/shuffle_plan"] == {None}
+        assert platform.automation()["shuffled/shuffle_plan"] == {None}
+        run = start_run(platform, "shuffled", "shuffle_plan")
+        platform.instance.report_run_failed(run, "killed")
+    assert "shuffled/shuffle_plan" not in platform.automation()
+
+    # It is tried again after another change.
+    add_documents(platform, "books", 31)
+    assert platform.automation()["shuffled/shuffle_plan"] == {None}
 
 
-def test_a_killed_run_that_dagster_starts_again_is_left_to_it(built):
-    change(built, "books")
-    run = start(built, "shuffled", "shuffle_plan")
-    built.instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
-    built.instance.report_run_failed(run, "killed")
-    assert "shuffled/shuffle_plan" not in built.automation()
+def test_a_killed_run_that_dagster_will_retry_is_not_requested_again(platform):
+    add_documents(platform, "books")
+    run = start_run(platform, "shuffled", "shuffle_plan")
+    platform.instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
+    platform.instance.report_run_failed(run, "killed")
+
+    assert "shuffled/shuffle_plan" not in platform.automation()
+
+
+# Runs that failed
 
 
 @pytest.fixture
-def failing(built, monkeypatch):
-    """A run of the shuffle plan has failed, for a reason that will not go away by itself."""
-    change(built, "books")
-    with monkeypatch.context() as patch:
-        patch.setattr("nanoset_core.stages.webdataset.make.plan_shuffle", None)
-        built.carry_out({"shuffled/shuffle_plan": {None}}, raises=False)
-        assert "shuffled/shuffle_plan" not in built.automation()
-        yield built
+def failing_platform(platform, monkeypatch) -> Platform:
+    """A project whose shuffle plan was stale, has failed, and would fail again."""
+    add_documents(platform, "books")
+    monkeypatch.setattr("nanoset_core.stages.webdataset.make.plan_shuffle", None)
+    platform.carry_out({"shuffled/shuffle_plan": {None}}, raises=False)
+    assert "shuffled/shuffle_plan" not in platform.automation()
+    return platform
 
 
-def test_a_failure_is_not_repeated_while_nothing_changes(failing):
-    asked = failing.automation()
-    assert set(asked) == {"plain/index_mappings"}, "others go on"
-    failing.carry_out()
+def test_a_failed_output_is_not_requested_again_while_nothing_changes(failing_platform):
+    # Others are built.
+    assert set(failing_platform.automation()) == {"plain/index_mappings"}
+    failing_platform.carry_out()
+
     for _ in range(3):
-        assert "shuffled/shuffle_plan" not in failing.automation()
+        assert "shuffled/shuffle_plan" not in failing_platform.automation()
 
 
-@pytest.mark.parametrize("event", ["another input", "other settings", "a restart"])
-def test_after_a_failure_it_is_tried_again_when_something_has_changed(failing, event, monkeypatch):
-    if event == "another input":
-        change(failing, "books", 31)
-    elif event == "other settings":
-        edit(failing, "seed: 5", "seed: 6")
-    else:
-        monkeypatch.setattr(failed_runs, "PROCESS_STARTED_AT", time.time())
-    assert failing.automation()["shuffled/shuffle_plan"] == {None}
+def test_a_failed_output_is_requested_again_after_a_change_of_its_input(failing_platform):
+    add_documents(failing_platform, "books", 31)
+
+    assert failing_platform.automation()["shuffled/shuffle_plan"] == {None}
 
 
-def test_a_failure_of_one_partition_does_not_hold_the_others(built, monkeypatch):
-    real = mapping.write_mappings
+def test_a_failed_output_is_requested_again_after_a_change_of_its_settings(failing_platform):
+    failing_platform.edit_settings("seed: 5", "seed: 6")
+    failing_platform.load()
 
-    def write(project, name, split):
+    assert failing_platform.automation()["shuffled/shuffle_plan"] == {None}
+
+
+def test_a_failed_output_is_requested_again_after_a_restart(failing_platform, monkeypatch):
+    monkeypatch.setattr(failed_runs, "PROCESS_STARTED_AT", time.time())
+
+    assert failing_platform.automation()["shuffled/shuffle_plan"] == {None}
+
+
+def test_the_sensor_reports_outputs_that_wait_for_a_change_after_a_failure(failing_platform):
+    failing_platform.follow()
+
+    message = failing_platform.evaluate(SENSOR).skip_message
+
+    assert "shuffle_plan" in message
+    assert "it is built when what it is made from changes" in message
+
+
+def test_the_failure_of_a_partition_does_not_stop_the_others(platform, monkeypatch):
+    write_mappings = mapping.write_mappings
+
+    def fail_on_train(project: Project, name: str, split: str) -> Any:
         if split == "train":
             raise OSError("no space left")
-        return real(project, name, split)
+        return write_mappings(project, name, split)
 
-    change(built, "web")
+    add_documents(platform, "web")
     with monkeypatch.context() as patch:
-        patch.setattr(mapping, "write_mappings", write)
-        built.automation()
-        built.carry_out(raises=False)
-    asked = built.automation()
-    assert asked == {"shuffled/tars": {"0", "1", "2"}}
-    assert (
-        Project.open(built.config_file).outputs.current("nanosets", "pretrain/valid/blend")
-        is not None
-    )
+        patch.setattr(mapping, "write_mappings", fail_on_train)
+        platform.automation()
+        platform.carry_out(raises=False)
 
-
-def test_an_output_whose_check_was_cut_off_is_verified_before_it_is_used(built):
-    change(built, "web")
-    job = built.definitions.resolve_job_def("corpus").get_subset(
-        asset_selection={dg.AssetKey("indexed_dataset")}
-    )
-    run = built.instance.create_run_for_job(job_def=job, tags={"dagster/partition": "web"})
-    built.instance.report_run_failed(run, "killed")
-    assert built.automation() == {"indexed_dataset": {"web"}}
-    built.carry_out({"indexed_dataset": {"web"}})
-    assert built.automation() == DOWNSTREAM_OF_WEB[0]
-
-
-def test_a_tick_says_what_has_to_wait_and_why(failing):
-    failing.follow()
-    tick = failing.evaluate(SENSOR)
-    assert "shuffle_plan" in tick.skip_message
-    assert "it is built when what it is made from changes" in tick.skip_message
-
-
-def test_an_inventory_that_cannot_be_read_is_no_obstacle(built):
-    (built.config.root_folder / "inventory" / "web" / "current.json").write_text("{")
-    assert built.automation() == {}, (
-        "what it was made of is not known until the sensor has it taken again"
-    )
-    built.look()
-    assert list(built.asked()) == ["web"]
+    outputs = Project.open(platform.config_file).outputs
+    assert platform.automation() == {"shuffled/tars": TAR_GROUPS}
+    assert outputs.current("nanosets", "pretrain/valid/blend") is not None

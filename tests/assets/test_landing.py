@@ -1,11 +1,10 @@
-"""Assets of others that land text: their materialisation has exactly the corpora built that depend
-on them.
-"""
+"""The sensor `landed` builds the corpora whose text another team's asset has written ("landed")."""
 
 from __future__ import annotations
 
 import shutil
 import time
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -18,16 +17,30 @@ from nanoset_assets.landing_sensor import LANDED_TAG, SENSOR
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.project.settings import load_config
 
-DEDUP, CRAWL = dg.AssetKey(["lake", "dedup"]), dg.AssetKey(["lake", "crawl"])
+DEDUP = dg.AssetKey(["lake", "dedup"])
+"""An asset that lands `web` and `code`."""
+CRAWL = dg.AssetKey(["lake", "crawl"])
+"""An asset with a partition a day that lands `code` and `books`."""
 UPSTREAM = {"web": (DEDUP,), "code": (DEDUP, CRAWL), "books": (CRAWL,)}
 
 
+@dg.asset(key=DEDUP)
+def dedup() -> None:
+    """Write nothing: tests write the text."""
+
+
+@dg.asset(key=CRAWL, partitions_def=dg.DailyPartitionsDefinition("2026-01-01"))
+def crawl() -> None:
+    """Write nothing: tests write the text."""
+
+
 class Host(Platform):
-    """A project, two of whose corpora are landed by assets of a host."""
+    """A code location with a project, and with the assets that land the text of its corpora."""
 
     landed_cursor: str | None = None
 
     def load(self) -> None:
+        """Load the definitions of the project and of the host's own assets."""
         super().load()
         project_defs = ProjectDefs.of(load_config(self.config_file), "llm", upstream=UPSTREAM)
         self.names = project_defs.names
@@ -36,179 +49,275 @@ class Host(Platform):
         )
         self._repository = self.definitions.get_repository_def()
 
-    def land(self) -> dg.SensorResult:
-        """One tick; what it asks for is carried out."""
+    def evaluate_landed(self) -> dg.SensorResult:
+        """Evaluate the sensor once, and carry out the runs that it requests."""
         tick = self.evaluate(SENSOR, self.landed_cursor)
         self.landed_cursor = tick.cursor or self.landed_cursor
         for request in tick.run_requests or []:
             assert self.run(request).success
         return tick
 
+    def build_landed(self) -> list[str]:
+        """Evaluate the sensor once, and return the corpora that were built by its runs."""
+        return requested_corpora(self.evaluate_landed())
 
-@dg.asset(key=DEDUP)
-def dedup() -> None: ...
+    def built_corpora(self) -> set[str]:
+        """Return the corpora that have a dataset."""
+        dataset = dg.AssetKey(["llm", "indexed_dataset"])
+        return set(self.instance.get_materialized_partitions(dataset))
+
+    def materialise(self, key: dg.AssetKey, partition: str | None = None, **options: Any) -> None:
+        """Materialise an asset of the host."""
+        result = self.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+            instance=self.instance, asset_selection=[key], partition_key=partition, **options
+        )
+        assert result.success
+
+    def start_run(self, key: dg.AssetKey, partition: str) -> dg.DagsterRun:
+        """Return a run that materialises an asset of the host and has not ended."""
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        return self.instance.create_run_for_job(
+            job_def=job.get_subset(asset_selection={key}, asset_check_selection=set()),
+            status=dg.DagsterRunStatus.STARTED,
+            asset_selection=frozenset({key}),
+            tags={"dagster/partition": partition},
+        )
 
 
-@dg.asset(key=CRAWL, partitions_def=dg.DailyPartitionsDefinition("2026-01-01"))
-def crawl() -> None: ...
-
-
-@pytest.fixture
-def host(make_project, tmp_path):
-    config = make_project()
-    for corpus in ("web", "code", "books"):
-        shutil.rmtree(config.parent / "raw" / corpus)
-        (config.parent / "raw" / corpus).mkdir()
-        (config.parent / "raw" / corpus / "a.jsonl").write_bytes(jsonl(sentences(corpus, 5)))
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
-        yield Host(config, instance)
-
-
-def materialise(host, key, partition=None):
-    host.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
-        instance=host.instance, asset_selection=[key], partition_key=partition
-    )
-
-
-def asked(tick):
+def requested_corpora(tick: dg.SensorResult) -> list[str]:
+    """Return the corpora of which a sensor requests runs, sorted."""
     return sorted(request.partition_key for request in tick.run_requests or [])
 
 
-def test_exactly_the_corpora_that_depend_on_it_are_built_and_once(host):
-    assert "nothing has landed" in host.land().skip_message
-    materialise(host, DEDUP)
-    tick = host.land()
-    assert asked(tick) == ["code", "web"]
+@pytest.fixture
+def host(make_project, instance) -> Host:
+    """A host with three small corpora, written a moment ago; no asset was materialised yet."""
+    config_file = make_project()
+    for corpus in UPSTREAM:
+        folder = config_file.parent / "raw" / corpus
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / "a.jsonl").write_bytes(jsonl(sentences(corpus, 5)))
+    return Host(config_file, instance)
+
+
+# What is built
+
+
+def test_nothing_is_built_before_an_asset_was_materialised(host):
+    assert "nothing has landed" in host.evaluate_landed().skip_message
+
+
+def test_exactly_the_corpora_that_depend_on_a_materialised_asset_are_built_once(host):
+    host.materialise(DEDUP)
+
+    assert host.build_landed() == ["code", "web"]
     assert host.corpora == {"code", "web"}
-    assert host.land().run_requests == []
-    materialise(host, CRAWL, "2026-01-02")
-    materialise(host, CRAWL, "2026-01-03")
-    assert asked(host.land()) == ["books", "code"]
-    assert asked(host.land()) == []
-    made = host.instance.get_materialized_partitions(dg.AssetKey(["llm", "indexed_dataset"]))
-    assert made == {"books", "code", "web"}
+    assert host.built_corpora() == {"code", "web"}
+    assert host.evaluate_landed().run_requests == []
 
 
-def test_what_has_landed_is_taken_without_waiting_for_it_to_settle(host):
-    materialise(host, DEDUP)
-    assert host.look().run_requests == [], "it was written a moment ago"
-    assert asked(host.land()) == ["code", "web"]
+def test_several_partitions_that_have_landed_are_one_build(host):
+    host.materialise(CRAWL, "2026-01-02")
+    host.materialise(CRAWL, "2026-01-03")
+
+    assert host.build_landed() == ["books", "code"]
+    assert host.build_landed() == []
+    assert host.built_corpora() == {"books", "code"}
+
+
+def test_a_materialisation_that_is_reported_from_outside_dagster_counts(host):
+    host.instance.report_runless_asset_event(dg.AssetMaterialization(DEDUP))
+
+    assert host.build_landed() == ["code", "web"]
+
+
+def test_no_more_runs_are_requested_in_a_tick_than_the_limit_allows(host, monkeypatch):
+    monkeypatch.setattr("nanoset_assets.landing_sensor.MAX_REQUESTS", 1)
+    host.materialise(DEDUP)
+
+    ticks = [host.build_landed(), host.build_landed(), host.build_landed()]
+
+    assert ticks == [["web"], ["code"], []]
+
+
+def test_a_lost_cursor_does_not_build_anything_twice(host):
+    host.materialise(DEDUP)
+    host.evaluate_landed()
+
+    host.landed_cursor = None
+
+    assert host.build_landed() == []
+
+
+# Together with the sensor over raw text
+
+
+def test_landed_text_is_built_without_waiting_for_it_to_settle(host):
+    host.materialise(DEDUP)
+
+    # The sensor over raw text waits, because the files were written a moment ago.
+    assert host.look().run_requests == []
+    assert host.build_landed() == ["code", "web"]
+
+    # When they are old enough, it does not build them again.
     host.look()
-    assert host.look().run_requests == [], "and is not built again"
+    assert host.look().run_requests == []
 
 
-def test_a_corpus_that_has_not_landed_yet_is_no_fault(host):
+def test_text_that_the_sensor_over_raw_text_has_built_is_not_built_again(host):
+    host.materialise(DEDUP)
+    age(host.raw)
+    host.look()
+    assert host.tick() == ["books", "code", "web"]
+
+    assert host.build_landed() == []
+
+    # Text that lands after that build is another matter.
+    host.materialise(DEDUP)
+    assert host.build_landed() == ["code", "web"]
+
+
+# Missing text
+
+
+def test_the_sensor_over_raw_text_skips_a_corpus_that_has_not_landed_yet(host):
     shutil.rmtree(host.raw / "web")
-    tick = host.look()
-    assert "web: there is no text yet; lake/dedup lands it" in host.look().skip_message
-    assert tick.run_requests == []
+
+    first_tick = host.look()
+    second_tick = host.look()
+
+    assert first_tick.run_requests == []
+    assert "web: there is no text yet; lake/dedup lands it" in second_tick.skip_message
+
+
+def test_the_sensor_over_raw_text_fails_if_the_text_of_a_known_corpus_is_missing(host):
+    shutil.rmtree(host.raw / "web")
     shutil.rmtree(host.raw / "books")
     host.instance.add_dynamic_partitions(host.names.corpora_name, ["books"])
+
+    # A folder may be missing for a moment while it is replaced, so it fails after a few ticks.
     with pytest.raises(Exception, match="this corpus is not in the raw folder"):
-        host.look()
-        host.look()
-        host.look()
+        for _ in range(4):
+            host.look()
 
 
-def test_an_event_from_outside_counts(host):
-    host.instance.report_runless_asset_event(dg.AssetMaterialization(DEDUP))
-    assert asked(host.land()) == ["code", "web"]
-
-
-def test_text_that_is_not_there_is_said_and_left_to_the_other_sensor(host):
+@pytest.fixture
+def host_without_landed_text(host) -> Host:
+    """A host whose asset was materialised without writing any text."""
     shutil.rmtree(host.raw / "web")
     shutil.rmtree(host.raw / "code")
-    materialise(host, DEDUP)
-    assert "web: what lands it was made, but there is no text in raw" in host.land().skip_message
-    assert "nothing has landed" in host.land().skip_message
+    host.materialise(DEDUP)
+    return host
+
+
+def test_landed_text_that_is_missing_is_reported_once(host_without_landed_text):
+    first_tick = host_without_landed_text.evaluate_landed()
+    second_tick = host_without_landed_text.evaluate_landed()
+
+    expected = "web: what lands it was made, but there is no text in raw"
+    assert expected in first_tick.skip_message
+    assert "nothing has landed" in second_tick.skip_message
+
+
+def test_landed_text_that_appears_late_is_built_by_the_sensor_over_raw_text(
+    host_without_landed_text,
+):
+    host = host_without_landed_text
+    host.evaluate_landed()
+
     (host.raw / "web").mkdir()
     (host.raw / "web" / "b.jsonl").write_bytes(jsonl(sentences("web", 3)))
     age(host.raw / "web")
     host.look()
+
     assert "web" in host.tick()
 
 
-def begun(host, key, partition=None):
-    job = host.definitions.resolve_implicit_global_asset_job_def()
-    tags = {} if partition is None else {"dagster/partition": partition}
-    return host.instance.create_run_for_job(
-        job_def=job.get_subset(asset_selection={key}, asset_check_selection=set()),
-        status=dg.DagsterRunStatus.STARTED,
-        asset_selection=frozenset({key}),
-        tags=tags,
-    )
+# Runs and backfills that have not ended
 
 
-def test_what_is_still_being_landed_is_waited_for(host):
-    materialise(host, CRAWL, "2026-01-02")
-    other = begun(host, CRAWL, "2026-01-03")
-    assert "books: waits until lake/crawl has ended" in host.land().skip_message
+@pytest.fixture
+def landing_run(host) -> dg.DagsterRun:
+    """A run that is landing a day of the asset `crawl`, after another day has landed."""
+    host.materialise(CRAWL, "2026-01-02")
+    return host.start_run(CRAWL, "2026-01-03")
+
+
+@pytest.mark.usefixtures("landing_run")
+def test_corpora_wait_for_the_runs_that_land_their_text(host):
+    tick = host.evaluate_landed()
+
+    assert "books: waits until lake/crawl has ended" in tick.skip_message
+
+
+@pytest.mark.usefixtures("landing_run")
+def test_the_sensor_over_raw_text_waits_for_runs_that_land_text(host):
     age(host.raw)
     host.look()
-    assert asked(host.look()) == ["web"], (
-        "nor does the sensor over raw text read what is being written"
-    )
-    host.instance.report_run_canceled(other)
-    assert asked(host.land()) == ["books", "code"]
+
+    # `code` and `books` are being written.
+    assert requested_corpora(host.look()) == ["web"]
 
 
-@pytest.mark.parametrize("of_a_job", [False, True])
-def test_a_backfill_is_one_build(host, of_a_job):
+def test_corpora_are_built_when_the_runs_that_land_their_text_have_ended(host, landing_run):
+    host.evaluate_landed()
+
+    host.instance.report_run_canceled(landing_run)
+
+    assert host.build_landed() == ["books", "code"]
+
+
+@pytest.mark.parametrize(
+    "asset_selection",
+    [
+        pytest.param([CRAWL], id="backfill of an asset"),
+        pytest.param(None, id="backfill of a job"),
+    ],
+)
+def test_a_backfill_is_one_build_after_its_end(host, asset_selection):
     backfill = PartitionBackfill(
         backfill_id="year",
         status=BulkActionStatus.REQUESTED,
         from_failure=False,
         tags={},
         backfill_timestamp=time.time(),
-        asset_selection=None if of_a_job else [CRAWL],
+        asset_selection=asset_selection,
     )
     host.instance.add_backfill(backfill)
-    job = host.definitions.resolve_implicit_global_asset_job_def()
+
+    # Neither sensor builds a corpus between two runs of the backfill.
     for day in ("2026-01-02", "2026-01-03"):
-        made = {"instance": host.instance, "asset_selection": [CRAWL], "partition_key": day}
-        assert job.execute_in_process(**made, tags={"dagster/backfill": "year"}).success
+        host.materialise(CRAWL, day, tags={"dagster/backfill": "year"})
         age(host.raw)
-        assert "books: waits until lake/crawl has ended" in host.land().skip_message
+        tick = host.evaluate_landed()
+        assert "books: waits until lake/crawl has ended" in tick.skip_message
         host.look()
-        assert "books" not in asked(host.look())
+        assert "books" not in requested_corpora(host.look())
+
+    # After its end, the corpora are built once; the other sensor builds those that did not land.
     host.instance.update_backfill(backfill.with_status(BulkActionStatus.COMPLETED_SUCCESS))
-    assert asked(host.land()) == ["books", "code"]
-    assert asked(host.land()) == []
-    assert asked(host.look()) == ["web"]
+    assert host.build_landed() == ["books", "code"]
+    assert host.build_landed() == []
+    assert requested_corpora(host.look()) == ["web"]
 
 
-def test_no_more_runs_are_asked_for_in_a_tick_than_another_sensor_does(host, monkeypatch):
-    monkeypatch.setattr("nanoset_assets.landing_sensor.MAX_REQUESTS", 1)
-    materialise(host, DEDUP)
-    assert [asked(host.land()), asked(host.land()), asked(host.land())] == [["web"], ["code"], []]
-
-
-def test_a_run_under_way_is_followed_by_another(host):
-    materialise(host, DEDUP)
-    host.land()
+def test_text_that_lands_during_a_run_of_its_corpus_is_built_by_another_run(host):
+    host.materialise(DEDUP)
+    host.evaluate_landed()
     run = host.instance.create_run_for_job(
         job_def=host.definitions.resolve_job_def("llm__corpus"), tags={"dagster/partition": "web"}
     )
-    materialise(host, DEDUP)
-    assert asked(host.land()) == ["code"]
+
+    # While the run of `web` is active, only `code` is built.
+    host.materialise(DEDUP)
+    assert host.build_landed() == ["code"]
+
+    # After its end, whether or not it failed, `web` follows.
     host.instance.report_run_failed(run, "killed")
-    assert asked(host.land()) == ["web"]
-    tags = [run.tags.get(LANDED_TAG + ".llm", "") for run in host.instance.get_runs()]
-    assert sorted(tag.partition(":")[0] for tag in tags if tag) == ["code", "code", "web", "web"]
+    assert host.build_landed() == ["web"]
 
-
-def test_without_its_cursor_nothing_is_built_twice(host):
-    materialise(host, DEDUP)
-    host.land()
-    host.landed_cursor = None
-    assert asked(host.land()) == []
-
-
-def test_what_another_sensor_had_built_meanwhile_is_not_built_again(host):
-    materialise(host, DEDUP)
-    age(host.raw)
-    host.look()
-    assert host.tick() == ["books", "code", "web"]
-    assert asked(host.land()) == []
-    materialise(host, DEDUP)
-    assert asked(host.land()) == ["code", "web"]
+    # Each corpus has a run for each of the two materialisations.
+    tags = [run.tags.get(f"{LANDED_TAG}.llm", "") for run in host.instance.get_runs()]
+    corpora = [tag.partition(":")[0] for tag in tags if tag]
+    assert sorted(corpora) == ["code", "code", "web", "web"]

@@ -1,0 +1,260 @@
+"""The checks of assets in a build: what they find, and which findings stop what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from helpers.sample_project import FEWER, write_project
+from nanoset_assets.asset_names import asset_path, partition_of
+from nanoset_assets.build import build
+from nanoset_assets.build_runs import BuildReport
+from nanoset_assets.checks import VerificationError
+from nanoset_assets.dagster_compat import checks_without_success
+from nanoset_assets.definitions import build_definitions
+from nanoset_assets.tags import CHECK
+from nanoset_core.project.graph import graph_over
+from nanoset_core.project.project import Project
+
+
+def evaluations_of(
+    instance: dg.DagsterInstance,
+) -> dict[tuple[str, str | None], dg.AssetCheckEvaluation]:
+    """Return the last evaluation of the verification of each asset and partition."""
+    evaluations = {}
+    for run in sorted(instance.get_run_records(), key=lambda record: record.storage_id):
+        entries = instance.all_logs(
+            run.dagster_run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION
+        )
+        for entry in entries:
+            evaluation = entry.dagster_event.event_specific_data
+            if evaluation.check_name == CHECK:
+                asset = evaluation.asset_key.to_user_string()
+                evaluations[asset, evaluation.partition] = evaluation
+            elif evaluation.check_name == "losses":
+                assert evaluation.passed
+            else:
+                # The tokenizer of the sample project is unknown to trainers, which is a warning.
+                assert evaluation.check_name == "trainer"
+                assert not evaluation.passed
+    return evaluations
+
+
+# All checks of a build
+
+
+def test_every_output_of_a_build_is_checked(built_platform):
+    project = Project.open(built_platform.config_file)
+    nodes = graph_over(project, {}, ["books", "code", "web"]).nodes()
+
+    evaluations = evaluations_of(built_platform.instance)
+
+    assert set(evaluations) == {("/".join(asset_path(node)), partition_of(node)) for node in nodes}
+
+
+def test_the_checks_of_a_build_pass_and_would_block(built_platform):
+    for evaluation in evaluations_of(built_platform.instance).values():
+        assert evaluation.passed
+        assert evaluation.blocking
+
+
+def test_a_check_records_how_much_it_has_compared(built_platform):
+    evaluation = evaluations_of(built_platform.instance)["indexed_dataset", "web"]
+
+    assert evaluation.metadata["documents"].value == 240
+    assert evaluation.metadata["documents_compared"].value == 64
+
+
+def test_the_ui_shows_who_launched_the_runs_of_a_build(built_platform):
+    users = {run.tags["user"] for run in built_platform.instance.get_runs()}
+
+    assert users == {"nanoset build"}
+
+
+def test_outputs_that_were_checked_are_not_built_again(built_platform):
+    project = Project.open(built_platform.config_file)
+
+    assert build(project, built_platform.instance).made == {}
+
+
+def test_outputs_that_were_never_checked_are_not_built_again(make_project, instance, monkeypatch):
+    # A project may have been built by a version that had no checks.
+    config_file = make_project(replacements=FEWER)
+    with monkeypatch.context() as patch:
+        patch.setattr("nanoset_assets.definitions.checks_for", lambda config: [])
+        build(Project.open(config_file), instance)
+
+    report = build(Project.open(config_file), instance)
+
+    assert report.made == {}
+
+
+def test_every_check_has_a_description_and_only_the_verification_blocks(make_project):
+    graph = build_definitions(Project.open(make_project()).config).resolve_asset_graph()
+
+    for key in graph.asset_check_keys:
+        spec = graph.get_check_spec(key)
+        assert spec.description
+        assert spec.blocking == (key.name == CHECK)
+        assert spec.partitions_def == graph.get(key.asset_key).partitions_def
+
+
+def test_a_check_can_be_run_without_its_asset(built_platform):
+    key = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
+    job = built_platform.definitions.resolve_job_def("corpus")
+    check_job = job.get_subset(asset_check_selection={key}, asset_selection=set())
+
+    result = check_job.execute_in_process(instance=built_platform.instance, partition_key="web")
+
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert evaluation.passed
+    assert not result.get_asset_materialization_events()
+
+
+# Warnings
+
+
+@dataclass(frozen=True)
+class CheckedBuild:
+    """A build that several tests look at."""
+
+    config_file: Path
+    instance: dg.DagsterInstance
+    report: BuildReport
+
+
+@pytest.fixture(scope="module")
+def build_with_odd_files(tmp_path_factory, tokenizer_file) -> Iterator[CheckedBuild]:
+    """A build of a corpus that has a file that is not read, and an empty one."""
+    folder = tmp_path_factory.mktemp("odd") / "project"
+    config_file = write_project(folder, tokenizer_file)
+    (folder / "raw/web/notes.txt").touch()
+    (folder / "raw/web/empty.jsonl").touch()
+    home = str(tmp_path_factory.mktemp("home"))
+    with dg.DagsterInstance.ephemeral(tempdir=home) as instance:
+        report = build(Project.open(config_file), instance, corpora=["web"])
+        yield CheckedBuild(config_file, instance, report)
+
+
+def test_files_that_are_not_read_fail_no_check(build_with_odd_files):
+    assert not build_with_odd_files.report.failed
+    # Dagster's conditions treat a failed check as an error, even if it is only a warning.
+    for evaluation in evaluations_of(build_with_odd_files.instance).values():
+        assert evaluation.passed
+
+
+def test_the_check_of_raw_text_describes_files_that_are_not_read(build_with_odd_files):
+    evaluation = evaluations_of(build_with_odd_files.instance)["raw_jsonl", "web"]
+
+    expected = "1 file is not read: 1 .txt (notes.txt); 1 file is empty: empty.jsonl"
+    assert evaluation.description == expected
+
+
+def test_the_page_of_raw_text_summarises_files_that_are_not_read(build_with_odd_files):
+    of_web = dg.AssetRecordsFilter(dg.AssetKey("raw_jsonl"), asset_partitions=["web"])
+    event = build_with_odd_files.instance.fetch_materializations(of_web, limit=1).records[0]
+
+    summary = event.asset_materialization.metadata["summary"].value
+    assert "**1** `file is not read: 1 .txt (notes.txt)`" in summary
+
+
+def test_files_that_are_not_read_cause_no_second_build(build_with_odd_files):
+    project = Project.open(build_with_odd_files.config_file)
+
+    report = build(project, build_with_odd_files.instance, corpora=["web"])
+
+    assert report.made == {}
+
+
+def test_a_warning_is_described_and_passes_the_check(built_platform):
+    # The dataset was made of other text than the raw file has now.
+    raw_file = built_platform.raw / "web/part-0/web-0.jsonl"
+    raw_file.write_bytes(raw_file.read_bytes().replace(b"model", b"modem"))
+
+    result = built_platform.definitions.resolve_job_def("corpus").execute_in_process(
+        instance=built_platform.instance,
+        partition_key="web",
+        asset_selection=[dg.AssetKey("indexed_dataset")],
+    )
+
+    # The check passes, with the warning and its remedy.
+    assert result.success
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert evaluation.passed
+    assert "source line" in evaluation.description
+    (finding,) = evaluation.metadata["findings"].records
+    assert finding.data["remedy"].startswith("run `nanoset build`")
+
+    # No check of an asset lacks a success.
+    check_keys = built_platform.definitions.resolve_asset_graph().asset_check_keys
+    assert checks_without_success(built_platform.instance, check_keys) == set()
+
+
+# Errors
+
+
+@pytest.fixture(scope="module")
+def spoiled_build(tmp_path_factory, tokenizer_file, spoil_merges) -> Iterator[CheckedBuild]:
+    """A build in which each dataset has a token that is not in the vocabulary."""
+    folder = tmp_path_factory.mktemp("spoiled") / "project"
+    config_file = write_project(folder, tokenizer_file)
+    home = str(tmp_path_factory.mktemp("home"))
+    with dg.DagsterInstance.ephemeral(tempdir=home) as instance:
+        with spoil_merges():
+            report = build(Project.open(config_file), instance, select='key:"raw_jsonl"+')
+        yield CheckedBuild(config_file, instance, report)
+
+
+def test_a_step_whose_output_does_not_pass_its_check_has_failed(spoiled_build):
+    assert set(spoiled_build.report.failed) == {
+        "indexed_dataset [books]",
+        "indexed_dataset [code]",
+        "indexed_dataset [web]",
+    }
+    assert set(spoiled_build.report.made) == {
+        "raw_jsonl [books]",
+        "raw_jsonl [code]",
+        "raw_jsonl [web]",
+        "tokenized_shards [books]",
+        "tokenized_shards [code]",
+        "tokenized_shards [web]",
+    }
+
+
+def test_the_error_of_a_failed_check_states_the_finding_and_a_remedy(spoiled_build):
+    error = spoiled_build.report.failed["indexed_dataset [web]"]
+
+    assert isinstance(error, VerificationError)
+    assert "a token is not in the vocabulary" in str(error)
+    assert "found: id 9999" in str(error)
+    assert "remedy:" in str(error)
+
+
+def test_outputs_of_an_asset_that_does_not_pass_its_check_are_skipped(spoiled_build):
+    assert "pretrain/index_mappings [train]" in spoiled_build.report.skipped
+    assert "shuffled/shuffle_plan" in spoiled_build.report.skipped
+
+
+def test_an_output_that_did_not_pass_its_check_is_not_used_until_it_is_rebuilt(spoiled_build):
+    instance = spoiled_build.instance
+
+    # Nothing was made of the dataset.
+    assert not (spoiled_build.config_file.parent / "data" / "nanosets").exists()
+
+    # It exists, and its materialisation is recorded, but the next build does not use it either.
+    next_report = build(Project.open(spoiled_build.config_file), instance)
+    assert "indexed_dataset [web]" in next_report.failed
+    assert "pretrain/index_mappings [train]" in next_report.skipped
+
+    # When it is rebuilt, it passes the check, and what waited for it is built.
+    project = Project.open(spoiled_build.config_file)
+    rebuild_report = build(project, instance, select="indexed_dataset", rebuild=True)
+    assert not rebuild_report.failed
+    assert not build(Project.open(spoiled_build.config_file), instance).failed
+
+    # Then everything is up to date.
+    assert build(Project.open(spoiled_build.config_file), instance).made == {}
