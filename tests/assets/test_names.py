@@ -1,43 +1,63 @@
-"""What everything of a project is called in Dagster, and what stands beside it: a host, and its
-conditions.
+"""The names of a project in Dagster, and how it shares a code location with a host.
+
+A host is a code location of another team, which adds the definitions of projects to its own.
 """
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
+from helpers.sample_project import write_project
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names, names_of
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import CHECK
-from nanoset_core import load_config
+from nanoset_core import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.running import DagsterSpec
 from nanoset_core.stages.report import Report
 
-
-@pytest.fixture
-def config(make_project):
-    return load_config(make_project())
+SPLITS = {"train", "valid", "test"}
 
 
-def everything(definitions: dg.Definitions) -> dict[str, set[str]]:
-    """Kind → names of all that a code location holds."""
+@pytest.fixture(scope="module")
+def config(tmp_path_factory, tokenizer_file) -> ProjectConfig:
+    """The settings of a project that is not built. Tests that share it only read."""
+    return load_config(write_project(tmp_path_factory.mktemp("names") / "project", tokenizer_file))
+
+
+def with_prefix_in_settings(config: ProjectConfig, key_prefix: tuple[str, ...]) -> ProjectConfig:
+    """Return settings in which nanoset.yaml gives the key prefix."""
+    changed = replace(config, dagster=DagsterSpec(key_prefix))
+    object.__setattr__(changed, "file", config.file)  # `replace` leaves it out
+    return changed
+
+
+def names_by_kind(definitions: dg.Definitions) -> dict[str, set[str]]:
+    """Return the names of everything in a code location, by kind."""
     repository = definitions.get_repository_def()
     graph = definitions.resolve_asset_graph()
-    nodes = [graph.get(key) for key in graph.get_all_asset_keys()]
+    groups: set[str] = set()
+    pools: set[str] = set()
+    partitions: set[str] = set()
+    for key in graph.get_all_asset_keys():
+        asset = graph.get(key)
+        groups.add(asset.group_name)
+        pools.update(asset.pools)
+        partitions_name = getattr(asset.partitions_def, "name", None)
+        if partitions_name is not None:
+            partitions.add(partitions_name)
+
     return {
         "assets": {key.to_user_string() for key in graph.get_all_asset_keys()},
-        "groups": {node.group_name for node in nodes},
-        "partitions": {
-            node.partitions_def.name for node in nodes if hasattr(node.partitions_def, "name")
-        }
-        - {None},
-        "pools": {pool for node in nodes for pool in node.pools},
+        "groups": groups,
+        "partitions": partitions,
+        "pools": pools,
         "jobs": {job.name for job in repository.get_all_jobs()} - {"__ASSET_JOB"},
         "sensors": {sensor.name for sensor in repository.sensor_defs},
         "schedules": {schedule.name for schedule in repository.schedule_defs},
@@ -45,231 +65,349 @@ def everything(definitions: dg.Definitions) -> dict[str, set[str]]:
     }
 
 
-def test_a_nanoset_may_have_the_name_of_the_job_for_steps(make_project):
+# Prefixes of names
+
+
+def test_a_nanoset_may_be_called_like_the_job_that_explains_steps(make_project):
     config = load_config(make_project(replacements={"  plain:": "  explain-step:"}))
-    assert "explain_step" in everything(build_definitions(config))["jobs"]
+
+    assert "explain_step" in names_by_kind(build_definitions(config))["jobs"]
 
 
-def test_with_a_prefix_no_name_is_shared(config):
-    plain, llm, team = (
-        everything(build_definitions(config, key_prefix=prefix))
-        for prefix in (None, "llm", ["team", "llm"])
-    )
-    for one, other in ((plain, llm), (plain, team), (llm, team)):
-        assert not {kind: one[kind] & other[kind] for kind in one if one[kind] & other[kind]}
-    assert all(key.startswith("team/llm/") for key in team["assets"])
-    assert "llm_pretrain" in llm["groups"]
-    assert everything(build_definitions(config, key_prefix="llm", group_prefix="x_"))["groups"] == {
-        "x_corpora",
-        "x_pretrain",
-        "x_plain",
-        "x_shuffled",
-    }
+@pytest.mark.parametrize(
+    ("prefix", "other_prefix"),
+    [
+        pytest.param(None, "llm", id="no prefix and one part"),
+        pytest.param(None, ["team", "llm"], id="no prefix and two parts"),
+        pytest.param("llm", ["team", "llm"], id="one part and two parts"),
+    ],
+)
+def test_projects_with_different_prefixes_share_no_name(config, prefix, other_prefix):
+    names = names_by_kind(build_definitions(config, key_prefix=prefix))
+    other_names = names_by_kind(build_definitions(config, key_prefix=other_prefix))
+
+    for kind in names:
+        assert names[kind].isdisjoint(other_names[kind]), kind
+
+
+def test_the_keys_of_all_assets_start_with_the_prefix(config):
+    names = names_by_kind(build_definitions(config, key_prefix=["team", "llm"]))
+
+    assert all(key.startswith("team/llm/") for key in names["assets"])
+
+
+def test_groups_start_with_the_key_prefix_by_default(config):
+    names = names_by_kind(build_definitions(config, key_prefix="llm"))
+
+    assert "llm_pretrain" in names["groups"]
+
+
+def test_groups_may_have_a_prefix_of_their_own(config):
+    definitions = build_definitions(config, key_prefix="llm", group_prefix="x_")
+
+    groups = names_by_kind(definitions)["groups"]
+
+    assert groups == {"x_corpora", "x_pretrain", "x_plain", "x_shuffled"}
 
 
 def test_nanoset_yaml_may_give_the_prefix(config):
-    named = replace_dagster(config, DagsterSpec(("llm",)))
-    assert everything(build_definitions(named)) == everything(
-        build_definitions(config, key_prefix="llm")
-    )
-    assert ProjectDefs.of(named, "llm").names == Names(("llm",))
-    with pytest.raises(
-        ConfigError, match=r"another key prefix already\n  found: llm\n  expected: other"
-    ):
-        build_definitions(named, key_prefix="other")
+    prefixed_config = with_prefix_in_settings(config, ("llm",))
+
+    names = names_by_kind(build_definitions(prefixed_config))
+
+    assert names == names_by_kind(build_definitions(config, key_prefix="llm"))
 
 
-def replace_dagster(config, spec):
-    named = replace(config, dagster=spec)
-    object.__setattr__(named, "file", config.file)
-    return named
+def test_the_host_may_repeat_the_prefix_of_nanoset_yaml(config):
+    prefixed_config = with_prefix_in_settings(config, ("llm",))
+
+    assert ProjectDefs.of(prefixed_config, "llm").names == Names(("llm",))
+
+
+def test_a_prefix_that_contradicts_nanoset_yaml_is_refused(config):
+    prefixed_config = with_prefix_in_settings(config, ("llm",))
+
+    message = r"another key prefix already\n  found: llm\n  expected: other"
+    with pytest.raises(ConfigError, match=message):
+        build_definitions(prefixed_config, key_prefix="other")
 
 
 @pytest.mark.parametrize(
     "prefix", ["a b", "a-b", "a__b", "_a", "a.b", "/a", "a//b", ["é"], ["a/b"], ["", "a"]]
 )
-def test_a_prefix_that_can_be_no_name_is_refused(prefix):
+def test_a_prefix_that_is_not_valid_in_names_is_refused(prefix):
     with pytest.raises(ConfigError, match="is no valid part of a key prefix"):
         names_of(prefix, None)
 
 
-def test_a_prefix_that_no_tag_could_hold_is_refused():
+def test_a_prefix_that_is_too_long_for_tags_is_refused():
     with pytest.raises(ConfigError, match="this key prefix is too long"):
         names_of("x" * 41, None)
+
+
+def test_tags_with_the_longest_prefix_are_valid():
     tag = names_of("x" * 40, None).tag(".dagster/nanoset_raw_text")
+
+    # Dagster allows 63 characters after the namespace.
     assert len(tag.partition("/")[2]) <= 63
 
 
-def merged(host: dg.Definitions, *ours: dg.Definitions) -> list[str]:
-    definitions = dg.Definitions.merge(host, *ours)
-    dg.Definitions.validate_loadable(definitions)
-    return [key.to_user_string() for key in definitions.resolve_all_asset_keys()]
+# Projects in the code location of a host
 
 
 @dg.asset(automation_condition=dg.AutomationCondition.eager())
-def theirs() -> None: ...
+def host_asset() -> None:
+    """An asset that the host builds automatically."""
 
 
 @dg.asset
-def raw_jsonl() -> None: ...
+def raw_jsonl() -> None:
+    """An asset of the host with the name of an asset of a project."""
 
 
 @dg.job
-def corpus() -> None: ...
+def corpus() -> None:
+    """A job of the host with the name of a job of a project."""
 
 
-def over_everything() -> dg.Definitions:
-    sensor = dg.AutomationConditionSensorDefinition("everything", target=dg.AssetSelection.all())
-    return dg.Definitions(assets=[theirs], sensors=[sensor])
+HOSTS_WITHOUT_OUR_NAMES = {
+    "nothing": dg.Definitions(),
+    "an asset": dg.Definitions(assets=[host_asset]),
+    "an executor": dg.Definitions(assets=[host_asset], executor=dg.multiprocess_executor),
+    "resources": dg.Definitions(assets=[host_asset], resources={"project": 1, "s3": 2}),
+    "a sensor over everything": dg.Definitions(
+        assets=[host_asset],
+        sensors=[
+            dg.AutomationConditionSensorDefinition("everything", target=dg.AssetSelection.all())
+        ],
+    ),
+}
+"""What a host may have of its own."""
+HOSTS = {
+    **HOSTS_WITHOUT_OUR_NAMES,
+    "our names": dg.Definitions(assets=[raw_jsonl], jobs=[corpus]),
+}
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        dg.Definitions(),
-        dg.Definitions(assets=[theirs]),
-        dg.Definitions(assets=[theirs], executor=dg.multiprocess_executor),
-        dg.Definitions(assets=[theirs], resources={"project": 1, "s3": 2}),
-        dg.Definitions(assets=[raw_jsonl], jobs=[corpus]),
-        over_everything(),
-    ],
-    ids=[
-        "nothing",
-        "an asset",
-        "an executor",
-        "resources",
-        "our names",
-        "a sensor over everything",
-    ],
-)
-@pytest.mark.parametrize("automation", ["own", "host", "none"])
-def test_whatever_a_host_has_projects_of_equal_corpora_load_beside_it(
-    make_project, host, automation
-):
-    projects = [
-        build_definitions(load_config(make_project(name)), key_prefix=name, automation=automation)
-        for name in ("one", "two", "three")
-    ]
-    found = merged(host, *projects)
-    assert {"one/raw_jsonl", "two/raw_jsonl", "three/raw_jsonl"} <= set(found)
-    if "raw_jsonl" not in found:
-        unprefixed = build_definitions(load_config(make_project("other")), automation=automation)
-        assert {"raw_jsonl", "one/raw_jsonl"} <= set(merged(host, unprefixed, *projects))
+@pytest.fixture(scope="module", params=["own", "host", "none"])
+def automation(request) -> str:
+    """What builds missing and stale outputs of a project."""
+    return request.param
 
 
-def test_whose_automation_builds_ours(config):
-    def conditions(automation):
-        graph = build_definitions(config, automation=automation).resolve_asset_graph()
-        return {
-            key.to_user_string()
-            for key in graph.get_all_asset_keys()
-            if graph.get(key).automation_condition
-        }
-
-    def units(automation):
-        repository = build_definitions(config, automation=automation).get_repository_def()
-        return {unit.name for unit in (*repository.sensor_defs, *repository.schedule_defs)}
-
-    assert conditions("own") == conditions("none") == set()
-    assert "raw_jsonl" not in conditions("host")
-    assert {"tokenized_shards", "pretrain/blend", "shuffled/manifest"} <= conditions("host")
-    assert units("own") == {"overview", "raw_text", "missing_or_stale", "reconcile"}
-    assert units("host") == {"overview", "raw_text", "default_automation_condition_sensor"}
-    assert units("none") == {"overview"}
+@pytest.fixture(scope="module")
+def projects(automation, tmp_path_factory, tokenizer_file) -> list[dg.Definitions]:
+    """The definitions of three projects with different prefixes and equal corpora."""
+    folder = tmp_path_factory.mktemp("projects")
+    definitions = []
+    for name in ("one", "two", "three"):
+        config = load_config(write_project(folder / name, tokenizer_file))
+        definitions.append(build_definitions(config, key_prefix=name, automation=automation))
+    return definitions
 
 
-@pytest.mark.parametrize("passed", [True, False])
-def test_a_hosts_automation_builds_nothing_on_what_a_check_found_faulty(
-    config, tmp_path, monkeypatch, passed
-):
-    if not passed:
-        faulty = Report("datasets/books")
-        faulty.error("it is not right")
-        verify = "nanoset_core.stages.dataset.stage.DatasetStage.verify"
-        monkeypatch.setattr(verify, lambda *_, **__: faulty)
+def merged_asset_keys(*definitions: dg.Definitions) -> set[str]:
+    """Merge definitions to those of one code location, and return the keys of its assets."""
+    merged = dg.Definitions.merge(*definitions)
+    dg.Definitions.validate_loadable(merged)
+    return {key.to_user_string() for key in merged.resolve_all_asset_keys()}
+
+
+@pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
+def test_projects_with_prefixes_load_next_to_the_definitions_of_a_host(host, projects):
+    keys = merged_asset_keys(host, *projects)
+
+    assert {"one/raw_jsonl", "two/raw_jsonl", "three/raw_jsonl"} <= keys
+
+
+@pytest.mark.parametrize("host", HOSTS_WITHOUT_OUR_NAMES.values(), ids=HOSTS_WITHOUT_OUR_NAMES)
+def test_a_project_without_prefix_loads_next_to_others(host, projects, automation, config):
+    unprefixed = build_definitions(config, automation=automation)
+
+    keys = merged_asset_keys(host, unprefixed, *projects)
+
+    assert {"raw_jsonl", "one/raw_jsonl"} <= keys
+
+
+# Who builds missing and stale outputs
+
+
+def assets_with_conditions(definitions: dg.Definitions) -> set[str]:
+    """Return the keys of the assets that have an automation condition."""
+    graph = definitions.resolve_asset_graph()
+    keys = set()
+    for key in graph.get_all_asset_keys():
+        if graph.get(key).automation_condition:
+            keys.add(key.to_user_string())
+    return keys
+
+
+def sensors_and_schedules(definitions: dg.Definitions) -> set[str]:
+    """Return the names of all sensors and schedules."""
+    repository = definitions.get_repository_def()
+    return {unit.name for unit in [*repository.sensor_defs, *repository.schedule_defs]}
+
+
+def test_a_project_builds_its_outputs_by_its_own_sensors(config):
+    definitions = build_definitions(config, automation="own")
+
+    assert assets_with_conditions(definitions) == set()
+    assert sensors_and_schedules(definitions) == {
+        "overview",
+        "raw_text",
+        "missing_or_stale",
+        "reconcile",
+    }
+
+
+def test_a_host_builds_outputs_by_the_conditions_of_the_assets(config):
     definitions = build_definitions(config, automation="host")
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        instance.add_dynamic_partitions("corpora", ["web", "code", "books"])
-        cursor = dg.evaluate_automation_conditions(definitions, instance).cursor
-        job = definitions.resolve_job_def("corpus")
-        run = job.execute_in_process(instance=instance, partition_key="books", raise_on_error=False)
-        assert run.success == passed
-        evaluated = dg.evaluate_automation_conditions(definitions, instance, cursor=cursor)
-        asked = evaluated.get_requested_partitions(dg.AssetKey(["plain", "index_mappings"]))
-        assert asked == ({"train", "valid", "test"} if passed else set())
+
+    keys = assets_with_conditions(definitions)
+    assert {"tokenized_shards", "pretrain/blend", "shuffled/manifest"} <= keys
+    assert "raw_jsonl" not in keys  # the sensor over raw text requests it
+    assert sensors_and_schedules(definitions) == {
+        "overview",
+        "raw_text",
+        "default_automation_condition_sensor",
+    }
 
 
-class Conditions:
-    """A host's automation-condition sensor over a project."""
+def test_nothing_builds_the_outputs_of_a_project_without_automation(config):
+    definitions = build_definitions(config, automation="none")
 
-    def __init__(self, config_file, instance):
+    assert assets_with_conditions(definitions) == set()
+    assert sensors_and_schedules(definitions) == {"overview"}
+
+
+# A host that evaluates the conditions of a project's assets
+
+
+class HostAutomation:
+    """The automation-condition sensor of a host over a project."""
+
+    def __init__(self, config_file: Path, instance: dg.DagsterInstance) -> None:
+        """Evaluate all conditions once, so that the sensor notices what is made later."""
         self.definitions = build_definitions(load_config(config_file), automation="host")
-        self.instance, self.cursor = instance, None
+        self.instance = instance
+        self.cursor: Any = None
+        self.evaluate()
 
-    def asked(self):
-        """Evaluate all conditions once; → assets that are asked for."""
-        found = dg.evaluate_automation_conditions(
+    def evaluate(self) -> dg.EvaluateAutomationConditionsResult:
+        """Evaluate all conditions once."""
+        evaluation = dg.evaluate_automation_conditions(
             self.definitions,
             self.instance,
             asset_selection=dg.AssetSelection.all(),
             cursor=self.cursor,
         )
-        self.cursor = found.cursor
-        return {
-            result.key.to_user_string()
-            for result in found.results
-            if not result.true_subset.is_empty
-        }
+        self.cursor = evaluation.cursor
+        return evaluation
 
-    def build_corpora(self, *corpora):
+    def requested_assets(self) -> set[str]:
+        """Evaluate all conditions once, and return the assets that are requested."""
+        keys = set()
+        for result in self.evaluate().results:
+            if not result.true_subset.is_empty:
+                keys.add(result.key.to_user_string())
+        return keys
+
+    def requested_partitions(self, *path: str) -> set[str | None]:
+        """Evaluate all conditions once, and return the requested partitions of an asset."""
+        return self.evaluate().get_requested_partitions(dg.AssetKey(path))
+
+    def register(self, *corpora: str) -> None:
+        """Add corpora to the partitions."""
         self.instance.add_dynamic_partitions("corpora", list(corpora))
+
+    def build_corpus(self, corpus: str, *, raises: bool = True) -> dg.ExecuteInProcessResult:
+        """Run the job that builds a corpus."""
+        return self.definitions.resolve_job_def("corpus").execute_in_process(
+            instance=self.instance, partition_key=corpus, raise_on_error=raises
+        )
+
+    def build_corpora(self, *corpora: str) -> None:
+        """Register corpora and build them."""
+        self.register(*corpora)
         for corpus in corpora:
-            job = self.definitions.resolve_job_def("corpus")
-            done = job.execute_in_process(instance=self.instance, partition_key=corpus)
-            assert done.success
-        return done
+            assert self.build_corpus(corpus).success
 
 
-def test_a_rejected_line_is_a_warning_through_which_everything_follows(make_project, instance):
-    config = make_project()
-    with (config.parent / "raw/web/part-0/web-0.jsonl").open("ab") as lines:
-        lines.write(b'{"text": "cut o')
-    host = Conditions(config, instance)
-    host.asked()
-    done = host.build_corpora("books", "code", "web")
-    checks = {
-        (found.asset_key.to_user_string(), found.check_name): found
-        for found in done.get_asset_check_evaluations()
-    }
-    assert {key for key, found in checks.items() if not found.passed} == {
-        ("tokenized_shards", "losses")
-    }
-    lost = checks["tokenized_shards", "losses"]
-    assert (lost.severity, lost.blocking) == (dg.AssetCheckSeverity.WARN, False)
-    assert "web-0.jsonl" in lost.description
-    assert "rejected" in checks["indexed_dataset", CHECK].description
-    assert "pretrain/index_mappings" in host.asked()
+@pytest.fixture
+def host(make_project, instance) -> HostAutomation:
+    """The automation of a host over a project that is not built."""
+    return HostAutomation(make_project(), instance)
 
 
-def test_what_was_made_again_with_the_same_bytes_asks_for_nothing(make_project, instance):
-    host = Conditions(make_project(), instance)
-    host.asked()
-    host.build_corpora("books", "code", "web")
-    assert "pretrain/index_mappings" in host.asked()
-    assert host.asked() == set()
-    host.build_corpora("web")
-    assert host.asked() == set()
+def test_conditions_request_what_is_made_of_a_new_dataset(host):
+    host.register("web", "code", "books")
+    host.evaluate()
+
+    assert host.build_corpus("books").success
+
+    assert host.requested_partitions("plain", "index_mappings") == SPLITS
 
 
-def test_a_hosts_automation_makes_only_partitions_of_a_set_of_its_own(make_project, instance):
-    file = make_project()
-    file.write_text(file.read_text() + "pbin: [code]\n")
-    host = Conditions(file, instance)
-    instance.add_dynamic_partitions("packed_dataset", ["code"])
-    host.asked()
-    host.build_corpora("web", "code")
-    evaluated = dg.evaluate_automation_conditions(
-        host.definitions, instance, asset_selection=dg.AssetSelection.all(), cursor=host.cursor
+def test_conditions_request_nothing_of_a_dataset_that_does_not_pass_its_check(host, monkeypatch):
+    report = Report("datasets/books")
+    report.error("it is not right")
+    monkeypatch.setattr(
+        "nanoset_core.stages.dataset.stage.DatasetStage.verify", lambda *_, **__: report
     )
-    assert evaluated.get_requested_partitions(dg.AssetKey("packed_dataset")) == {"code"}
+    host.register("web", "code", "books")
+    host.evaluate()
+
+    assert not host.build_corpus("books", raises=False).success
+
+    assert host.requested_partitions("plain", "index_mappings") == set()
+
+
+def test_conditions_request_nothing_after_a_run_that_made_the_same_bytes(host):
+    host.build_corpora("books", "code", "web")
+    assert "pretrain/index_mappings" in host.requested_assets()
+    assert host.requested_assets() == set()
+
+    host.build_corpora("web")
+
+    assert host.requested_assets() == set()
+
+
+def test_a_rejected_line_is_a_warning_that_does_not_stop_conditions(make_project, instance):
+    config_file = make_project()
+    with (config_file.parent / "raw/web/part-0/web-0.jsonl").open("ab") as file:
+        file.write(b'{"text": "cut o')
+    host = HostAutomation(config_file, instance)
+    host.build_corpora("books", "code")
+    host.register("web")
+
+    result = host.build_corpus("web")
+
+    # Only the check of losses warns; the verification of the dataset passes, and mentions them.
+    evaluations = {}
+    failed_checks = set()
+    for evaluation in result.get_asset_check_evaluations():
+        name = (evaluation.asset_key.to_user_string(), evaluation.check_name)
+        evaluations[name] = evaluation
+        if not evaluation.passed:
+            failed_checks.add(name)
+    assert failed_checks == {("tokenized_shards", "losses")}
+    losses = evaluations["tokenized_shards", "losses"]
+    assert losses.severity == dg.AssetCheckSeverity.WARN
+    assert not losses.blocking
+    assert "web-0.jsonl" in losses.description
+    assert "rejected" in evaluations["indexed_dataset", CHECK].description
+
+    # Everything downstream follows.
+    assert "pretrain/index_mappings" in host.requested_assets()
+
+
+def test_conditions_request_only_existing_partitions_of_an_asset(make_project, instance):
+    config_file = make_project()
+    with config_file.open("a") as file:
+        file.write("pbin: [code]\n")
+    instance.add_dynamic_partitions("packed_dataset", ["code"])
+    host = HostAutomation(config_file, instance)
+
+    host.build_corpora("web", "code")
+
+    assert host.requested_partitions("packed_dataset") == {"code"}

@@ -1,14 +1,16 @@
-"""The sensor over raw text, with real folders: every event, and that no tick asks for anything
-twice.
+"""The sensor over raw text registers corpora, and builds each one after a change of its files.
+
+It evaluates real folders. It builds a corpus when two evaluations in a row ("looks") find the same
+files, all of them older than `settle_seconds`; and it never requests the same build twice.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import shutil
 import time
+from collections.abc import Callable
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -18,153 +20,226 @@ from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets import failed_runs
 from nanoset_assets import raw_text_sensor as sensors
-from nanoset_assets.build import USER_TAG
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.names import Names
 from nanoset_assets.overview import OVERVIEW
-from nanoset_assets.run_owner import close_abandoned_runs, is_run_process, owner_tag
-from nanoset_assets.tags import OWNER_TAG
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_output
 
-
-@pytest.fixture
-def platform(make_project, tmp_path):
-    """Nothing is built yet."""
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
-        found = Platform(make_project(), instance)
-        age(found.raw)
-        yield found
+FIRST_FILE = "web/part-0/web-0.jsonl"
+SECOND_CORPUS = "corpora: {web_ids: {folder: web, text_key: id}}\n"
+"""Settings that make another corpus of the same folder."""
+N_DOCUMENTS = 240
+"""Documents of the corpus `web`."""
 
 
 @pytest.fixture
-def built(built_platform):
-    """Everything is registered and built."""
+def platform(make_project, instance) -> Platform:
+    """A project of which nothing is built yet, with raw text that was written an hour ago."""
+    platform = Platform(make_project(), instance)
+    age(platform.raw)
+    return platform
+
+
+@pytest.fixture
+def built(built_platform) -> Platform:
+    """A project whose corpora are all registered and built."""
     assert "nothing has changed" in built_platform.look().skip_message
     return built_platform
 
 
-def write(platform, corpus, *, name="new", count=20, seconds=3600.0):
-    """Add a file of text to a corpus, which was written so long ago."""
-    (platform.raw / corpus).mkdir(exist_ok=True)
-    (platform.raw / corpus / f"{name}.jsonl").write_bytes(jsonl(sentences(name, count)))
-    age(platform.raw / corpus, seconds)
+def write_text(
+    platform: Platform,
+    corpus: str,
+    *,
+    name: str = "new",
+    n_documents: int = 20,
+    seconds: float = 3600.0,
+) -> None:
+    """Add a file to a corpus, and let all files of the corpus look as if they were old.
+
+    Args:
+        platform: The project.
+        corpus: The corpus, whose folder may be missing.
+        name: Name of the file, and start of the ids of its documents.
+        n_documents: How many documents it has.
+        seconds: How long ago the files seem to have been written.
+    """
+    folder = platform.raw / corpus
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.jsonl").write_bytes(jsonl(sentences(name, n_documents)))
+    age(folder, seconds)
 
 
-def documents(project, corpus="web"):
-    return current_output(project, f"tokenized/{corpus}").facts["documents"]
+def n_documents_of(platform: Platform, corpus: str = "web") -> int:
+    """Return how many documents were tokenized of a corpus."""
+    manifest = current_output(Project.open(platform.config_file), f"tokenized/{corpus}")
+    count: int = manifest.facts["documents"]
+    return count
 
 
-def test_new_corpora_are_registered_at_once_and_built_when_two_looks_agree(platform):
+def request_of(platform: Platform, corpus: str) -> dg.RunRequest:
+    """Evaluate the sensor, and return its request of a run of a corpus."""
+    requests = platform.look().run_requests
+    return next(request for request in requests if request.partition_key == corpus)
+
+
+def start_run(platform: Platform, request: dg.RunRequest, **tags: str) -> dg.DagsterRun:
+    """Return a run of a corpus that has started and not ended."""
+    return platform.instance.create_run_for_job(
+        job_def=platform.definitions.resolve_job_def("corpus"),
+        tags={**request.tags, **tags},
+        status=dg.DagsterRunStatus.STARTED,
+    )
+
+
+# New projects
+
+
+def test_corpora_are_registered_by_the_first_look_and_built_by_the_second(platform):
+    first_look = platform.look()
+    assert platform.corpora == {"books", "code", "web"}
+    assert not first_look.run_requests
+    assert "3 corpora, 6 files" in first_look.skip_message
+    assert "waiting until nothing writes to books, code, web" in first_look.skip_message
+
+    assert platform.tick() == ["books", "code", "web"]
+
+    last_look = platform.look()
+    expected = f"3 corpora, 6 files in {platform.raw}: nothing has changed"
+    assert last_look.skip_message == expected
+
+
+def test_a_folder_in_which_nothing_is_read_is_reported(platform):
     (platform.raw / "c4").mkdir()
     (platform.raw / "c4/a.json.bz2").touch()
-    first = platform.look()
-    assert (
-        "c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2"
-        in first.skip_message
-    )
-    shutil.rmtree(platform.raw / "c4")
-    assert platform.corpora == {"books", "code", "web"}
-    assert not first.run_requests
-    assert "3 corpora, 6 files" in first.skip_message
-    assert "waiting until nothing writes to books, code, web" in first.skip_message
-    assert platform.tick() == ["books", "code", "web"]
-    done = platform.look()
-    assert f"3 corpora, 6 files in {platform.raw}: nothing has changed" == done.skip_message
+
+    message = platform.look().skip_message
+
+    expected = "c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2"
+    assert expected in message
 
 
-def test_a_corpus_into_which_something_always_writes_is_built_without_what_is_written(
-    built, monkeypatch
-):
-    web = built.raw / "web"
-    grown, lines = web / "part-0/web-0.jsonl", jsonl(sentences("more", 5))
-    write(built, "web")
-    with grown.open("ab") as file:
-        file.write(lines)
-    (web / "trickle.jsonl").write_bytes(lines)
-    assert not built.look().run_requests
-    assert "waiting until nothing writes to web" in built.look().skip_message
-    monkeypatch.setattr(sensors, "PATIENCE", 0)
-    assert built.tick() == ["web"]
-    project = Project.open(built.config_file)
-    inventory = inventory_of(project, "web")
-    assert "new.jsonl" in inventory.files
-    assert "trickle.jsonl" not in inventory.files
-    assert sum(piece.size for piece in inventory.pieces if piece.path == "part-0/web-0.jsonl") == (
-        grown.stat().st_size - len(lines)
-    )
-    assert documents(project) == 240 + 20, "none is dropped, and none is half taken"
-    assert verify_output(project, "web").passed
-    assert not built.look().run_requests, "nothing new has been left alone"
-    monkeypatch.undo()
-    age(web)
-    assert not built.look().run_requests
-    assert built.tick() == ["web"]
-    assert documents(project) == 240 + 20 + 10
-    assert "nothing has changed" in built.look().skip_message
-
-
-def test_a_corpus_of_which_a_file_is_written_anew_again_and_again_is_waited_for(built, monkeypatch):
-    web = built.raw / "web"
-    write(built, "web")
-    (web / "part-0/web-0.jsonl").write_bytes(jsonl(sentences("rotated", 90)))
-    built.look()
-    monkeypatch.setattr(sensors, "PATIENCE", 0)
-    look = built.look()
-    assert not look.run_requests
-    assert "part-0/web-0.jsonl of the last build was overwritten" in look.skip_message
-    age(web)
-    built.look()
-    assert list(built.asked()) == ["web"]
-
-
-def test_a_corpus_is_waited_for_so_that_an_upload_is_one_build(built):
-    write(built, "web")
-    (built.raw / "web/later").mkdir()
-    (built.raw / "web/later/coming.jsonl").write_bytes(b"{}\n")
-    for _ in range(3):
-        assert "waiting until nothing writes to web" in built.look().skip_message
-    age(built.raw / "web/later", 20)
-    assert [built.asked(), built.asked()] == [{}, {}], (
-        "two looks agree, but it is younger than settle_seconds"
-    )
-    cursor = json.loads(built.cursor)
-    cursor["written"]["web"] -= sensors.PATIENCE * 30 + 1
-    built.cursor = json.dumps(cursor)
-    assert list(built.asked()) == ["web"]
-
-
-def test_a_run_by_hand_takes_files_as_they_are(built):
-    (built.raw / "web/now.jsonl").write_bytes(jsonl(sentences("now", 5)))
-    assert built.definitions.resolve_job_def("corpus").execute_in_process(
-        instance=built.instance, partition_key="web"
-    )
-    assert "now.jsonl" in inventory_of(Project.open(built.config_file), "web").files
-
-
-def test_a_repeated_tick_gives_the_same_run_keys(platform):
+def test_a_repeated_tick_requests_the_same_run_keys(platform):
     platform.look()
     cursor = platform.cursor
-    first = platform.asked()
+    run_keys = platform.asked()
+
     platform.cursor = cursor
-    assert platform.asked() == first
+
+    assert platform.asked() == run_keys
 
 
-def both(platform):
+def test_a_tick_requests_a_limited_number_of_runs(platform, monkeypatch):
+    monkeypatch.setattr(sensors, "MAX_REQUESTS", 2)
+    platform.look()
+
+    assert platform.tick() == ["books", "code"]
+    assert platform.tick() == ["web"]
+
+
+@pytest.mark.parametrize(
+    ("enabled", "status"), [("true", "RUNNING"), ("false", "STOPPED")], ids=["on", "off"]
+)
+def test_sensors_and_schedules_are_switched_on_by_the_settings(make_project, enabled, status):
+    settings = f"automation: {{enabled: {enabled}, sensor_seconds: 7}}\n"
+    config = load_config(make_project(replacements={"raw: raw": f"{settings}raw: raw"}))
+
+    repository = build_definitions(config).get_repository_def()
+
+    for sensor in repository.sensor_defs:
+        assert sensor.default_status.value == status
+    for schedule in repository.schedule_defs:
+        assert schedule.default_status.value == status
+    assert len(repository.schedule_defs) == 1
+
+
+def test_the_settings_give_the_seconds_between_two_ticks_except_of_the_overview(make_project):
+    settings = "automation: {sensor_seconds: 7}\n"
+    config = load_config(make_project(replacements={"raw: raw": f"{settings}raw: raw"}))
+
+    sensor_defs = build_definitions(config).get_repository_def().sensor_defs
+
+    seconds_by_sensor = {sensor.name: sensor.minimum_interval_seconds for sensor in sensor_defs}
+    assert seconds_by_sensor.pop(OVERVIEW) == 60
+    assert set(seconds_by_sensor.values()) == {7}
+
+
+# Changes of a corpus
+
+
+def change_file(platform: Platform) -> None:
+    """Write other documents into a file."""
+    (platform.raw / FIRST_FILE).write_bytes(jsonl(sentences("other", 50)))
+
+
+def add_file(platform: Platform) -> None:
+    """Write documents into a new file."""
+    write_text(platform, "web")
+
+
+def remove_file(platform: Platform) -> None:
+    """Delete a file."""
+    (platform.raw / FIRST_FILE).unlink()
+
+
+def rename_file(platform: Platform) -> None:
+    """Give a file another name."""
+    (platform.raw / FIRST_FILE).rename(platform.raw / "web/part-0/first.jsonl")
+
+
+def add_corpus(platform: Platform) -> None:
+    """Write documents into a new folder."""
+    write_text(platform, "extra", n_documents=10)
+
+
+@pytest.mark.parametrize(
+    ("change", "corpus"),
+    [
+        pytest.param(change_file, "web", id="a changed file"),
+        pytest.param(add_file, "web", id="a new file"),
+        pytest.param(remove_file, "web", id="a deleted file"),
+        pytest.param(rename_file, "web", id="a renamed file"),
+        pytest.param(add_corpus, "extra", id="a new corpus"),
+    ],
+)
+def test_a_changed_corpus_is_requested_when_two_looks_agree(built, change, corpus):
+    change(built)
+    age(built.raw / corpus, 500)
+
+    assert built.asked() == {}
+    assert list(built.asked()) == [corpus]
+
+    # If the cursor is lost, it is still requested, and built once.
+    built.cursor = None
+    built.look()
+    assert built.tick() == [corpus]
+    assert built.tick() == []
+
+
+def test_several_changes_of_two_corpora_are_one_request_for_each(built):
     for corpus in ("web", "code"):
-        for name in "ab":
-            write(platform, corpus, name=name, count=10)
+        for name in ("a", "b"):
+            write_text(built, corpus, name=name, n_documents=10)
+        age(built.raw / corpus, 500)
+
+    assert built.asked() == {}
+    assert sorted(built.asked()) == ["code", "web"]
 
 
-def many(platform):
-    (platform.raw / "web/many").mkdir()
+def test_a_thousand_new_files_are_one_request(built):
+    folder = built.raw / "web/many"
+    folder.mkdir()
     for number in range(1_000):
-        (platform.raw / f"web/many/{number}.jsonl").write_bytes(b"{}\n")
+        (folder / f"{number}.jsonl").write_bytes(b"{}\n")
+    age(built.raw / "web", 500)
+
+    assert built.asked() == {}
+    assert list(built.asked()) == ["web"]
 
 
-def unfinished(platform):
+def test_unfinished_uploads_are_not_requested(built):
     for name in (
         "a.jsonl.tmp",
         "b.jsonl.part",
@@ -172,320 +247,422 @@ def unfinished(platform):
         "d.jsonl.crdownload",
         ".e.jsonl",
     ):
-        (platform.raw / "web" / name).write_text("{}\n")
+        (built.raw / "web" / name).write_text("{}\n")
+
+    assert built.asked() == {}
+    assert built.asked() == {}
+    built.cursor = None
+    built.look()
+    assert built.tick() == []
+    assert built.tick() == []
 
 
-FIRST = "web/part-0/web-0.jsonl"
-EVENTS = {
-    "changed": (lambda at: (at.raw / FIRST).write_bytes(jsonl(sentences("other", 50))), ["web"]),
-    "added": (lambda at: write(at, "web"), ["web"]),
-    "removed": (lambda at: (at.raw / FIRST).unlink(), ["web"]),
-    "renamed": (lambda at: (at.raw / FIRST).rename(at.raw / "web/part-0/first.jsonl"), ["web"]),
-    "a new corpus": (lambda at: write(at, "extra", count=10), ["extra"]),
-    "two changes of two corpora": (both, ["code", "web"]),
-    "a thousand files": (many, ["web"]),
-    "unfinished uploads": (unfinished, []),
-    "a deleted inventory": (
-        lambda at: shutil.rmtree(at.config.root_folder / "inventory/web"),
-        ["web"],
-    ),
-}
+def test_a_corpus_without_inventory_is_requested_at_once(built):
+    shutil.rmtree(built.config.root_folder / "inventory/web")
 
+    assert list(built.asked()) == ["web"]
 
-@pytest.mark.parametrize("event", EVENTS)
-def test_an_event_asks_for_its_corpora_once_when_two_looks_agree(built, event):
-    change, asked = EVENTS[event]
-    change(built)
-    if event != "a deleted inventory":
-        for corpus in asked:
-            age(built.raw / corpus, 500)
-        assert built.asked() == {}, "not settled yet"
-    assert sorted(built.asked()) == asked
-    if event not in ("a thousand files", "two changes of two corpora"):
-        built.cursor = None
-        built.look()
-        assert built.tick() == asked
-        assert built.tick() == []
+    built.cursor = None
+    built.look()
+    assert built.tick() == ["web"]
+    assert built.tick() == []
 
 
 @pytest.mark.parametrize("cursor", [None, "", "{", "[]", '{"marks": 1}', '{"marks": {"web": "x"}}'])
-def test_without_its_cursor_nothing_is_missed_and_nothing_made_twice(built, cursor):
+def test_with_a_lost_or_damaged_cursor_nothing_is_missed_and_nothing_built_twice(built, cursor):
     built.cursor = cursor
     assert "nothing has changed" in built.look().skip_message
-    write(built, "web")
+
+    write_text(built, "web")
     built.cursor = cursor
     built.look()
     assert list(built.asked()) == ["web"]
 
 
-def test_a_corpus_that_is_gone_is_retired_after_two_looks_and_may_come_back(built):
-    write(built, "extra", count=10)
+def test_a_run_by_hand_takes_files_that_were_written_a_moment_ago(built):
+    (built.raw / "web/now.jsonl").write_bytes(jsonl(sentences("now", 5)))
+
+    result = built.definitions.resolve_job_def("corpus").execute_in_process(
+        instance=built.instance, partition_key="web"
+    )
+
+    assert result.success
+    assert "now.jsonl" in inventory_of(Project.open(built.config_file), "web").files
+
+
+# Corpora that are being written
+
+
+def test_a_corpus_waits_so_that_an_upload_is_one_build(built, monkeypatch):
+    write_text(built, "web")
+    folder = built.raw / "web/later"
+    folder.mkdir()
+    (folder / "coming.jsonl").write_bytes(b"{}\n")
+
+    # A file was written a moment ago.
+    for _ in range(3):
+        assert "waiting until nothing writes to web" in built.look().skip_message
+
+    # Two looks agree, but the file is still younger than `settle_seconds`.
+    age(folder, 20)
+    assert built.asked() == {}
+    assert built.asked() == {}
+
+    # After a long wait the corpus is built nevertheless, without the youngest file.
+    cursor = json.loads(built.cursor)
+    cursor["written"]["web"] -= sensors.PATIENCE * 30 + 1
+    built.cursor = json.dumps(cursor)
+    assert list(built.asked()) == ["web"]
+
+
+def test_a_corpus_that_is_always_written_is_built_without_what_is_being_written(built, monkeypatch):
+    # One file is complete, one grows, and one is new.
+    folder = built.raw / "web"
+    new_lines = jsonl(sentences("more", 5))
+    write_text(built, "web")
+    growing_file = built.raw / FIRST_FILE
+    with growing_file.open("ab") as file:
+        file.write(new_lines)
+    (folder / "trickle.jsonl").write_bytes(new_lines)
+
+    # It waits at first.
+    assert not built.look().run_requests
+    assert "waiting until nothing writes to web" in built.look().skip_message
+
+    # After a long wait, the complete file is built, and of the growing file what was built before.
+    monkeypatch.setattr(sensors, "PATIENCE", 0)
+    assert built.tick() == ["web"]
+    project = Project.open(built.config_file)
+    inventory = inventory_of(project, "web")
+    sizes = [piece.size for piece in inventory.pieces if piece.path == "part-0/web-0.jsonl"]
+    assert "new.jsonl" in inventory.files
+    assert "trickle.jsonl" not in inventory.files
+    assert sum(sizes) == growing_file.stat().st_size - len(new_lines)
+    assert n_documents_of(built) == N_DOCUMENTS + 20
+    assert verify_output(project, "web").passed
+
+    # Nothing else is complete.
+    assert not built.look().run_requests
+
+    # Once nothing is written any more, the rest is built.
+    monkeypatch.undo()
+    age(folder)
+    assert not built.look().run_requests
+    assert built.tick() == ["web"]
+    assert n_documents_of(built) == N_DOCUMENTS + 20 + 10
+    assert "nothing has changed" in built.look().skip_message
+
+
+def test_a_corpus_waits_as_long_as_a_file_of_its_last_build_is_overwritten(built, monkeypatch):
+    write_text(built, "web")
+    (built.raw / FIRST_FILE).write_bytes(jsonl(sentences("rotated", 90)))
+    built.look()
+
+    # Even after a long wait there is nothing to take in place of the overwritten file.
+    monkeypatch.setattr(sensors, "PATIENCE", 0)
+    look = built.look()
+    assert not look.run_requests
+    assert "part-0/web-0.jsonl of the last build was overwritten" in look.skip_message
+
+    age(built.raw / "web")
+    built.look()
+    assert list(built.asked()) == ["web"]
+
+
+# Corpora that disappear
+
+
+def test_a_missing_corpus_is_retired_by_the_second_look_and_may_come_back(built):
+    write_text(built, "extra", n_documents=10)
     built.look()
     assert built.tick() == ["extra"]
+
+    # The first look keeps it, because a mount may be missing for a moment.
     (built.raw / "extra").rename(built.raw.parent / "away")
     built.look()
-    assert "extra" in built.corpora, "a mount may be gone for a moment"
+    assert "extra" in built.corpora
     built.look()
     assert "extra" not in built.corpora
+
+    # When it comes back, its outputs still exist.
     (built.raw.parent / "away").rename(built.raw / "extra")
     built.look()
     assert "extra" in built.corpora
-    assert built.tick() == [], "its outputs are still there"
+    assert built.tick() == []
+
+
+def test_partitions_that_the_sensor_has_not_registered_are_not_retired(built):
+    write_text(built, "extra", n_documents=10)
+    built.look()
     shutil.rmtree(built.raw / "extra")
-    built.instance.add_dynamic_partitions(
-        built.names.corpora_name, ["../x", "a/b", "somebody_elses"]
-    )
-    before = built.corpora
+    foreign_partitions = ["../x", "a/b", "somebody_elses"]
+    built.instance.add_dynamic_partitions(built.names.corpora_name, foreign_partitions)
+
     built.look()
-    assert built.corpora == before
+    assert built.corpora == {"books", "code", "web", "extra", *foreign_partitions}
     built.look()
-    assert built.corpora == before - {"extra"}, "others were not seen here"
+    assert built.corpora == {"books", "code", "web", *foreign_partitions}
 
 
-def unreadable(platform):
+# Faults
+
+
+def remove_needed_corpus(platform: Platform) -> None:
+    """Delete a corpus that a nanoset reads."""
+    shutil.rmtree(platform.raw / "code")
+
+
+def name_missing_folder(platform: Platform) -> None:
+    """Define a corpus of a folder that is missing."""
+    settings = SECOND_CORPUS.replace("folder: web", "folder: wbe")
+    platform.config_file.write_text(platform.config_file.read_text() + settings)
+
+
+def make_unreadable(platform: Platform) -> None:
+    """Make a link that leads back to its folder, and a folder whose name is not allowed."""
     (platform.raw / "web/loop").symlink_to(platform.raw / "web")
     (platform.raw / "bad name").mkdir()
     (platform.raw / "bad name/a.jsonl").write_text("{}\n")
 
 
-def of_another_folder(platform):
-    text = platform.config_file.read_text()
-    platform.config_file.write_text(text + SECOND.replace("folder: web", "folder: wbe"))
+def remove_raw_folder(platform: Platform) -> None:
+    """Move the folder of raw text away."""
+    platform.raw.rename(platform.raw.parent / "away")
 
 
-GONE = "this corpus is not in the raw folder"
-FAULTS = {
-    "a corpus that something needs": (lambda at: shutil.rmtree(at.raw / "code"), ConfigError, GONE),
-    "a corpus of a folder that is not there": (
-        of_another_folder,
-        ConfigError,
-        rf"corpora\.web_ids: {GONE}",
-    ),
-    "what cannot be read": (
-        unreadable,
-        InputError,
-        "(?s)2 things are wrong.*rename the folder.*a link leads back",
-    ),
-    "all of it": (
-        lambda at: at.raw.rename(at.raw.parent / "away"),
-        MissingError,
-        "raw text does not exist",
-    ),
-    "all corpora": (
-        lambda at: [shutil.rmtree(path) for path in at.raw.iterdir()],
-        ConfigError,
-        GONE,
-    ),
-}
+def remove_all_corpora(platform: Platform) -> None:
+    """Delete everything in the folder of raw text."""
+    for folder in platform.raw.iterdir():
+        shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_fails_the_tick_retires_nothing_and_the_others_go_on(built, fault):
-    happen, error, words = FAULTS[fault]
-    happen(built)
-    with pytest.raises(error, match=words):
+@pytest.mark.parametrize(
+    ("cause", "error", "message"),
+    [
+        pytest.param(
+            remove_needed_corpus,
+            ConfigError,
+            "this corpus is not in the raw folder",
+            id="a missing corpus that a nanoset reads",
+        ),
+        pytest.param(
+            name_missing_folder,
+            ConfigError,
+            r"corpora\.web_ids: this corpus is not in the raw folder",
+            id="a corpus of a missing folder",
+        ),
+        pytest.param(
+            make_unreadable,
+            InputError,
+            "(?s)2 things are wrong.*rename the folder.*a link leads back",
+            id="unreadable folders",
+        ),
+    ],
+)
+def test_a_fault_fails_the_tick_and_does_not_stop_other_corpora(
+    built, cause: Callable[[Platform], None], error: type[Exception], message: str
+):
+    cause(built)
+
+    # A tick fails; it may be the third, since a folder may be missing for a moment.
+    with pytest.raises(error, match=message):
         for _ in range(3):
             built.look()
     assert built.corpora == {"books", "code", "web"}
-    if not fault.startswith("all"):
-        write(built, "books")
-        built.look()
-        assert list(built.asked()) == ["books"]
+
+    # Others are built.
+    write_text(built, "books")
+    built.look()
+    assert list(built.asked()) == ["books"]
 
 
-def test_a_corpus_whose_run_has_not_ended_is_not_asked_for(platform):
+@pytest.mark.parametrize(
+    ("cause", "error", "message"),
+    [
+        pytest.param(
+            remove_raw_folder, MissingError, "raw text does not exist", id="no raw folder"
+        ),
+        pytest.param(
+            remove_all_corpora,
+            ConfigError,
+            "this corpus is not in the raw folder",
+            id="an empty raw folder",
+        ),
+    ],
+)
+def test_the_loss_of_all_raw_text_fails_the_tick_and_retires_no_corpus(
+    built, cause: Callable[[Platform], None], error: type[Exception], message: str
+):
+    cause(built)
+
+    with pytest.raises(error, match=message):
+        for _ in range(3):
+            built.look()
+    assert built.corpora == {"books", "code", "web"}
+
+
+# Runs that have not ended, or that failed
+
+
+def test_a_corpus_whose_run_has_not_ended_is_not_requested(platform):
     platform.look()
-    run = start(platform, only(platform, "web"))
+    run = start_run(platform, request_of(platform, "web"))
+
+    # Not even if its files change in the meantime.
     assert sorted(platform.asked()) == ["books", "code"]
-    write(platform, "web")
+    write_text(platform, "web")
     platform.look()
-    assert sorted(platform.asked()) == ["books", "code"], (
-        "not even when its files have changed meanwhile"
-    )
+    assert sorted(platform.asked()) == ["books", "code"]
+
     platform.instance.report_run_canceled(run)
     assert sorted(platform.asked()) == ["books", "code", "web"]
 
 
-def test_a_corpus_whose_run_ends_while_outputs_are_read_is_not_asked_for(platform, monkeypatch):
+def test_a_corpus_whose_run_ends_during_a_tick_is_not_requested(platform, monkeypatch):
     platform.look()
-    run = start(platform, only(platform, "web"))
-    read_outputs = sensors.current_inventories
+    run = start_run(platform, request_of(platform, "web"))
+    read_inventories = sensors.current_inventories
 
-    def read_and_end_the_run(*arguments):
-        recipes = read_outputs(*arguments)
+    def read_inventories_and_end_run(*arguments: Any) -> Any:
+        inventories = read_inventories(*arguments)
         event = dg.DagsterEvent(dg.DagsterEventType.RUN_SUCCESS.value, run.job_name)
         platform.instance.report_dagster_event(event, run.run_id)
-        return recipes
+        return inventories
 
-    monkeypatch.setattr(sensors, "current_inventories", read_and_end_the_run)
+    monkeypatch.setattr(sensors, "current_inventories", read_inventories_and_end_run)
+
     assert sorted(platform.asked()) == ["books", "code"]
 
 
-def start(platform, request, **tags):
-    """A run that has begun."""
-    job = platform.definitions.resolve_job_def("corpus")
-    return platform.instance.create_run_for_job(
-        job_def=job, tags={**request.tags, **tags}, status=dg.DagsterRunStatus.STARTED
-    )
-
-
-def only(platform, corpus):
-    return next(r for r in platform.look().run_requests if r.partition_key == corpus)
-
-
-def test_a_killed_run_is_asked_for_again_under_another_key(platform):
+def test_a_killed_run_is_requested_again_under_other_keys_a_few_times(platform):
     platform.look()
-    keys = []
+    run_keys = set()
     for _ in range(failed_runs.MAX_ATTEMPTS):
-        request = only(platform, "web")
-        keys.append(request.run_key)
-        platform.instance.report_run_failed(start(platform, request), "killed")
-    assert len(set(keys)) == failed_runs.MAX_ATTEMPTS
-    assert "web" not in platform.asked(), "but not for ever"
-    request = only(platform, "code")
-    platform.instance.report_run_failed(
-        start(platform, request, **{"dagster/will_retry": "true"}), "killed"
-    )
-    assert "code" not in platform.asked(), "Dagster will start it again"
+        request = request_of(platform, "web")
+        run_keys.add(request.run_key)
+        platform.instance.report_run_failed(start_run(platform, request), "killed")
+
+    assert len(run_keys) == failed_runs.MAX_ATTEMPTS
+    assert "web" not in platform.asked()
 
 
-def test_a_run_that_failed_is_not_asked_for_until_its_files_change_or_the_process_restarts(
-    built, monkeypatch
-):
-    (built.raw / "web/broken.jsonl").write_text("this is no JSON\n" * 1000)
+def test_a_killed_run_that_dagster_will_retry_is_not_requested_again(platform):
+    platform.look()
+    request = request_of(platform, "code")
+    run = start_run(platform, request, **{"dagster/will_retry": "true"})
+    platform.instance.report_run_failed(run, "killed")
+
+    assert "code" not in platform.asked()
+
+
+def test_a_failed_run_is_requested_again_after_a_change_or_a_restart(built, monkeypatch):
+    # A file has no valid line, and the folder of inventories cannot be written: the run fails
+    # before it has an inventory.
+    broken_file = built.raw / "web/broken.jsonl"
+    broken_file.write_text("this is no JSON\n" * 1000)
     age(built.raw / "web")
     built.look()
-    request = only(built, "web")
-    inventory = built.config.root_folder / "inventory/web"
-    shutil.rmtree(inventory)
-    inventory.write_text("in the way")
+    request = request_of(built, "web")
+    inventory_folder = built.config.root_folder / "inventory/web"
+    shutil.rmtree(inventory_folder)
+    inventory_folder.write_text("in the way")
     assert not built.run(request, raises=False).success
-    inventory.unlink()
-    said = built.look().skip_message
-    assert "web: its run" in said
-    assert "failed; it is built when what it is made from changes" in said
+    inventory_folder.unlink()
+
+    # The next tick does not request it again.
+    message = built.look().skip_message
+    assert "web: its run" in message
+    assert "failed; it is built when what it is made from changes" in message
+
+    # A restart of the process, and a change of the files, do.
     with monkeypatch.context() as patch:
         patch.setattr(failed_runs, "PROCESS_STARTED_AT", time.time())
         assert "web" in built.asked()
-    (built.raw / "web/broken.jsonl").unlink()
+    broken_file.unlink()
     age(built.raw / "web", 500)
     built.look()
     assert "web" in built.tick()
 
 
-def test_a_tick_asks_for_a_bounded_number_of_runs(platform, monkeypatch):
-    monkeypatch.setattr(sensors, "MAX_REQUESTS", 2)
+# Settings that change while the definitions are loaded
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        pytest.param(
+            "nanosets:",
+            "nanosets:\n  late: {blend: web, sequence_length: 8}",
+            "nanoset 'late'",
+            id="a new nanoset",
+        ),
+        pytest.param(
+            "  plain:", "  renamed:", "nanoset 'plain', nanoset 'renamed'", id="a renamed nanoset"
+        ),
+        pytest.param(
+            "blend: books",
+            "blend: {books: 1, web: 2}",
+            "nanoset 'plain' than",
+            id="another corpus of a nanoset",
+        ),
+        pytest.param("groups: 3", "groups: 4", "webdataset 'shuffled'", id="more groups of tars"),
+        pytest.param(
+            "webdatasets:",
+            "pbin: [web]\nwebdatasets:",
+            "asset packed_dataset",
+            id="an asset that corpora lacked",
+        ),
+        pytest.param(
+            "raw: raw",
+            "raw: raw\nautomation: {sensor_seconds: 9}",
+            "automation",
+            id="settings of the sensors",
+        ),
+    ],
+)
+def test_settings_that_need_a_reload_are_reported_until_then(platform, old, new, name):
     platform.look()
-    assert platform.tick() == ["books", "code"]
-    assert platform.tick() == ["web"]
+    platform.edit_settings(old, new)
 
-
-def test_it_is_off_and_on_from_the_configuration(make_project):
-    for text, status in (("true", "RUNNING"), ("false", "STOPPED")):
-        config = make_project(
-            text, {"raw: raw": f"automation: {{enabled: {text}, sensor_seconds: 7}}\nraw: raw"}
-        )
-        repository = build_definitions(load_config(config)).get_repository_def()
-        for sensor in repository.sensor_defs:
-            assert sensor.default_status.value == status
-            assert sensor.minimum_interval_seconds == (60 if sensor.name == OVERVIEW else 7)
-        assert [schedule.default_status.value for schedule in repository.schedule_defs] == [status]
-
-
-def test_the_run_of_a_process_that_is_gone_is_closed(platform):
-    job = platform.definitions.resolve_job_def("corpus")
-
-    def run(tags, **more):
-        return platform.instance.create_run_for_job(
-            job_def=job, status=dg.DagsterRunStatus.STARTED, tags=tags, **more
-        ).run_id
-
-    host, pid, began, _ = owner_tag(Names())[OWNER_TAG].split(":")
-    alive = run(owner_tag(Names()))
-    reused = run({OWNER_TAG: f"{host}:{pid}:{int(began) + 1}:"})
-    dead = run({OWNER_TAG: f"{host}:{2**22 - 7}:1:"})
-    elsewhere = run({OWNER_TAG: f"other-{host}:{2**22 - 7}:1:"})
-    retried = run({OWNER_TAG: f"{host}:{2**22 - 7}:1:{dead}"}, parent_run_id=dead, root_run_id=dead)
-    untagged = run({})
-    assert set(close_abandoned_runs(platform.instance, Names())) == {dead, reused}
-    under_way = {
-        r.run_id
-        for r in platform.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
-    }
-    assert under_way == {alive, elsewhere, retried, untagged}
-
-
-def test_only_the_process_of_a_run_is_its_owner_and_not_that_of_a_step():
-    assert is_run_process()
-    # No pool: it ends its workers by SIGTERM, which Dagster may have let this process ignore.
-    child = multiprocessing.get_context("fork").Process(
-        target=lambda: os._exit(int(is_run_process()))
-    )
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-
-
-def test_a_run_bears_the_name_of_its_process_where_nobody_has_to_read_it(built):
-    for run in built.instance.get_runs():
-        assert run.tags[OWNER_TAG] == owner_tag(Names(), run.run_id)[OWNER_TAG]
-        assert all(tag.startswith((".dagster/", "dagster/")) or tag == USER_TAG for tag in run.tags)
-
-
-EDITS = {
-    "nanoset 'late'": {"nanosets:": "nanosets:\n  late: {blend: web, sequence_length: 8}"},
-    "nanoset 'plain', nanoset 'renamed'": {"  plain:": "  renamed:"},
-    "nanoset 'plain' than": {"blend: books": "blend: {books: 1, web: 2}"},
-    "webdataset 'shuffled'": {"groups: 3": "groups: 4"},
-    "asset packed_dataset": {"webdatasets:": "pbin: [web]\nwebdatasets:"},
-    "automation": {"raw: raw": "raw: raw\nautomation: {sensor_seconds: 9}"},
-}
-
-
-@pytest.mark.parametrize("said", EDITS)
-def test_what_of_an_edit_is_not_loaded_is_said_until_it_is(platform, said):
-    platform.look()
-    text = platform.config_file.read_text()
-    ((before, after),) = EDITS[said].items()
-    assert before in text
-    platform.config_file.write_text(text.replace(before, after, 1))
     for _ in range(2):
         platform.cursor = None
         message = platform.look().skip_message
-        assert said in message
+        assert name in message
         assert "choose Reload" in message
+
     platform.load()
     platform.cursor = None
     assert "Reload" not in platform.look().skip_message
 
 
-def test_edited_values_need_no_reload(platform):
-    text = platform.config_file.read_text()
-    edited = text.replace("seed: 7", "seed: 8").replace(
-        "raw: raw", "raw: raw\nautomation: {settle_seconds: 5}"
-    )
-    platform.config_file.write_text(edited.replace("web: 0.7", "web: 0.6"))
+def test_settings_that_are_only_values_need_no_reload(platform):
+    platform.edit_settings("seed: 7", "seed: 8")
+    platform.edit_settings("raw: raw", "raw: raw\nautomation: {settle_seconds: 5}")
+    platform.edit_settings("web: 0.7", "web: 0.6")
+
     assert "Reload" not in platform.look().skip_message
 
 
-SECOND = "corpora: {web_ids: {folder: web, text_key: id}}\n"
-
-
-def test_a_folder_of_two_corpora_has_both_registered_and_built(built):
+def test_two_corpora_of_one_folder_are_registered_built_and_retired(built):
+    # A second corpus of the folder is added to the settings.
     text = built.config_file.read_text()
-    built.config_file.write_text(text + SECOND)
+    built.config_file.write_text(text + SECOND_CORPUS)
     built.look()
     assert built.corpora == {"books", "code", "web", "web_ids"}
-    assert built.tick() == ["web_ids"], "the other corpora are built"
+    assert built.tick() == ["web_ids"]
     assert "nothing has changed" in built.look().skip_message
-    write(built, "web")
+
+    # A new file is built in both.
+    write_text(built, "web")
     built.look()
     assert built.tick() == ["web", "web_ids"]
     project = Project.open(built.config_file)
     for corpus in ("web", "web_ids"):
-        assert documents(project, corpus) == 240 + 20
+        assert n_documents_of(built, corpus) == N_DOCUMENTS + 20
         assert verify_output(project, corpus).passed
+
+    # A corpus that is removed from the settings is retired like a folder that was deleted.
     built.config_file.write_text(text)
     built.look()
     built.look()
-    assert built.corpora == {"books", "code", "web"}, "retired as a folder that is gone"
+    assert built.corpora == {"books", "code", "web"}

@@ -48,8 +48,15 @@ class Platform:
         self._repository = self.definitions.get_repository_def()
         self.names = ProjectDefs.of(self.config).names
 
+    def edit_settings(self, old: str, new: str) -> None:
+        """Replace a text of nanoset.yaml, without loading the definitions again."""
+        text = self.config_file.read_text()
+        assert old in text
+        self.config_file.write_text(text.replace(old, new))
+
     @property
     def corpora(self) -> set[str]:
+        """The partitions of assets that every corpus has."""
         return set(self.instance.get_dynamic_partitions(self.names.corpora_name))
 
     def partitions(self, asset: str) -> set[str]:
