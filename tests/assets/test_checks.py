@@ -1,78 +1,92 @@
-"""What the checks of assets find in outputs that were spoilt after they were made."""
+"""What the checks of assets find in outputs that were damaged after they were made."""
 
 from __future__ import annotations
 
-import dagster as dg
-import pytest
+from pathlib import Path
 
-from helpers.inspecting import verify_at
+import dagster as dg
+
+from helpers.inspecting import current_output, verify_at
+from helpers.sample_platform import Platform
 from nanoset_assets.tags import CHECK
 from nanoset_core.project.project import Project
 from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 
-BYTES = "a file has other bytes than when it was written"
-SPOILT = {
-    # asset: (files below the root, old, new of the same length, what is found)
-    "pretrain/handoff": (
-        "nanosets/pretrain/handoff/*/arguments.txt",
-        b"--seq-length 32",
-        b"--seq-length 31",
-        BYTES,
-    ),
-    "shuffled/tars": (
-        "webdatasets/shuffled/*/shard-00000000.tar",
-        b".npy",
-        b".nqy",
-        "the header's checksum is wrong",
-    ),
-}
+OTHER_BYTES = "a file has other bytes than when it was written"
 
 
-@pytest.mark.parametrize("asset", SPOILT)
-def test_what_was_changed_by_hand_is_found_when_it_is_materialised(built_platform, asset):
-    pattern, old, new, what = SPOILT[asset]
-    (file,) = (
-        path
-        for path in built_platform.config.root_folder.glob(pattern)
-        if "current" not in path.parts
-    )
+def replace_bytes(file: Path, old: bytes, new: bytes) -> None:
+    """Replace bytes of a file by as many others."""
     content = file.read_bytes()
     assert old in content
-    parts = {"0"} if asset == "shuffled/tars" else {None}
-    built_platform.carry_out({asset: parts})
+    assert len(old) == len(new)
     file.write_bytes(content.replace(old, new, 1))
-    built_platform.carry_out({asset: parts}, raises=False)
-    key = dg.AssetCheckKey(dg.AssetKey(asset.split("/")), CHECK)
-    (first, second) = built_platform.instance.event_log_storage.get_asset_check_execution_history(
-        key, limit=2
-    )
-    assert second.evaluation.passed
-    assert not first.evaluation.passed
-    assert first.evaluation.description.startswith(what)
 
 
-def test_a_spoilt_or_uneven_plan_is_found(built_platform):
-    folder = next(
-        built_platform.config.root_folder.glob("shuffle_plans/shuffled/*/plan.json")
-    ).parent
+def last_evaluations(
+    platform: Platform, asset: str, check: str, count: int
+) -> list[dg.AssetCheckEvaluation]:
+    """Return the last evaluations of a check of an asset, the newest first."""
+    key = dg.AssetCheckKey(dg.AssetKey(asset.split("/")), check)
+    storage = platform.instance.event_log_storage
+    records = storage.get_asset_check_execution_history(key, limit=count)
+    return [record.evaluation for record in records]
+
+
+# Outputs that were changed by hand, and are materialised again
+
+
+def test_a_changed_file_of_a_handoff_fails_its_check(built_platform):
     project = Project.open(built_platform.config_file)
-    assert verify_at(project, "shuffle_plans/shuffled").findings == []
-    (folder / "plan.json").write_text(
-        (folder / "plan.json").read_text().replace('"seed": 5', '"seed": 6')
-    )
-    assert [finding.what for finding in verify_at(project, "shuffle_plans/shuffled").errors] == [
-        BYTES
-    ]
-
-
-def test_a_trainer_that_will_not_find_its_indexes_is_warned_of(built_platform):
+    arguments_file = current_output(project, "nanosets/pretrain/handoff").path("arguments.txt")
     built_platform.carry_out({"pretrain/handoff": {None}})
-    key = dg.AssetCheckKey(dg.AssetKey(["pretrain", "handoff"]), "trainer")
-    (found,) = built_platform.instance.event_log_storage.get_asset_check_execution_history(
-        key, limit=1
-    )
-    assert found.evaluation.description.startswith(UNKNOWN_TOKENIZER)
-    assert (found.evaluation.passed, found.evaluation.severity) == (
-        False,
-        dg.AssetCheckSeverity.WARN,
-    )
+    replace_bytes(arguments_file, b"--seq-length 32", b"--seq-length 31")
+
+    built_platform.carry_out({"pretrain/handoff": {None}}, raises=False)
+
+    after, before = last_evaluations(built_platform, "pretrain/handoff", CHECK, 2)
+    assert before.passed
+    assert not after.passed
+    assert after.description.startswith(OTHER_BYTES)
+
+
+def test_a_damaged_tar_fails_the_check_of_its_group(built_platform):
+    (tar,) = [
+        path
+        for path in built_platform.config.root_folder.glob(
+            "webdatasets/shuffled/*/shard-00000000.tar"
+        )
+        if "current" not in path.parts
+    ]
+    built_platform.carry_out({"shuffled/tars": {"0"}})
+    replace_bytes(tar, b".npy", b".nqy")
+
+    built_platform.carry_out({"shuffled/tars": {"0"}}, raises=False)
+
+    after, before = last_evaluations(built_platform, "shuffled/tars", CHECK, 2)
+    assert before.passed
+    assert not after.passed
+    assert after.description.startswith("the header's checksum is wrong")
+
+
+# Other findings
+
+
+def test_a_changed_shuffle_plan_is_an_error(built_platform):
+    project = Project.open(built_platform.config_file)
+    plan_file = current_output(project, "shuffle_plans/shuffled").path("plan.json")
+    assert verify_at(project, "shuffle_plans/shuffled").findings == []
+
+    plan_file.write_text(plan_file.read_text().replace('"seed": 5', '"seed": 6'))
+
+    errors = verify_at(project, "shuffle_plans/shuffled").errors
+    assert [error.what for error in errors] == [OTHER_BYTES]
+
+
+def test_a_tokenizer_that_trainers_do_not_know_is_a_warning(built_platform):
+    built_platform.carry_out({"pretrain/handoff": {None}})
+
+    (evaluation,) = last_evaluations(built_platform, "pretrain/handoff", "trainer", 1)
+    assert not evaluation.passed
+    assert evaluation.severity == dg.AssetCheckSeverity.WARN
+    assert evaluation.description.startswith(UNKNOWN_TOKENIZER)

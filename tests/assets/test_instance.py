@@ -1,4 +1,4 @@
-"""The history: where it lies, two who make it at once, and what is said where it cannot be kept."""
+"""Dagster's history: its folder, builds that create it at the same time, and errors that it causes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import resource
 import shutil
 import sqlite3
 import sys
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -18,164 +20,220 @@ from nanoset_assets.build import build
 from nanoset_assets.instance import HistoryError, dagster_home, history_faults, open_instance
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
+from nanoset_core import ProjectConfig
 from nanoset_core.errors import ConfigError, StorageError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 
-STARTS = 3
+N_STARTS = 3
+"""How often a history is created by several processes at the same time."""
+PAGE_BYTES = 4096
+"""The size of a page of a SQLite database."""
+EXIT_CODE_OF_FULL_DISK = 7
 
 
 @pytest.fixture
-def config(make_project, monkeypatch):
+def config(make_project, monkeypatch) -> ProjectConfig:
+    """The settings of a project whose history is next to its nanoset.yaml."""
     monkeypatch.setenv("DAGSTER_HOME", "")
     return load_config(make_project())
 
 
-def test_the_home_is_made_beside_the_configuration_with_our_settings(config):
-    home = dagster_home(config)
-    assert home == config.file.parent / ".dagster"
-    settings = (home / "dagster.yaml").read_text(encoding="utf-8")
-    for line in ("telemetry:\n  enabled: false", "nux:\n  enabled: false", "max_concurrent_runs"):
-        assert line in settings
-    (home / "dagster.yaml").write_text("# mine\n", encoding="utf-8")
+# The folder of the history
+
+
+def test_the_history_is_next_to_nanoset_yaml_by_default(config):
+    assert dagster_home(config) == config.file.parent / ".dagster"
+
+
+@pytest.mark.parametrize(
+    "text", ["telemetry:\n  enabled: false", "nux:\n  enabled: false", "max_concurrent_runs"]
+)
+def test_a_new_history_has_settings_that_suit_a_project(config, text):
+    settings = (dagster_home(config) / "dagster.yaml").read_text(encoding="utf-8")
+
+    assert text in settings
+
+
+def test_edited_settings_of_a_history_are_not_overwritten(config):
+    settings_file = dagster_home(config) / "dagster.yaml"
+    settings_file.write_text("# mine\n", encoding="utf-8")
+
     dagster_home(config)
-    assert (home / "dagster.yaml").read_text(encoding="utf-8") == "# mine\n"
+
+    assert settings_file.read_text(encoding="utf-8") == "# mine\n"
 
 
-def test_the_home_is_where_the_settings_say_and_the_environment_comes_first(
-    make_project, monkeypatch, tmp_path
-):
+@pytest.fixture
+def config_with_history(make_project, tmp_path) -> ProjectConfig:
+    """The settings of a project that name a folder for its history."""
+    replacements = {"root: data": f"root: data\nhistory: {tmp_path / 'local disk'}"}
+    return load_config(make_project(replacements=replacements))
+
+
+def test_the_settings_may_name_the_folder(config_with_history, tmp_path, monkeypatch):
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    config = load_config(
-        make_project(replacements={"root: data": f"root: data\nhistory: {tmp_path / 'local disk'}"})
-    )
-    assert dagster_home(config) == tmp_path / "local disk"
+
+    assert dagster_home(config_with_history) == tmp_path / "local disk"
+
+
+def test_the_environment_overrides_the_settings(config_with_history, tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "named"))
-    assert dagster_home(config) == tmp_path / "named"
+
+    assert dagster_home(config_with_history) == tmp_path / "named"
 
 
 def test_a_history_in_a_bucket_is_refused(make_project):
+    replacements = {"root: data": "root: data\nhistory: s3://bucket/history"}
+    config_file = make_project(replacements=replacements)
+
     with pytest.raises(ConfigError, match="history"):
-        load_config(
-            make_project(replacements={"root: data": "root: data\nhistory: s3://bucket/history"})
-        )
+        load_config(config_file)
 
 
-def begin(file, barrier):
-    """What `nanoset build` does first."""
-    config = load_config(file)
+# Several builds that start at the same time
+
+
+def start_build(config_file: Path, barrier: Any) -> None:
+    """Do what `nanoset build` does first, at the same time as other processes."""
+    config = load_config(config_file)
     barrier.wait()
     with open_instance(config) as instance:
         register(instance, Names(), ["books", "code", "web"], config)
         instance.get_runs()
 
 
-def test_several_who_begin_at_once_make_one_history(make_project, monkeypatch):
+def test_builds_that_start_at_the_same_time_create_one_history(make_project, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", "")
     fork = multiprocessing.get_context("fork")
-    for start in range(STARTS):
-        file = make_project(f"project-{start}")
+
+    for start in range(N_STARTS):
+        config_file = make_project(f"project-{start}")
         barrier = fork.Barrier(3)
-        processes = [fork.Process(target=begin, args=(file, barrier)) for _ in range(3)]
+        processes = [
+            fork.Process(target=start_build, args=(config_file, barrier)) for _ in range(3)
+        ]
         for process in processes:
             process.start()
         for process in processes:
             process.join()
+
         assert [process.exitcode for process in processes] == [0, 0, 0]
-        with dg.DagsterInstance.from_config(str(file.parent / ".dagster")) as instance:
-            assert sorted(instance.get_dynamic_partitions(Names().corpora_name)) == [
-                "books",
-                "code",
-                "web",
-            ]
+        with dg.DagsterInstance.from_config(str(config_file.parent / ".dagster")) as instance:
+            corpora = instance.get_dynamic_partitions(Names().corpora_name)
+        assert sorted(corpora) == ["books", "code", "web"]
 
 
-def test_corpora_that_another_build_registers_at_that_moment_are_no_error(config, monkeypatch):
-    with dg.DagsterInstance.ephemeral() as instance:
-        add, failures = (
-            instance.add_dynamic_partitions,
-            [IntegrityError("insert", {}, Exception("UNIQUE"))],
-        )
+def test_corpora_that_another_build_registers_at_the_same_time_are_no_error(
+    config, instance, monkeypatch
+):
+    add_partitions = instance.add_dynamic_partitions
+    errors = [IntegrityError("insert", {}, Exception("UNIQUE"))]
 
-        def late(name, keys):
-            if failures:
-                raise failures.pop()
-            add(name, keys)
+    def fail_once(partitions_name: str, keys: list[str]) -> None:
+        if errors:
+            raise errors.pop()
+        add_partitions(partitions_name, keys)
 
-        monkeypatch.setattr(instance, "add_dynamic_partitions", late)
-        register(instance, Names(), ["web"], config)
-        assert instance.get_dynamic_partitions(Names().corpora_name) == ["web"]
+    monkeypatch.setattr(instance, "add_dynamic_partitions", fail_once)
+
+    register(instance, Names(), ["web"], config)
+
+    assert not errors
+    assert instance.get_dynamic_partitions(Names().corpora_name) == ["web"]
+
+
+# Errors
 
 
 def test_settings_that_dagster_refuses_are_named(config):
     (dagster_home(config) / "dagster.yaml").write_text("unknown: 1\n", encoding="utf-8")
+
     with pytest.raises(ConfigError, match=r"dagster\.yaml: Dagster cannot use these settings"):
         open_instance(config)
 
 
-def test_a_damaged_history_is_named_and_a_new_one_is_begun(config):
+def test_a_damaged_history_is_an_error_until_it_is_moved_away(config):
     open_instance(config).dispose()
     os.environ["DAGSTER_HOME"] = ""
     home = config.file.parent / ".dagster"
     close_databases()
     (home / "history" / "runs.db").write_bytes(b"no database" * 500)
-    with pytest.raises(HistoryError, match="the history is damaged") as raised:
+
+    with pytest.raises(HistoryError, match="the history is damaged") as caught:
         open_instance(config)
-    assert "move the folder away" in str(raised.value)
+    assert "move the folder away" in str(caught.value)
+
+    # After that, a new history is created.
     home.rename(home.with_name("old"))
     os.environ["DAGSTER_HOME"] = ""
     open_instance(config).dispose()
-
-
-def test_errors_that_are_not_the_history_s_stay_as_they_are(tmp_path):
-    for error in (StorageError("other"), ValueError("other"), OSError(5, "other")):
-        with pytest.raises(type(error)) as raised, history_faults(tmp_path):
-            raise error
-        assert raised.value is error
-
-
-def test_a_history_that_takes_no_more_ends_the_build(config, monkeypatch):
-    with open_instance(config) as instance:
-
-        def store(event):
-            raise OperationalError(
-                "insert", {}, sqlite3.OperationalError("database or disk is full")
-            )
-
-        monkeypatch.setattr(instance.event_log_storage, "store_event", store)
-        with pytest.raises(HistoryError, match="the disk is full") as raised:
-            build(Project.open(config.file), instance)
-    assert str(config.file.parent / ".dagster") in str(raised.value)
+    assert home.is_dir()
 
 
 @pytest.mark.parametrize(
-    ("free", "said"), [(0, "the disk is full"), (1 << 30, "the disk takes no more, or fails")]
+    "error", [StorageError("other"), ValueError("other"), OSError(5, "other")], ids=repr
 )
-def test_a_full_disk_is_told_from_one_that_fails(tmp_path, monkeypatch, free, said):
-    monkeypatch.setattr(
-        shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1 << 40, 1 << 39, free)
-    )
-    with pytest.raises(HistoryError, match=said), history_faults(tmp_path):
+def test_errors_that_the_history_has_not_caused_are_unchanged(tmp_path, error):
+    with pytest.raises(type(error)) as caught, history_faults(tmp_path):
+        raise error
+
+    assert caught.value is error
+
+
+def test_a_history_that_cannot_store_events_ends_the_build(config, monkeypatch):
+    def fail_to_store(event: object) -> None:
+        cause = sqlite3.OperationalError("database or disk is full")
+        raise OperationalError("insert", {}, cause)
+
+    with open_instance(config) as instance:
+        monkeypatch.setattr(instance.event_log_storage, "store_event", fail_to_store)
+        with pytest.raises(HistoryError, match="the disk is full") as caught:
+            build(Project.open(config.file), instance)
+
+    assert str(config.file.parent / ".dagster") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "message"),
+    [
+        pytest.param(0, "the disk is full", id="a full disk"),
+        pytest.param(1 << 30, "the disk takes no more, or fails", id="a failing disk"),
+    ],
+)
+def test_an_error_of_the_disk_says_whether_the_disk_is_full(
+    tmp_path, monkeypatch, free_bytes, message
+):
+    usage = shutil._ntuple_diskusage(total=1 << 40, used=1 << 39, free=free_bytes)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+
+    with pytest.raises(HistoryError, match=message), history_faults(tmp_path):
         raise OperationalError("insert", {}, sqlite3.OperationalError("disk I/O error"))
 
 
-def begin_with(limit, file):
-    """In a process of its own, since a limit cannot be lifted; → its exit code."""
+def open_with_limit(file_bytes: int, config_file: Path) -> int | None:
+    """Open a history in a process that may write files of a limited size; return its exit code.
 
-    def run():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    A process of its own is necessary, because a limit cannot be lifted.
+    """
+
+    def open_history() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
         try:
-            open_instance(load_config(file))
+            open_instance(load_config(config_file))
         except HistoryError as error:
-            sys.exit(7 if "the disk takes no more" in str(error) else str(error))
+            if "the disk takes no more" in str(error):
+                sys.exit(EXIT_CODE_OF_FULL_DISK)
+            sys.exit(str(error))
 
-    process = multiprocessing.get_context("fork").Process(target=run)
+    process = multiprocessing.get_context("fork").Process(target=open_history)
     process.start()
     process.join()
     return process.exitcode
 
 
-def test_a_history_that_may_not_grow_is_a_sentence_and_goes_on_later(config):
-    for pages in (5, 10, 20):
-        assert begin_with(pages << 12, config.file) == 7
+def test_a_history_whose_creation_was_stopped_by_a_full_disk_is_completed_later(config):
+    for n_pages in (5, 10, 20):
+        assert open_with_limit(n_pages * PAGE_BYTES, config.file) == EXIT_CODE_OF_FULL_DISK
+
     open_instance(config).dispose()

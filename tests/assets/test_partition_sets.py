@@ -1,6 +1,4 @@
-"""Partitions of corpora: the set that all corpora share, and the sets of assets that only some
-corpora have.
-"""
+"""Partitions of corpora: a set for assets of every corpus, and sets for assets of some corpora."""
 
 from __future__ import annotations
 
@@ -14,121 +12,128 @@ from dagster._core.definitions.partitions.subset.default import DefaultPartition
 from dagster._core.execution.asset_backfill import AssetBackfillData
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
-from helpers.sample_platform import age
+from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.build import build
 from nanoset_core.project.project import Project
 
+DATASET = dg.AssetKey("indexed_dataset")
 PACKED = dg.AssetKey("packed_dataset")
-TABLE = '{"id": "books-1", "score": 3}\n'
+SCORES = '{"id": "books-1", "score": 3}\n'
+"""A table of attributes."""
 
 
 @pytest.fixture
-def built(built_platform):
-    """Everything is registered and built; only `code` is packed."""
+def platform(built_platform) -> Platform:
+    """A project whose corpora are registered and built; only `code` is listed under `pbin`."""
     built_platform.look()
     return built_platform
 
 
-def edit(platform, old, new):
-    text = platform.config_file.read_text()
-    assert old in text
-    platform.config_file.write_text(text.replace(old, new))
+# Which corpora are partitions of which assets
 
 
-def add_corpus(platform, name):
-    (platform.raw / name).mkdir()
-    (platform.raw / name / "text.jsonl").write_bytes(jsonl(sentences(name, 10)))
-    age(platform.raw / name)
+def test_only_corpora_under_pbin_are_partitions_of_packed_dataset(platform):
+    assert platform.partitions("packed_dataset") == {"code"}
+    assert platform.corpora == {"books", "code", "web"}
 
 
-def test_only_corpora_that_are_packed_are_partitions_of_packed_dataset(built):
-    assert built.partitions("packed_dataset") == {"code"}
-    assert built.corpora == {"books", "code", "web"}
-
-
-def test_columns_and_attributes_have_sets_of_their_own(built):
-    (built.config_file.parent / "scores.jsonl").write_text(TABLE)
-    edit(
-        built,
+def test_columns_and_attributes_have_partitions_of_their_own(platform):
+    (platform.config_file.parent / "scores.jsonl").write_text(SCORES)
+    platform.edit_settings(
         "webdatasets:\n",
         "attributes: {books: scores.jsonl}\ncorpora: {web: {columns: [source]}}\nwebdatasets:\n",
     )
-    built.load()
-    built.look()
-    assert built.partitions("document_attributes") == {"books"}
-    assert built.partitions("document_columns") == {"web"}
+    platform.load()
+
+    platform.look()
+
+    assert platform.partitions("document_attributes") == {"books"}
+    assert platform.partitions("document_columns") == {"web"}
 
 
-def test_a_corpus_may_be_packed_without_a_reload(built):
-    edit(built, "pbin: [code]", "pbin: [code, web]")
-    built.look()
-    assert built.partitions("packed_dataset") == {"code", "web"}
-    assert built.automation() == {"packed_dataset": {"web"}}
-    built.carry_out()
-    assert built.instance.get_materialized_partitions(PACKED) == {"code", "web"}
+def test_a_corpus_that_is_added_to_pbin_is_converted_without_a_reload(platform):
+    platform.edit_settings("pbin: [code]", "pbin: [code, web]")
+    platform.look()
+
+    assert platform.partitions("packed_dataset") == {"code", "web"}
+    assert platform.automation() == {"packed_dataset": {"web"}}
+    platform.carry_out()
+    assert platform.instance.get_materialized_partitions(PACKED) == {"code", "web"}
 
 
-def test_every_partition_of_packed_dataset_can_be_materialized(built):
-    for corpus in built.partitions("packed_dataset"):
-        job = built.definitions.resolve_job_def("packed")
-        result = job.execute_in_process(instance=built.instance, partition_key=corpus)
-        assert [
-            event.partition for event in result.asset_materializations_for_node("packed_dataset")
-        ] == [corpus]
+def test_every_partition_of_packed_dataset_can_be_materialised(platform):
+    job = platform.definitions.resolve_job_def("packed")
+
+    for corpus in platform.partitions("packed_dataset"):
+        result = job.execute_in_process(instance=platform.instance, partition_key=corpus)
+        (event,) = result.asset_materializations_for_node("packed_dataset")
+        assert event.partition == corpus
 
 
-def test_a_corpus_that_is_no_longer_packed_is_no_partition_but_its_history_stays(built):
-    edit(built, "pbin: [code]", "pbin: [web]")
-    built.look()
-    assert built.partitions("packed_dataset") == {"web"}
-    assert built.corpora == {"books", "code", "web"}
-    assert built.instance.get_materialized_partitions(PACKED) == {"code"}
+def test_a_corpus_that_is_removed_from_pbin_keeps_its_history_but_no_partition(platform):
+    platform.edit_settings("pbin: [code]", "pbin: [web]")
+
+    platform.look()
+
+    assert platform.partitions("packed_dataset") == {"web"}
+    assert platform.corpora == {"books", "code", "web"}
+    assert platform.instance.get_materialized_partitions(PACKED) == {"code"}
 
 
-def test_the_history_of_a_project_of_an_older_version_stays(built):
+def test_partitions_that_a_project_of_an_older_version_lacks_are_added(platform):
     # An older version registered no corpora in sets of their own.
-    for corpus in built.partitions("packed_dataset"):
-        built.instance.delete_dynamic_partition("packed_dataset", corpus)
-    built.cursor = None
-    built.look()
-    assert built.partitions("packed_dataset") == {"code"}
-    assert built.automation() == {}, "what was packed before is up to date"
+    for corpus in platform.partitions("packed_dataset"):
+        platform.instance.delete_dynamic_partition("packed_dataset", corpus)
+    platform.cursor = None
+
+    platform.look()
+
+    assert platform.partitions("packed_dataset") == {"code"}
+    assert platform.automation() == {}  # what was made before is up to date
 
 
-def test_partitions_that_somebody_else_added_stay(built):
-    built.instance.add_dynamic_partitions("packed_dataset", ["another_project"])
-    built.look()
-    built.look()
-    assert built.partitions("packed_dataset") == {"another_project", "code"}
+def test_partitions_that_somebody_else_has_added_are_kept(platform):
+    platform.instance.add_dynamic_partitions("packed_dataset", ["another_project"])
+
+    platform.look()
+    platform.look()
+
+    assert platform.partitions("packed_dataset") == {"another_project", "code"}
 
 
-def test_a_build_registers_the_sets_too(make_project, instance):
-    file = make_project()
-    file.write_text(file.read_text() + "pbin: [books]\n")
-    assert not build(Project.open(file), instance, corpora=["books"]).failed
+def test_a_build_adds_the_partitions_of_all_sets(make_project, instance):
+    config_file = make_project()
+    with config_file.open("a") as file:
+        file.write("pbin: [books]\n")
+
+    report = build(Project.open(config_file), instance, corpora=["books"])
+
+    assert not report.failed
     assert instance.get_dynamic_partitions("packed_dataset") == ["books"]
 
 
+# Partitions that a backfill targets
+
+
 def backfill_of(
-    assets: list[dg.AssetKey], corpora: list[str], instance: dg.DagsterInstance
+    instance: dg.DagsterInstance, asset: dg.AssetKey, corpora: list[str]
 ) -> PartitionBackfill:
-    """A backfill of assets, as the UI begins one."""
-    subsets = {asset: DefaultPartitionsSubset(set(corpora)) for asset in assets}
-    data = AssetBackfillData.empty(AssetGraphSubset(subsets, set()), time.time(), instance)
+    """Return a backfill of an asset, as the UI starts one."""
+    targets = AssetGraphSubset({asset: DefaultPartitionsSubset(set(corpora))}, set())
     return PartitionBackfill(
         backfill_id="all",
         status=BulkActionStatus.REQUESTED,
         from_failure=False,
         tags={},
         backfill_timestamp=time.time(),
-        asset_selection=assets,
-        asset_backfill_data=data,
+        asset_selection=[asset],
+        asset_backfill_data=AssetBackfillData.empty(targets, time.time(), instance),
     )
 
 
 def backfill_of_job(corpora: list[str]) -> PartitionBackfill:
-    """A backfill of a job, which says its partitions and not its assets."""
+    """Return a backfill of a job, which names its partitions but not its assets."""
     return PartitionBackfill(
         backfill_id="all",
         status=BulkActionStatus.REQUESTED,
@@ -139,56 +144,73 @@ def backfill_of_job(corpora: list[str]) -> PartitionBackfill:
     )
 
 
-def without_data(assets: list[dg.AssetKey]) -> PartitionBackfill:
-    """A backfill whose partitions cannot be read."""
-    return backfill_of_job([])._replace(partition_names=None, asset_selection=assets)
+def backfill_without_partitions(asset: dg.AssetKey) -> PartitionBackfill:
+    """Return a backfill of an asset whose partitions cannot be read."""
+    return backfill_of_job([])._replace(partition_names=None, asset_selection=[asset])
 
 
-DATASET = dg.AssetKey("indexed_dataset")
-BACKFILLS = {
-    "of assets": lambda instance: backfill_of([DATASET], ["extra", "web"], instance),
-    "of a job": lambda instance: backfill_of_job(["extra"]),
-    "of partitions that cannot be read": lambda instance: without_data([DATASET]),
-}
+def complete(platform: Platform, backfill: PartitionBackfill) -> None:
+    """Let a backfill end."""
+    completed = backfill.with_status(BulkActionStatus.COMPLETED_SUCCESS)
+    platform.instance.update_backfill(completed)
 
 
-@pytest.mark.parametrize("which", BACKFILLS)
-def test_the_partition_of_a_removed_corpus_stays_while_a_backfill_targets_it(built, which):
-    add_corpus(built, "extra")
-    built.look()
-    assert built.tick() == ["extra"]
-    backfill = BACKFILLS[which](built.instance)
-    built.instance.add_backfill(backfill)
-    shutil.rmtree(built.raw / "extra")
-    for _ in range(4):
-        tick = built.look()
-    assert "extra" in built.corpora
-    assert "extra: its partition of corpora stays" in tick.skip_message
-    built.instance.update_backfill(backfill.with_status(BulkActionStatus.COMPLETED_SUCCESS))
-    built.look()
-    assert "extra" not in built.corpora
+@pytest.fixture
+def platform_with_extra(platform) -> Platform:
+    """A project with another corpus, `extra`, which is built, too."""
+    folder = platform.raw / "extra"
+    folder.mkdir()
+    (folder / "text.jsonl").write_bytes(jsonl(sentences("extra", 10)))
+    age(folder)
+    platform.look()
+    assert platform.tick() == ["extra"]
+    return platform
 
 
-def test_a_backfill_of_other_partitions_keeps_none(built):
-    add_corpus(built, "extra")
-    built.look()
-    built.tick()
-    built.instance.add_backfill(backfill_of([DATASET], ["web"], built.instance))
-    shutil.rmtree(built.raw / "extra")
-    for _ in range(2):
-        built.look()
-    assert "extra" not in built.corpora
-
-
-def test_the_partition_of_a_corpus_that_is_no_longer_packed_stays_while_a_backfill_targets_it(
-    built,
+@pytest.mark.parametrize("kind", ["of an asset", "of a job", "of unknown partitions"])
+def test_a_removed_corpus_stays_a_partition_while_a_backfill_may_target_it(
+    platform_with_extra, kind
 ):
-    backfill = backfill_of([PACKED], ["code"], built.instance)
-    built.instance.add_backfill(backfill)
-    edit(built, "pbin: [code]", "pbin: [web]")
+    platform = platform_with_extra
+    backfills = {
+        "of an asset": backfill_of(platform.instance, DATASET, ["extra", "web"]),
+        "of a job": backfill_of_job(["extra"]),
+        "of unknown partitions": backfill_without_partitions(DATASET),
+    }
+    backfill = backfills[kind]
+    platform.instance.add_backfill(backfill)
+
+    shutil.rmtree(platform.raw / "extra")
+    for _ in range(4):
+        tick = platform.look()
+    assert "extra" in platform.corpora
+    assert "extra: its partition of corpora stays" in tick.skip_message
+
+    complete(platform, backfill)
+    platform.look()
+    assert "extra" not in platform.corpora
+
+
+def test_a_backfill_of_other_partitions_does_not_keep_a_removed_corpus(platform_with_extra):
+    platform = platform_with_extra
+    platform.instance.add_backfill(backfill_of(platform.instance, DATASET, ["web"]))
+
+    shutil.rmtree(platform.raw / "extra")
+    platform.look()
+    platform.look()
+
+    assert "extra" not in platform.corpora
+
+
+def test_a_corpus_that_is_removed_from_pbin_stays_a_partition_while_a_backfill_targets_it(platform):
+    backfill = backfill_of(platform.instance, PACKED, ["code"])
+    platform.instance.add_backfill(backfill)
+
+    platform.edit_settings("pbin: [code]", "pbin: [web]")
     for _ in range(3):
-        built.look()
-    assert built.partitions("packed_dataset") == {"code", "web"}
-    built.instance.update_backfill(backfill.with_status(BulkActionStatus.COMPLETED_SUCCESS))
-    built.look()
-    assert built.partitions("packed_dataset") == {"web"}
+        platform.look()
+    assert platform.partitions("packed_dataset") == {"code", "web"}
+
+    complete(platform, backfill)
+    platform.look()
+    assert platform.partitions("packed_dataset") == {"web"}
