@@ -1,32 +1,56 @@
-"""preflight.py beside a handoff's arguments: what it says where the trainer runs, run there as a script."""
+"""preflight.py, a script in a handoff, says on the training machine whether the trainer will find its
+index files.
+
+It is run as a script, with a stand-in for megatron-core.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
 from helpers.building import build_all
 from helpers.locations import GOLDEN_FILES
-from helpers.sample_project import write_project
+from helpers.sample_project import CONFIG, write_project
 from nanoset_core.project.project import Project
-from nanoset_core.project.status import project_status
-from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.project.status import StatusRow, project_status
+from nanoset_core.stages.handoff import stage as handoff_stage
 from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
+
+# Exit codes of the script
+FOUND = 0
+REBUILT = 1
+FAILED = 2
 
 TRAINER = {
     "megatron_core": "0.19.0",
     "tokenizer_type": "HuggingFaceTokenizer",
     "tokenizer_model": "/models/hf",
 }
+TOKENIZER_WORDS = "--tokenizer-type HuggingFaceTokenizer --tokenizer-model /models/hf"
+"""The options of the trainer's tokenizer, if the arguments of the handoff do not name it."""
+SCHEDULE = {"iterations": 50, "global_batch_size": 8, "eval_interval": 25, "eval_iters": 1}
+SETTINGS = yaml.safe_load(CONFIG)["nanosets"]["pretrain"]
+"""Settings of the nanoset, as nanoset.yaml has them."""
+SETTINGS |= {"trainer": TRAINER, "schedule": SCHEDULE, "samples": None, "trainer_path": None}
+
 GOLDEN = json.loads((GOLDEN_FILES / "megatron/tokenizer_identifiers.json").read_bytes())
-IDENTIFIERS = next(row[2] for row in GOLDEN if row[0] == "0.19.0" and row[1][3] == "/models/hf")
+IDENTIFIERS = next(
+    identifiers
+    for version, words, identifiers in GOLDEN
+    if version == "0.19.0" and words[3] == "/models/hf"
+)
+"""The identifiers that megatron-core 0.19.0 gives to the tokenizer of TRAINER."""
 STAND_IN = f"""
 class Tokenizer:
     unique_identifiers = {IDENTIFIERS!r}
@@ -37,143 +61,219 @@ def build_tokenizer(args):
     Tokenizer.unique_identifiers["tokenizer_path"] = args.tokenizer_model
     return Tokenizer
 """
-"""Of megatron.core.tokenizers: it gives the identifiers that core 0.19.0 gives."""
-SCHEDULE = {"iterations": 50, "global_batch_size": 8, "eval_interval": 25, "eval_iters": 1}
+"""A module that stands in for megatron.core.tokenizers: it gives the identifiers of core 0.19.0."""
+
+
+# Handoffs
+
+
+def build_handoff(config: Path, **changes: Any) -> Path:
+    """Build a nanoset, and return the folder of its handoff.
+
+    Args:
+        config: The nanoset.yaml, which is changed.
+        changes: Settings of the nanoset that differ from SETTINGS; None if they are not given.
+    """
+    settings = yaml.safe_load(config.read_text())
+    nanoset = SETTINGS | changes
+    settings["nanosets"] = {
+        "pretrain": {key: value for key, value in nanoset.items() if value is not None}
+    }
+    settings.pop("webdatasets", None)
+    config.write_text(yaml.safe_dump(settings, sort_keys=False))
+
+    project = build_all(config)
+    name = next(iter(project.config.nanosets))  # that of the first phase, if there are phases
+    manifest = project.outputs.current("nanosets", f"{name}/{handoff_stage.HANDOFF}")
+    assert manifest is not None
+    return manifest.folder
 
 
 @pytest.fixture(scope="module")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the stand-in for megatron-core."""
-    folder = tmp_path_factory.mktemp("core")
-    module = folder / "megatron/core/tokenizers/utils/build_tokenizer.py"
-    module.parent.mkdir(parents=True)
-    module.write_text(STAND_IN)
-    return folder
+def handoff(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """The folder of the handoff of a built nanoset; tests must not write to it."""
+    folder = tmp_path_factory.mktemp("preflight") / "project"
+    return build_handoff(write_project(folder, tokenizer_file))
+
+
+def project_folder(handoff: Path) -> Path:
+    """Return the folder of the project that a handoff is in."""
+    return handoff.parents[4]
+
+
+def copy_project(handoff: Path, folder: Path) -> Path:
+    """Copy the project of a handoff into a folder, and return its nanoset.yaml.
+
+    The corpora of the copy are tokenized already.
+    """
+    copy = folder / "project"
+    shutil.copytree(project_folder(handoff), copy, symlinks=True)
+    return copy / "nanoset.yaml"
 
 
 @pytest.fixture
-def made(tmp_path, tokenizer_file):
-    """Gives the folder of a handoff, built with changes to the nanoset's settings; and again with others."""
-    config = write_project(tmp_path / "p", tokenizer_file)
-    plain = yaml.safe_load(config.read_text())["nanosets"]["pretrain"]
+def rebuild(handoff: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A function that builds the nanoset with other settings in a copy of its project."""
+    config = copy_project(handoff, tmp_path)
 
-    def make(**changes: Any) -> Path:
-        settings = yaml.safe_load(config.read_text())
-        spec = (
-            plain
-            | {"trainer_path": None, "samples": None, "schedule": SCHEDULE, "trainer": TRAINER}
-            | changes
-        )
-        settings["nanosets"] = {
-            "pretrain": {key: value for key, value in spec.items() if value is not None}
-        }
-        settings.pop("webdatasets", None)
-        config.write_text(yaml.safe_dump(settings, sort_keys=False))
-        project = build_all(config)
-        name = next(iter(project.config.nanosets))
-        return project.outputs.current("nanosets", f"{name}/{handoff.HANDOFF}").folder
+    def build(**changes: Any) -> Path:
+        return build_handoff(config, **changes)
 
-    return make
+    return build
 
 
-def asked(folder: Path, core: Path | None, *words: str) -> tuple[int, str]:
-    """Exit code and output."""
+def status_warnings(handoff: Path) -> list[StatusRow]:
+    """Return the rows of `nanoset status` with warnings, for the project of a handoff."""
+    project = Project.open(project_folder(handoff) / "nanoset.yaml")
+    return [row for row in project_status(project) if row.warnings]
+
+
+# The script
+
+
+class Answer(NamedTuple):
+    """What the script answers."""
+
+    code: int
+    """Its exit code."""
+    output: str
+    """What it prints."""
+
+
+def run_preflight(handoff: Path, core: Path | None, words: str = "") -> Answer:
+    """Run the script of a handoff.
+
+    Args:
+        handoff: The folder of the handoff.
+        core: Folder of megatron-core, or None if it is not installed.
+        words: Options of the trainer, as they are written in a shell.
+    """
     environment = os.environ | {"PYTHONPATH": str(core or "")}
-    command = [sys.executable, "-S", str(folder / "preflight.py"), *words]
-    found = subprocess.run(
+    command = [sys.executable, "-S", str(handoff / "preflight.py"), *shlex.split(words)]
+    process = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
-    assert not found.stderr
-    return found.returncode, found.stdout
+    assert not process.stderr
+    return Answer(process.returncode, process.stdout)
 
 
-def pasted(said: str) -> dict[str, Any]:
-    """Return the settings that the script prints, and None for the keys that they replace."""
-    lines = said.partition("change nanoset.yaml:\n")[2]
-    changes = yaml.safe_load(lines)["nanosets"]["pretrain"]
+@pytest.fixture(scope="module")
+def preflight(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Answer]:
+    """A function that runs the script of a handoff, with the stand-in for megatron-core."""
+    core = tmp_path_factory.mktemp("core")
+    module = core / "megatron/core/tokenizers/utils/build_tokenizer.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(STAND_IN)
+
+    def run(handoff: Path, words: str = "") -> Answer:
+        return run_preflight(handoff, core, words)
+
+    return run
+
+
+def settings_to_change(output: str) -> dict[str, Any]:
+    """Return the settings that the script prints, and None for the settings that they replace."""
+    _, _, lines = output.partition("change nanoset.yaml:\n")
+    changes: dict[str, Any] = yaml.safe_load(lines)["nanosets"]["pretrain"]
     for line in lines.split("\n"):
         _, mark, comment = line.partition("# replaces ")
         if mark:
-            changes[comment.partition(":")[0]] = None
+            replaced_key, _, _ = comment.partition(":")
+            changes[replaced_key] = None
     return changes
 
 
-def test_what_is_right_and_what_is_not(made, core):
-    folder = made()
-    assert asked(folder, core)[0] == 0
-    assert asked(folder, core, "--seq-length", "32", "--micro-batch-size", "1")[0] == 0
-    code, said = asked(
-        *(
-            folder,
-            core,
-            "--tokenizer-model",
-            "/other",
-            "--seq-length",
-            "16",
-            "--train-iters",
-            "40",
-            "--seed",
-            "9",
-        ),
-        *("--split", "8,1,1"),
-    )
-    assert (code, "indexes will be rebuilt" in said) == (1, True)
-    changes = pasted(said)
-    assert changes.keys() == {
-        *(
-            "sequence_length",
-            "seed",
-            "split",
-            "schedule",
-            "samples",
-            "tokenizer_identifiers",
-            "trainer",
-        ),
+# Options that lead to the index files
+
+
+def test_the_options_of_the_handoff_lead_to_its_index_files(handoff, preflight):
+    assert preflight(handoff).code == FOUND
+
+
+def test_options_that_do_not_matter_or_do_not_differ_lead_to_the_index_files(handoff, preflight):
+    assert preflight(handoff, "--seq-length 32 --micro-batch-size 1").code == FOUND
+
+
+def test_data_of_each_split_lead_to_the_index_files(rebuild, preflight):
+    blends = {"train": {"web": 0.75, "code": 0.25}, "valid": "books"}
+    handoff = rebuild(blend=None, split=None, blend_per_split=blends)
+
+    assert preflight(handoff).code == FOUND
+    assert settings_to_change(preflight(handoff, "--seed 8").output)["seed"] == 8
+
+
+# Options that lead to other index files
+
+OTHER_OPTIONS = "--tokenizer-model /other --seq-length 16 --train-iters 40 --seed 9 --split 8,1,1"
+
+
+def test_settings_to_change_are_printed_for_options_that_differ(handoff, preflight):
+    answer = preflight(handoff, OTHER_OPTIONS)
+
+    assert answer.code == REBUILT
+    assert "indexes will be rebuilt" in answer.output
+    assert settings_to_change(answer.output).keys() == {
+        "sequence_length",
+        "seed",
+        "split",
+        "schedule",
+        "samples",
+        "tokenizer_identifiers",
+        "trainer",
     }
-    folder = made(**changes)
-    assert (
-        asked(
-            folder, core, "--tokenizer-model", "/other", "--tokenizer-type", "HuggingFaceTokenizer"
-        )[0]
-        == 0
-    )
-    assert asked(folder, core)[0] == 2
 
 
-def test_settings_of_a_project_that_names_neither_trainer_nor_run(made, core):
-    folder = made(trainer=None, schedule=None)
-    warned = [
-        row
-        for row in project_status(Project.open(folder.parents[4] / "nanoset.yaml"))
-        if row.warnings
-    ]
-    assert [(row.label, UNKNOWN_TOKENIZER in row.warnings[0]) for row in warned] == [
-        ("nanoset pretrain handoff", True)
-    ]
-    words = ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "/models/hf"]
-    code, said = asked(folder, core, *words)
-    assert (code, "--global-batch-size" in said) == (2, True)
-    code, said = asked(
-        folder, core, *words, "--train-iters", "50", "--global-batch-size", "8", "--eval-iters", "1"
-    )
-    assert code == 1
-    changes = pasted(said)
-    assert changes["tokenizer_identifiers"] == IDENTIFIERS
-    assert changes["schedule"] == {**SCHEDULE, "eval_interval": 1000}
-    folder = made(**changes)
-    assert asked(folder, core, *words)[0] == 0
-    assert not any(
-        row.warnings for row in project_status(Project.open(folder.parents[4] / "nanoset.yaml"))
-    )
+def test_after_the_settings_were_changed_the_options_lead_to_the_index_files(
+    handoff, preflight, rebuild
+):
+    changes = settings_to_change(preflight(handoff, OTHER_OPTIONS).output)
+
+    changed_handoff = rebuild(**changes)
+
+    tokenizer = "--tokenizer-model /other --tokenizer-type HuggingFaceTokenizer"
+    assert preflight(changed_handoff, tokenizer).code == FOUND
+    # The identifiers took the place of `trainer`, which would have named the tokenizer.
+    assert preflight(changed_handoff).code == FAILED
 
 
-def test_samples_that_are_no_whole_iterations(made, core):
-    run = ["--global-batch-size", "8", "--eval-interval", "25", "--eval-iters", "1"]
-    folder = made(schedule=None, samples={"train": 300, "valid": 8, "test": 8})
-    assert asked(folder, core, *run)[0] == 1
-    changes = pasted(asked(folder, core, *run, "--train-samples", "301")[1])
+def test_training_samples_that_are_no_whole_iterations_are_suggested_as_samples(preflight, rebuild):
+    evaluation = "--global-batch-size 8 --eval-interval 25 --eval-iters 1"
+    handoff = rebuild(schedule=None, samples={"train": 300, "valid": 8, "test": 8})
+    assert preflight(handoff, evaluation).code == REBUILT
+
+    answer = preflight(handoff, f"{evaluation} --train-samples 301")
+
+    changes = settings_to_change(answer.output)
     assert changes["samples"] == {"train": 301, "valid": 16, "test": 8}
-    assert asked(made(**changes), core, *run)[0] == 0
+    assert preflight(rebuild(**changes), evaluation).code == FOUND
+
+
+def test_identifiers_of_another_version_are_suggested(preflight, rebuild):
+    trainer = TRAINER | {"megatron_core": "0.10.0"}
+    handoff = rebuild(preset="megatron-0.10", trainer=trainer)
+
+    # The stand-in is that of a newer version.
+    changes = settings_to_change(preflight(handoff).output)
+
+    assert changes["tokenizer_identifiers"] == IDENTIFIERS
+    changed_handoff = rebuild(preset="megatron-0.10", **changes)
+    assert preflight(changed_handoff, TOKENIZER_WORDS).code == FOUND
+
+
+# Options of evaluation
+
+
+@pytest.fixture(scope="module")
+def handoff_of_two_corpora(handoff: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the handoff of a nanoset of two corpora; tests must not write to it."""
+    config = copy_project(handoff, tmp_path_factory.mktemp("two_corpora"))
+    return build_handoff(config, blend=["web", "code"])
+
+
+def test_the_batch_size_of_evaluation_may_be_given_if_it_does_not_differ(
+    handoff_of_two_corpora, preflight
+):
+    assert preflight(handoff_of_two_corpora, "--eval-global-batch-size 8").code == FOUND
 
 
 @pytest.mark.parametrize(
@@ -185,95 +285,172 @@ def test_samples_that_are_no_whole_iterations(made, core):
         ("--eval-global-batch-size=16 --skip-train", {"train": 400, "valid": 16, "test": 16}),
     ],
 )
-def test_options_of_evaluation_ask_for_other_samples(made, core, words, samples):
-    folder = made(blend=["web", "code"])
-    assert asked(folder, core, "--eval-global-batch-size", "8")[0] == 0
-    code, said = asked(folder, core, *words.split())
-    assert (code, pasted(said)) == (1, {"samples": samples, "schedule": None})
+def test_options_of_evaluation_request_other_samples(
+    handoff_of_two_corpora, preflight, rebuild, words, samples
+):
+    answer = preflight(handoff_of_two_corpora, words)
+
+    assert answer.code == REBUILT
+    changes = settings_to_change(answer.output)
+    assert changes == {"samples": samples, "schedule": None}
+    changed_handoff = rebuild(blend=["web", "code"], **changes)
     run = f"--global-batch-size 8 --eval-interval 25 --eval-iters 1 {words}"
-    assert asked(made(blend=["web", "code"], **pasted(said)), core, *run.split())[0] == 0
+    assert preflight(changed_handoff, run).code == FOUND
 
 
-def test_options_whose_indexes_are_not_known(made, core):
-    folder = made()
-    for words in (
-        *(
-            "--rampup-batch-size 2 2 100",
-            "--step-batch-size-schedule 0:8",
-            "--mid-level-dataset-surplus=0.1",
-        ),
-        *(
-            "--multiple-validation-sets",
-            "--mock-data",
-            "--fim-data",
-            "--sft",
-            "--perform-rl-step",
-            "--yaml-cfg x.yaml",
-        ),
-        *("--use-checkpoint-args", "--phase-transition-iterations 9"),
-    ):
-        flag = words.replace("=", " ").split()[0]
-        code, said = asked(folder, None, *words.split())
-        assert (code, said) == (
-            1,
-            f"This script cannot predict the indexes that Megatron-LM uses with {flag}.\n"
-            "Run it without, to check everything else.\n",
-        )
+# A project that names neither the trainer nor its schedule
 
 
-def test_shares_with_spaces_are_given_and_hashed_without(made, core):
-    folder = made(split="80, 15, 5")
-    assert "--split 80,15,5\n" in (folder / "arguments.txt").read_text()
-    assert asked(folder, core)[0] == 0
-    code, said = asked(folder, core, "--split", "80, 15, 5")
-    assert (code, "leave its spaces out" in said) == (2, True)
+@pytest.fixture(scope="module")
+def incomplete_handoff(handoff: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the handoff of a nanoset without `trainer` and `schedule`."""
+    config = copy_project(handoff, tmp_path_factory.mktemp("incomplete"))
+    return build_handoff(config, trainer=None, schedule=None)
 
 
-def test_phases(made, core):
-    phases = [{"blend": {"web": 1, "code": 1}, "until": 30}, {"blend": "books"}]
-    folder = made(phases=phases, blend=None)
-    assert asked(folder, core)[0] == 0
-    code, said = asked(folder, core, "--train-samples", "16")
-    assert code == 1
-    assert "  pretrain:\n    # --train-samples: change schedule, or phases" in said
-    code, said = asked(folder, core, "--eval-iters", "2", "--full-validation")
-    assert code == 1
-    assert (
-        "# --eval-iters: change schedule, or phases\n    # --full-validation: change schedule, or phases"
-        in said
-    )
+def test_the_status_warns_of_a_tokenizer_that_is_not_named(incomplete_handoff):
+    (row,) = status_warnings(incomplete_handoff)
+
+    assert row.label == "nanoset pretrain handoff"
+    assert UNKNOWN_TOKENIZER in row.warnings[0]
 
 
-def test_data_of_its_own_for_each_split_and_the_preset_of_older_versions(made, core):
-    per_split = {"train": {"web": 0.75, "code": 0.25}, "valid": "books"}
-    folder = made(blend=None, split=None, blend_per_split=per_split)
-    assert asked(folder, core)[0] == 0
-    assert pasted(asked(folder, core, "--seed", "8")[1])["seed"] == 8
-    older = {
-        "megatron_core": "0.10.0",
-        "tokenizer_type": "HuggingFaceTokenizer",
-        "tokenizer_model": "/models/hf",
-    }
-    folder = made(preset="megatron-0.10", trainer=older)
-    changes = pasted(asked(folder, core)[1])  # the stand-in is that of a newer version
+def test_the_check_needs_the_batch_size_if_nanoset_yaml_does_not_have_it(
+    incomplete_handoff, preflight
+):
+    answer = preflight(incomplete_handoff, TOKENIZER_WORDS)
+
+    assert answer.code == FAILED
+    assert "--global-batch-size" in answer.output
+
+
+def test_identifiers_and_schedule_are_suggested_if_nanoset_yaml_does_not_have_them(
+    incomplete_handoff, preflight, rebuild
+):
+    run = "--train-iters 50 --global-batch-size 8 --eval-iters 1"
+
+    answer = preflight(incomplete_handoff, f"{TOKENIZER_WORDS} {run}")
+
+    assert answer.code == REBUILT
+    changes = settings_to_change(answer.output)
     assert changes["tokenizer_identifiers"] == IDENTIFIERS
-    words = ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "/models/hf"]
-    assert asked(made(preset="megatron-0.10", **changes), core, *words)[0] == 0
+    assert changes["schedule"] == SCHEDULE | {"eval_interval": 1000}  # Megatron-LM's default
+
+    # With these settings, the trainer finds the files, and nothing is left to warn of.
+    changed_handoff = rebuild(**{"trainer": None, **changes})
+    assert preflight(changed_handoff, TOKENIZER_WORDS).code == FOUND
+    assert status_warnings(changed_handoff) == []
 
 
-def test_what_it_cannot_tell(made, core):
-    folder = made()
-    assert asked(folder, None)[0] == 2
-    code, said = asked(folder, core, "--tokenizer-type", "TikTokenizer")
-    assert (code, "TikTokenizer tokenizer is not implemented" in said) == (2, True)
-    code, said = asked(folder, core, "--data-path", "1", "/x")
-    assert (code, "leave --data-path out" in said) == (2, True)
-    (folder / "arguments.txt").unlink()
-    assert asked(folder, core)[0] == 2
+# Shares with spaces, which Megatron-LM would hash
+
+
+def test_shares_are_written_into_the_arguments_without_spaces(rebuild, preflight):
+    handoff = rebuild(split="80, 15, 5")
+
+    assert "--split 80,15,5\n" in (handoff / "arguments.txt").read_text()
+    assert preflight(handoff).code == FOUND
+
+
+def test_shares_with_spaces_are_an_error(handoff, preflight):
+    answer = preflight(handoff, "--split '80, 15, 5'")
+
+    assert answer.code == FAILED
+    assert "leave its spaces out" in answer.output
+
+
+# Phases
+
+
+@pytest.fixture(scope="module")
+def handoff_of_a_phase(handoff: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the handoff of the first of two phases."""
+    config = copy_project(handoff, tmp_path_factory.mktemp("phases"))
+    phases = [{"blend": {"web": 1, "code": 1}, "until": 30}, {"blend": "books"}]
+    return build_handoff(config, phases=phases, blend=None)
+
+
+def test_the_options_of_a_phase_lead_to_its_index_files(handoff_of_a_phase, preflight):
+    assert preflight(handoff_of_a_phase).code == FOUND
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "comments"),
+    [
+        ("--train-samples 16", "    # --train-samples: change schedule, or phases"),
+        (
+            "--eval-iters 2 --full-validation",
+            "    # --eval-iters: change schedule, or phases\n"
+            "    # --full-validation: change schedule, or phases",
+        ),
+    ],
+)
+def test_options_on_the_length_of_a_phase_are_named_in_comments(
+    handoff_of_a_phase, preflight, words, comments
+):
+    answer = preflight(handoff_of_a_phase, words)
+
+    assert answer.code == REBUILT
+    assert f"  pretrain:\n{comments}" in answer.output
+
+
+# What the script cannot tell
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--rampup-batch-size 2 2 100",
+        "--step-batch-size-schedule 0:8",
+        "--mid-level-dataset-surplus=0.1",
+        "--multiple-validation-sets",
+        "--mock-data",
+        "--fim-data",
+        "--sft",
+        "--perform-rl-step",
+        "--yaml-cfg x.yaml",
+        "--use-checkpoint-args",
+        "--phase-transition-iterations 9",
+    ],
+)
+def test_options_whose_indexes_are_not_known_are_named(handoff, words):
+    flag = words.replace("=", " ").split()[0]
+
+    assert run_preflight(handoff, None, words) == Answer(
+        REBUILT,
+        f"This script cannot predict the indexes that Megatron-LM uses with {flag}.\n"
+        "Run it without, to check everything else.\n",
+    )
+
+
+def test_the_check_fails_without_megatron_core(handoff):
+    assert run_preflight(handoff, None).code == FAILED
+
+
+def test_the_check_fails_with_the_error_of_megatron_core(handoff, preflight):
+    answer = preflight(handoff, "--tokenizer-type TikTokenizer")
+
+    assert answer.code == FAILED
+    assert "TikTokenizer tokenizer is not implemented" in answer.output
+
+
+def test_other_data_are_an_error(handoff, preflight):
+    answer = preflight(handoff, "--data-path 1 /x")
+
+    assert answer.code == FAILED
+    assert "leave --data-path out" in answer.output
+
+
+def test_the_check_fails_without_arguments_txt(handoff, preflight, tmp_path):
+    copy = tmp_path / "handoff"
+    shutil.copytree(handoff, copy)
+    (copy / "arguments.txt").unlink()
+
+    assert preflight(copy).code == FAILED
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
     [
         (
             "--eval-interval 0",
@@ -284,27 +461,42 @@ def test_what_it_cannot_tell(made, core):
         ("--seed", "argument --seed: expected one argument"),
     ],
 )
-def test_numbers_that_are_none(made, core, words, said):
-    found = asked(made(), core, *words.split())
-    assert found == (
-        2,
-        f"The check failed: {said}\n"
+def test_values_that_megatron_would_refuse_are_an_error(handoff, preflight, words, reason):
+    assert preflight(handoff, words) == Answer(
+        FAILED,
+        f"The check failed: {reason}\n"
         "Run it in the trainer's environment, with the trainer's options.\n",
     )
 
 
-def test_files_that_are_not_where_the_trainer_looks(made, core, tmp_path):
-    folder = made()
-    code, said = asked(folder, core, "--data-cache-path", str(tmp_path))
-    assert (code, "index files are missing" in said, str(tmp_path) in said) == (1, True, True)
-    cache = folder.parents[1] / "cache"
-    lost = next(cache.glob("*BlendedDataset-valid-dataset_index.npy"))
-    lost.unlink()
-    code, said = asked(folder, core)
-    assert (code, said.startswith("1 of "), str(lost) in said) == (1, True, True)
+# Missing index files
 
 
-def test_megatron_core_itself(made, tokenizer_file, tmp_path):
+def test_an_empty_cache_is_reported_with_the_missing_files(handoff, preflight, tmp_path):
+    answer = preflight(handoff, f"--data-cache-path {tmp_path}")
+
+    assert answer.code == REBUILT
+    assert "index files are missing" in answer.output
+    assert str(tmp_path) in answer.output
+
+
+def test_a_single_missing_file_is_named(handoff, preflight, tmp_path):
+    cache = tmp_path / "cache"
+    shutil.copytree(handoff.parents[1] / "cache", cache)
+    (missing_file,) = cache.glob("*BlendedDataset-valid-dataset_index.npy")
+    missing_file.unlink()
+
+    answer = preflight(handoff, f"--data-cache-path {cache}")
+
+    assert answer.code == REBUILT
+    assert answer.output.startswith("1 of ")
+    assert str(missing_file) in answer.output
+
+
+# Megatron-LM
+
+
+def test_the_real_megatron_core_finds_the_index_files(rebuild, tokenizer_file, tmp_path):
     megatron = pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     pytest.importorskip("transformers", reason="transformers is not installed")
     model = tmp_path / "model"
@@ -312,10 +504,14 @@ def test_megatron_core_itself(made, tokenizer_file, tmp_path):
     (model / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
     (model / "tokenizer_config.json").write_text(json.dumps(config))
-    folder = made(
-        trainer=TRAINER | {"megatron_core": megatron.__version__, "tokenizer_model": str(model)}
+    trainer = TRAINER | {
+        "megatron_core": megatron.__version__,
+        "tokenizer_model": str(model),
+    }
+    handoff = rebuild(trainer=trainer)
+
+    process = subprocess.run(
+        [sys.executable, str(handoff / "preflight.py")], capture_output=True, text=True, check=False
     )
-    found = subprocess.run(
-        [sys.executable, str(folder / "preflight.py")], capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
+
+    assert process.returncode == FOUND, process.stdout + process.stderr
