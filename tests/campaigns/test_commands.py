@@ -65,4 +65,5 @@ def test_a_command_keeps_its_promises_under_every_fault(outcomes, command):
     assert len(bad_counts) >= 8, report
     # A cell is empty if this machine cannot do the fault, which never happens to root.
     assert set(bad_counts) <= {0, ""}, report
-    assert "" not in bad_counts or os.geteuid() != 0, report
+    if os.geteuid() == 0:
+        assert "" not in bad_counts, report

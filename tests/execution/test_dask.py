@@ -64,8 +64,12 @@ from nanoset_core.storage.access import FileAccess
 WORKER = rf"on the worker tcp://[\d.:]+ of {re.escape(platform.node())}"
 """How messages name a worker."""
 
-Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[tuple[int, Any]]]
-"""Calls a function for each task, and yields (number of the task, its result)."""
+Work = Callable[[Any], Any]
+"""A function of a task."""
+Results = Iterator[tuple[int, Any]]
+"""Yields (number of a task, its result)."""
+Run = Callable[[Work, Iterable[Any]], Results]
+"""Calls a function for each task."""
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +116,12 @@ def digests_of_outputs(project: Project) -> dict[str, str]:
 # Every way in which tasks are run
 
 
-def run_in_this_process(work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+def run_in_this_process(work: Work, tasks: Iterable[Any]) -> Results:
     """Run tasks one after another."""
     return run_tasks(work, tasks, 1)
 
 
-def run_in_processes(work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+def run_in_processes(work: Work, tasks: Iterable[Any]) -> Results:
     """Run tasks in three processes of this machine."""
     return run_tasks(work, tasks, 3)
 

@@ -220,7 +220,7 @@ with forked_workers(1) as executor:
     observed["a single worker"] = executor
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 with forked_workers(2) as executor:
-    observed["beside a thread"] = executor
+    observed["with another thread"] = executor
 print(json.dumps(observed))
 """
 
@@ -263,8 +263,8 @@ def test_a_single_worker_is_not_forked(observed):
     assert observed["a single worker"] is None
 
 
-def test_workers_are_not_forked_beside_a_thread(observed):
-    assert observed["beside a thread"] is None
+def test_workers_are_not_forked_if_another_thread_runs(observed):
+    assert observed["with another thread"] is None
 
 
 # The owner of workers is killed or interrupted

@@ -19,19 +19,28 @@ from nanoset_core.execution.progress import (
 )
 
 
+class Clock:
+    """A clock that tests set."""
+
+    def __init__(self) -> None:
+        """Begin at an arbitrary time."""
+        self.seconds = 100.0
+
+
 @pytest.fixture
-def clock(monkeypatch):
-    """Time as a list of one number, in seconds."""
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    return now
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which progress is measured."""
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.seconds)
+    return clock
 
 
 def test_a_description_has_share_speed_counts_and_remaining_time(clock):
     work = SILENT.work("tokenized_shards", "web", total=100_000_000)
     work.report()
-    clock[0] += 5
+    clock.seconds += 5
     work.advance(25_000_000, documents=1_000, tokens=2_000_000)
+
     assert work.description == (
         "tokenized_shards web: 25%, 5.0 MB/s, 1,000 documents, 2,000,000 tokens, 15 s left"
     )
@@ -41,83 +50,103 @@ def test_what_earlier_builds_made_does_not_count_for_the_speed(clock):
     work = SILENT.work("tokenized_shards", "web", total=100_000_000)
     work.add_existing(Amount(20_000_000))
     work.report()
-    clock[0] += 5
+    clock.seconds += 5
     work.advance(5_000_000)
+
     assert work.description == "tokenized_shards web: 25%, 1.0 MB/s, 1 min left"
 
 
 def test_units_other_than_bytes_are_counted(clock):
     work = SILENT.work("tars", "mix", total=3, unit="tars")
     work.report()
-    clock[0] += 5
+    clock.seconds += 5
     work.advance(1)
+
     assert work.description == "tars mix: 33%, 1 of 3 tars, 10 s left"
 
 
 @pytest.mark.parametrize("total", [10, 0])
 def test_finished_work_has_no_remaining_time(total):
     work = SILENT.work("merge", "a", total)
+
     work.advance(total)
+
     assert work.description == "merge a: 100%, 0.0 MB/s"
 
 
 def test_running_work_is_part_of_the_state_until_it_is_finished():
-    shown = RecordingDisplay()
-    work = shown.progress.work("merge", "a", total=2)
-    assert shown.progress.state().works == []
+    display = RecordingDisplay()
+    work = display.progress.work("merge", "a", total=2)
+    assert display.progress.state().works == []
+
     work.advance(1)
-    assert shown.progress.state().works == [work]
+    assert display.progress.state().works == [work]
+
     work.advance(1)
-    assert shown.progress.state().works == []
+    assert display.progress.state().works == []
 
 
 def test_a_step_takes_the_place_of_the_work_before():
-    shown = RecordingDisplay()
-    shown.progress.work("merge", "a", total=2).advance(1)
-    shown.progress.step("datasets [web]", 3, 25)
-    assert shown.steps == ["[3/25] datasets [web]"]
-    assert shown.progress.state().works == []
+    display = RecordingDisplay()
+    display.progress.work("merge", "a", total=2).advance(1)
+
+    display.progress.step("datasets [web]", 3, 25)
+
+    assert display.steps == ["[3/25] datasets [web]"]
+    assert display.progress.state().works == []
 
 
 def test_a_note_is_shown_once():
-    shown = RecordingDisplay()
+    display = RecordingDisplay()
+
     for _ in range(2):
-        shown.progress.note("engine numpy")
-    assert shown.notes == ["engine numpy"]
+        display.progress.note("engine numpy")
+
+    assert display.notes == ["engine numpy"]
 
 
 def test_reports_on_a_part_are_replaced_by_the_next_and_by_the_finished_part():
-    shown = RecordingDisplay()
-    work = shown.progress.work("tokenize", "text", total=10)
+    display = RecordingDisplay()
+    work = display.progress.work("tokenize", "text", total=10)
+
     with progress_reported_to(work.receive):
         report_progress(PartReport("first", Amount(2)))
         report_progress(PartReport("second", Amount(3)))
         report_progress(PartReport("first", Amount(4)))
     work.advance_part("first", Amount(5))
-    assert [shown_work.done for shown_work in shown.works] == [2, 5, 7, 8]
+
+    assert [work.done for work in display.works] == [2, 5, 7, 8]
 
 
 def test_a_message_of_a_task_is_shown_as_a_note():
-    shown = RecordingDisplay()
-    work = shown.progress.work("tokenize", "text", total=10)
+    display = RecordingDisplay()
+    work = display.progress.work("tokenize", "text", total=10)
+
     with progress_reported_to(work.receive):
         report_progress(TaskNote("engine numpy"))
-    assert shown.notes == ["engine numpy"]
-    assert shown.works == []
+
+    assert display.notes == ["engine numpy"]
+    assert display.works == []
 
 
 def test_a_wait_ends_at_its_limit(clock):
-    shown = RecordingDisplay()
-    wait = shown.progress.wait("for workers", limit=2.5)
+    display = RecordingDisplay()
+    wait = display.progress.wait("for workers", limit=2.5)
     assert wait.has_time_left()
-    clock[0] += 2
+
+    clock.seconds += 2
     assert wait.has_time_left()
-    clock[0] += 1
+
+    clock.seconds += 1
     assert not wait.has_time_left()
-    assert [(work.done, work.total) for work in shown.works] == [(0, 3), (2, 3), (3, 3)]
+
+    # The display counts whole seconds.
+    assert [work.done for work in display.works] == [0, 2, 3]
+    assert {work.total for work in display.works} == {3}
 
 
 def test_a_copy_in_another_process_is_silent():
-    shown = RecordingDisplay()
-    assert pickle.loads(pickle.dumps(shown.progress)) is SILENT
+    display = RecordingDisplay()
+
+    assert pickle.loads(pickle.dumps(display.progress)) is SILENT
     assert pickle.loads(pickle.dumps(Progress())) is SILENT

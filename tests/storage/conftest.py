@@ -84,71 +84,7 @@ def new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     """Name, start and stop of every range of an object that is read."""
-    ranges_read: list[tuple[str, int, int]] = []
-    real_read_range = S3Store.read_range
-
-    def read_range(store, name, start, stop, mark=None):
-        ranges_read.append((name, start, stop))
-        return real_read_range(store, name, start, stop, mark)
-
-    monkeypatch.setattr(S3Store, "read_range", read_range)
-    return ranges_read
-
-
-@pytest.fixture
-def remote_project(make_project, place) -> Callable[..., Path]:
-    """A function that writes a project with the bucket as its root; returns its nanoset.yaml."""
-
-    def write(name="project"):
-        return make_project(name, root_in(place) | WITH_PBIN)
-
-    return write
-
-
-@pytest.fixture(scope="session")
-def built_here(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
-    """The nanoset.yaml of a project that is built in a local folder; tests must not write to it."""
-    config = write_project(tmp_path_factory.mktemp("here") / "project", tokenizer_file, WITH_PBIN)
-    build_all(config)
-    return config
-
-
-class There(NamedTuple):
-    """Another machine, which has built the same project."""
-
-    stored: dict[str, s3_server.Kept]
-    """The objects that it sent to a bucket."""
-    copies: Path
-    """The folder of its working copies; tests must not write to it."""
-
-
-@pytest.fixture(scope="session")
-def there(endpoint: str, tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> There:
-    """What another machine has after it has built the project with its outputs in a bucket."""
-    place = s3_server.new_bucket(endpoint, "of/another")
-    folder = tmp_path_factory.mktemp("there") / "project"
-    project = build_all(write_project(folder, tokenizer_file, root_in(place) | WITH_PBIN))
-    return There(s3_server.snapshot(place), project.outputs.folder)
-
-
-@pytest.fixture(scope="session")
-def stored(there: There) -> dict[str, s3_server.Kept]:
-    """The objects that another machine sent to a bucket when it built the project."""
-    return there.stored
-
-
-@pytest.fixture
-def filled(place: S3Store, stored: dict[str, s3_server.Kept]) -> S3Store:
-    """The bucket with all outputs of the project; this machine has no working copies of them."""
-    s3_server.restore(place, stored)
-    return place
-
-
-@pytest.fixture
-def local_copy(built_here: Path, tmp_path: Path) -> Path:
-    """The nanoset.yaml of a copy of the project that is built in a local folder."""
-    shutil.copytree(built_here.parent, tmp_path / "local", symlinks=True)
-    return tmp_path / "local" / built_here.name
+    return _record_ranges(monkeypatch, is_mark_required=False)
 
 
 @pytest.fixture
@@ -158,16 +94,84 @@ def unchanged_ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, in
     Each request must contain the mark (ETag) with which the object was listed, so that it fails if
     the object was replaced.
     """
+    return _record_ranges(monkeypatch, is_mark_required=True)
+
+
+def _record_ranges(
+    monkeypatch: pytest.MonkeyPatch, *, is_mark_required: bool
+) -> list[tuple[str, int, int]]:
+    """Let the store record each range that is read, and return the list of these ranges."""
     ranges_read: list[tuple[str, int, int]] = []
-    real_read_range = S3Store.read_range
+    original_read_range = S3Store.read_range
 
     def read_range(store, name, start, stop, mark=None):
         ranges_read.append((name, start, stop))
-        assert mark is not None, "another version of the object might answer"
-        return real_read_range(store, name, start, stop, mark)
+        if is_mark_required:
+            assert mark is not None, "another version of the object might answer"
+        return original_read_range(store, name, start, stop, mark)
 
     monkeypatch.setattr(S3Store, "read_range", read_range)
     return ranges_read
+
+
+@pytest.fixture
+def remote_project(make_project: Callable[..., Path], place: S3Store) -> Callable[..., Path]:
+    """A function that writes a project with the bucket as its root; returns its nanoset.yaml."""
+
+    def write(name: str = "project") -> Path:
+        return make_project(name, root_in(place) | WITH_PBIN)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def local_build(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """The nanoset.yaml of a project that is built in a local folder; tests must not write to it."""
+    folder = tmp_path_factory.mktemp("local") / "project"
+    config = write_project(folder, tokenizer_file, WITH_PBIN)
+    build_all(config)
+    return config
+
+
+class OtherMachine(NamedTuple):
+    """Another machine, which has built the same project with its outputs in a bucket."""
+
+    objects: dict[str, s3_server.Kept]
+    """The objects that it sent to the bucket."""
+    copies: Path
+    """The folder of its working copies; tests must not write to it."""
+
+
+@pytest.fixture(scope="session")
+def other_machine(
+    endpoint: str, tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path
+) -> OtherMachine:
+    """Another machine, which has built the project with its outputs in a bucket."""
+    place = s3_server.new_bucket(endpoint, "of/another")
+    folder = tmp_path_factory.mktemp("other_machine") / "project"
+    config = write_project(folder, tokenizer_file, root_in(place) | WITH_PBIN)
+    project = build_all(config)
+    return OtherMachine(s3_server.snapshot(place), project.outputs.folder)
+
+
+@pytest.fixture(scope="session")
+def built_objects(other_machine: OtherMachine) -> dict[str, s3_server.Kept]:
+    """The objects that another machine sent to a bucket when it built the project."""
+    return other_machine.objects
+
+
+@pytest.fixture
+def filled(place: S3Store, built_objects: dict[str, s3_server.Kept]) -> S3Store:
+    """The bucket with all outputs of the project; this machine has no working copies of them."""
+    s3_server.restore(place, built_objects)
+    return place
+
+
+@pytest.fixture
+def local_copy(local_build: Path, tmp_path: Path) -> Path:
+    """The nanoset.yaml of a copy of the project that is built in a local folder."""
+    shutil.copytree(local_build.parent, tmp_path / "local", symlinks=True)
+    return tmp_path / "local" / local_build.name
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ class CopyRemover:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_build_succeeds_although_its_copies_are_deleted_meanwhile(
-    remote_project, place, built_here, monkeypatch, seed
+    remote_project, place, local_build, monkeypatch, seed
 ):
     config = remote_project()
     remover = CopyRemover(config.parent / ".nanoset" / "mirror", seed)
@@ -173,7 +173,7 @@ def test_a_build_succeeds_although_its_copies_are_deleted_meanwhile(
 
     assert remover.n_removals == remover.MAX_REMOVALS
     monkeypatch.undo()
-    assert objects(place) == outputs_of(built_here)
+    assert objects(place) == outputs_of(local_build)
 
 
 def test_outputs_are_not_kept_on_the_disk_after_they_were_uploaded(remote_project):

@@ -35,13 +35,13 @@ def storage(place: S3Store, tmp_path: Path) -> StorageSpec:
 # Builds
 
 
-def test_outputs_in_a_bucket_have_the_bytes_of_those_in_a_local_folder(stored, built_here):
+def test_outputs_in_a_bucket_have_the_bytes_of_those_in_a_local_folder(built_objects, local_build):
     digests: dict[str, str] = {}
-    for name, content in stored.items():
+    for name, content in built_objects.items():
         if MEMORY not in name:
             digests[name] = hashlib.sha256(content.data).hexdigest()
 
-    assert digests == outputs_of(built_here)
+    assert digests == outputs_of(local_build)
 
 
 def test_a_machine_rebuilds_nothing_that_another_one_has_built(remote_project, filled):
@@ -71,9 +71,9 @@ def test_a_machine_without_copies_builds_new_text_as_the_machine_before(
     assert objects(filled) == outputs_of(local_copy)
 
 
-def test_text_in_a_bucket_can_be_identified_by_its_etags(make_project, built_here, place):
+def test_text_in_a_bucket_can_be_identified_by_its_etags(make_project, local_build, place):
     """The text is tokenized from the bucket, and its datasets are those of local text."""
-    raw = upload_raw(built_here.parent / "raw", place)
+    raw = upload_raw(local_build.parent / "raw", place)
     storage = f"storage: {{endpoint_url: {place.endpoint_url!r}, fingerprint: etag}}"
     settings = f"raw: {raw.url()}\npbin: [web, code]\n{storage}"
     config = make_project("remote", {"raw: raw": settings})
@@ -84,11 +84,11 @@ def test_text_in_a_bucket_can_be_identified_by_its_etags(make_project, built_her
     for corpus in ("web", "code", "books"):
         for suffix in ("bin", "idx"):
             name = f"data/datasets/{corpus}/current/{corpus}_text_document.{suffix}"
-            assert (config.parent / name).read_bytes() == (built_here.parent / name).read_bytes()
+            assert (config.parent / name).read_bytes() == (local_build.parent / name).read_bytes()
 
 
-def test_text_and_outputs_can_both_be_in_a_bucket(built_here, remote_project, place):
-    raw = upload_raw(built_here.parent / "raw", place)
+def test_text_and_outputs_can_both_be_in_a_bucket(local_build, remote_project, place):
+    raw = upload_raw(local_build.parent / "raw", place)
     config = remote_project()
     config.write_text(config.read_text().replace("raw: raw", f"raw: {raw.url()}"))
     shutil.rmtree(config.parent / "raw")
@@ -96,7 +96,7 @@ def test_text_and_outputs_can_both_be_in_a_bucket(built_here, remote_project, pl
     build_all(config)
 
     digests = objects(place)
-    assert digests == outputs_of(built_here)
+    assert digests == outputs_of(local_build)
     assert any(name.endswith(".pbin") for name in digests)
     for report in verify_project(Project.open(config), deep=True):
         assert report.findings == []
@@ -164,8 +164,8 @@ def test_a_nanoset_for_nemo_has_its_folders_of_index_files_in_the_bucket(
 
 
 @pytest.mark.parametrize("name", ["pretrain", "plain"])
-def test_samples_in_a_bucket_equal_those_in_a_local_folder(built_here, filled, storage, name):
-    local = load_nanoset(built_here.parent / "data", name, "train")
+def test_samples_in_a_bucket_equal_those_in_a_local_folder(local_build, filled, storage, name):
+    local = load_nanoset(local_build.parent / "data", name, "train")
     remote = load_nanoset(filled.url(), name, "train", storage)
 
     assert len(remote) == len(local)

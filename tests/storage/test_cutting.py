@@ -51,7 +51,7 @@ def test_an_object_that_was_cut_is_not_read_again(unread, unchanged_ranges):
 
 
 def test_an_object_stays_cut_if_the_setting_is_removed(unread):
-    """Otherwise, its shards would be made again."""
+    """Otherwise, its shards would be rebuilt."""
     inventory = make_inventory(Project.open(unread), "web")
 
     inventory_again = make_inventory(without_pieces(unread), "web")

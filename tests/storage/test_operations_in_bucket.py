@@ -137,7 +137,7 @@ def test_status_does_not_list_each_shard(remote_project, filled, monkeypatch):
     assert n_requests["ListObjectsV2"] == 5
     assert n_requests["GetObject"] == 5 + 1, "each manifest once, and the list of rejects"
 
-    # The text changed, and its shard was not made again.
+    # The text changed, and its shard was not rebuilt.
     with file.open("ab") as text:
         text.write(b'{"text": "one document more"}\n')
     make_inventory(Project.open(config), "web")
@@ -296,10 +296,10 @@ def test_a_truncated_copy_is_not_reported_as_damage(remote_project, filled, deep
 
 
 @pytest.fixture
-def project_with_copies(remote_project, there, filled: S3Store) -> Project:
+def project_with_copies(remote_project, other_machine, filled: S3Store) -> Project:
     """A built project in a bucket, with working copies of all outputs."""
     project = Project.open(remote_project())
-    shutil.copytree(there.copies, project.outputs.folder, symlinks=True)
+    shutil.copytree(other_machine.copies, project.outputs.folder, symlinks=True)
     return project
 
 

@@ -84,7 +84,9 @@ def total_token_bytes(project: Project) -> int:
     return n_bytes
 
 
-def test_tokens_are_read_once_for_all_groups_and_the_tars_are_the_same(project, built_here, ranges):
+def test_tokens_are_read_once_for_all_groups_and_the_tars_are_the_same(
+    project, local_build, ranges
+):
     shuffling.make_plan(project, "shuffled")
     ranges.clear()
     for group in range(N_GROUPS):
@@ -104,7 +106,7 @@ def test_tokens_are_read_once_for_all_groups_and_the_tars_are_the_same(project, 
     # In the end, the parts are removed. The tars are those of a local project.
     shuffling.finish(project, "shuffled")
     assert not parts_in_bucket(project)
-    local_tars = digests_of_tars_in(built_here.parent / "data" / "webdatasets")
+    local_tars = digests_of_tars_in(local_build.parent / "data" / "webdatasets")
     assert digests_of_tars_in_bucket(project) == local_tars
 
 

@@ -125,7 +125,7 @@ def local_tokens(tmp_path: Path) -> TokenSource:
 
 @pytest.fixture
 def remote_tokens(local_tokens: TokenSource, place: S3Store, tmp_path: Path) -> TokenSource:
-    """The same tokens in the bucket, of which no working copy exists."""
+    """The same tokens in the bucket, without a working copy."""
     place.put_file("web.bin", local_tokens.path)
     copies = tmp_path / "copies"
     access = FileAccess(copies, place)

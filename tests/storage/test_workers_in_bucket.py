@@ -91,11 +91,11 @@ def file_names_of_workers(cluster: Cluster, hidden_folder: Path) -> set[str]:
 
 
 def test_a_build_on_the_cluster_has_the_bytes_of_a_local_one(
-    project, cluster, hidden_folder, place, built_here
+    project, cluster, hidden_folder, place, local_build
 ):
     build_all(project.config.file)
 
-    assert objects(place) == outputs_of(built_here)
+    assert objects(place) == outputs_of(local_build)
     assert file_names_of_workers(cluster, hidden_folder) == {"tokenizer.json"}
 
 
@@ -118,12 +118,12 @@ def findings_in(reports: Sequence[Any]) -> list[object]:
 
 
 def test_a_deep_verification_on_the_cluster_reports_what_a_local_one_does(
-    project, cluster, hidden_folder, place, stored, built_here
+    project, cluster, hidden_folder, place, built_objects, local_build
 ):
-    restore(place, stored)
+    restore(place, built_objects)
     copies = [path for path in project.outputs.folder.rglob("*") if path.is_file()]
     assert not copies
-    local_targets = targets(Project.open(built_here))
+    local_targets = targets(Project.open(local_build))
     local_reports = [target.verify(deep=True) for target in local_targets]
 
     reports = list(verify_project(project, deep=True))
@@ -148,7 +148,7 @@ def is_tokenizing(worker: subprocess.Popen[bytes], hidden_folder: Path) -> bool:
 
 
 def test_shards_that_a_killed_worker_began_are_made_by_another_one(
-    project, cluster, hidden_folder, place, built_here
+    project, cluster, hidden_folder, place, local_build
 ):
     corpora = corpus_names(project)
     for corpus in corpora:
@@ -189,7 +189,7 @@ def test_shards_that_a_killed_worker_began_are_made_by_another_one(
 
     # The outputs are complete, and nothing that the dead worker wrote is among them.
     digests: dict[str, str] = {}
-    for name, digest in outputs_of(built_here).items():
+    for name, digest in outputs_of(local_build).items():
         if Path(name).parts[0] in TOKENIZATION_STAGES:
             digests[name] = digest
     assert objects(place) == digests
