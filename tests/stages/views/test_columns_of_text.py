@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helpers.building import make_columns, make_corpora
+from helpers.changing import change_setting
 from helpers.inspecting import (
     current_dataset,
     current_output,
@@ -23,15 +25,8 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.views.make import make_view
 from nanoset_core.stages.views.verify import verify_view
 
-ROWS = [
-    {
-        "text": f"text {number}",
-        "id": str(number),
-        "quality": number % 5 if number < 90 else number % 5 + 0.5,
-        "lang": "de" if number % 3 else "en",
-    }
-    for number in range(120)
-]
+N_ROWS = 120
+N_ROWS_OF_FIRST_FILE = 90
 SETTINGS = {
     "documents": {"columns": ["quality", "lang"]},
     "views": {
@@ -45,39 +40,43 @@ SETTINGS = {
 }
 
 
+def make_row(number: int, quality: float) -> dict[str, Any]:
+    """Return a document of the corpus, one in three of them in English."""
+    language = "de" if number % 3 else "en"
+    return {"text": f"text {number}", "id": str(number), "quality": quality, "lang": language}
+
+
+# The quality is an integer in the first file, and a fraction in the second.
+ROWS_OF_FIRST_FILE = [make_row(n, n % 5) for n in range(N_ROWS_OF_FIRST_FILE)]
+ROWS_OF_SECOND_FILE = [make_row(n, n % 5 + 0.5) for n in range(N_ROWS_OF_FIRST_FILE, N_ROWS)]
+ROWS = ROWS_OF_FIRST_FILE + ROWS_OF_SECOND_FILE
+
+
 @pytest.fixture(scope="module")
-def tokenized(tmp_path_factory, tokenizer_file) -> Path:
+def tokenized(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
     """The nanoset.yaml of a project whose corpus is made, and nothing else; not to be changed."""
     config = write_corpus(tmp_path_factory.mktemp("columns") / "project", tokenizer_file, SETTINGS)
     folder = config.parent / "raw" / "web"
     shutil.rmtree(folder)
     folder.mkdir()
-    (folder / "a.jsonl").write_bytes(jsonl(ROWS[:90]))
-    (folder / "b.jsonl").write_bytes(jsonl(ROWS[90:]))
+    (folder / "a.jsonl").write_bytes(jsonl(ROWS_OF_FIRST_FILE))
+    (folder / "b.jsonl").write_bytes(jsonl(ROWS_OF_SECOND_FILE))
     make_corpora(Project.open(config))
     return config
 
 
 @pytest.fixture
-def project(tokenized, tmp_path) -> Project:
-    """A copy of it."""
+def project(tokenized: Path, tmp_path: Path) -> Project:
+    """A copy of that project."""
     shutil.copytree(tokenized.parent, tmp_path / "project", symlinks=True)
     return Project.open(tmp_path / "project" / tokenized.name)
 
 
 @pytest.fixture
-def with_columns(project) -> Project:
+def project_with_columns(project: Project) -> Project:
     """The copy, after its columns were made."""
     make_columns(project, "web")
     return project
-
-
-def reopened(project: Project, old: str, new: str) -> Project:
-    """Change nanoset.yaml, and open the project again."""
-    text = project.config.file.read_text()
-    assert old in text
-    project.config.file.write_text(text.replace(old, new))
-    return Project.open(project.config.file)
 
 
 def test_a_view_with_a_condition_needs_the_columns(project):
@@ -85,47 +84,64 @@ def test_a_view_with_a_condition_needs_the_columns(project):
         make_view(project, "good")
 
 
-def test_a_condition_chooses_by_values_of_the_raw_text(with_columns):
-    view = make_view(with_columns, "good")
+def test_a_condition_chooses_documents_by_values_of_the_raw_text(project_with_columns):
+    view = make_view(project_with_columns, "good")
 
-    chosen = sorted(
-        (row["quality"], number)
-        for number, row in enumerate(ROWS)
-        if row["quality"] >= 3 and row["lang"] == "en"
-    )
-    stored = texts_of(read_dataset(with_columns, "web"))
-    assert texts_of(read_dataset(with_columns, "good")) == [stored[number] for _, number in chosen]
+    chosen = []
+    for number, row in enumerate(ROWS):
+        if row["quality"] >= 3 and row["lang"] == "en":
+            chosen.append(number)
+    chosen.sort(key=lambda number: ROWS[number]["quality"])  # stable, as the order of a view
+    texts = texts_of(read_dataset(project_with_columns, "web"))
+    texts_of_view = texts_of(read_dataset(project_with_columns, "good"))
+    assert texts_of_view == [texts[number] for number in chosen]
     assert view.facts["documents"] == len(chosen)
-    assert verify_view(with_columns, "web", "good").passed
-    assert verify_at(with_columns, "columns/web", deep=True).findings == []
 
 
-def test_only_a_view_with_a_condition_is_made_from_the_columns(with_columns):
-    make_view(with_columns, "plain")  # and all other views of its corpus, in one pass
+def test_a_view_with_a_condition_and_its_columns_pass_verification(project_with_columns):
+    make_view(project_with_columns, "good")
 
-    good, plain = (
-        current_dataset(with_columns, name).recipe["parents"] for name in ("good", "plain")
-    )
-    assert good.keys() == {"dataset", "columns"}
-    assert good["columns"] == current_output(with_columns, "columns/web").digest
-    assert plain.keys() == {"dataset"}
+    assert verify_view(project_with_columns, "web", "good").passed
+    assert verify_at(project_with_columns, "columns/web", deep=True).findings == []
+
+
+def test_only_a_view_with_a_condition_is_made_from_the_columns(project_with_columns):
+    # All views of a corpus are made in one pass.
+    make_view(project_with_columns, "plain")
+
+    columns = current_output(project_with_columns, "columns/web")
+    parents_of_good = current_dataset(project_with_columns, "good").recipe["parents"]
+    parents_of_plain = current_dataset(project_with_columns, "plain").recipe["parents"]
+    assert parents_of_good.keys() == {"dataset", "columns"}
+    assert parents_of_good["columns"] == columns.digest
+    assert parents_of_plain.keys() == {"dataset"}
+
+
+def test_the_columns_are_an_input_of_a_view_with_a_condition(project_with_columns):
+    make_view(project_with_columns, "plain")
     node = node_at("views/good", of="web")
-    assert not graph_of(with_columns, "web").stale_reasons(node)
-    assert node_at("columns/web") in node.direct_inputs(with_columns.config)
+
+    assert not graph_of(project_with_columns, "web").stale_reasons(node)
+    assert node_at("columns/web") in node.direct_inputs(project_with_columns.config)
 
 
-def test_a_condition_on_a_column_that_does_not_exist_is_refused(with_columns):
-    changed = reopened(with_columns, "quality >= 3", "grade >= 3")
+def test_a_condition_on_a_column_that_does_not_exist_is_refused(project_with_columns):
+    changed_project = change_setting(project_with_columns, "quality >= 3", "grade >= 3")
 
     with pytest.raises(ConfigError, match="no such column"):
-        make_view(changed, "good")
+        make_view(changed_project, "good")
 
 
-def test_other_columns_need_no_other_tokens(with_columns, monkeypatch):
-    columns = '"columns": ["quality", "lang"]'
-    changed = reopened(with_columns, columns, '"columns": ["lang", "quality", "id2"]')
+def test_other_columns_need_no_other_tokens(project_with_columns, monkeypatch):
+    changed_project = change_setting(
+        project_with_columns,
+        '"columns": ["quality", "lang"]',
+        '"columns": ["lang", "quality", "id2"]',
+    )
+    # Tokenizing would fail.
     monkeypatch.setattr("nanoset_core.stages.shards.tokenize.tokenize_corpus", None)
 
-    made = make_columns(changed, "web")
+    columns = make_columns(changed_project, "web")
 
-    assert [column["name"] for column in made.facts["columns"]] == ["lang", "quality", "id2"]
+    names = [column["name"] for column in columns.facts["columns"]]
+    assert names == ["lang", "quality", "id2"]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
 import pytest
 
 from helpers.building import make_corpora
+from helpers.changing import change_setting
 from helpers.command import json_of, output_of
 from helpers.inspecting import current_dataset
 from helpers.sample_project import jsonl, sentences
@@ -16,85 +21,131 @@ from nanoset_core.project.view_diff import diff_views
 from nanoset_core.stages.views.make import make_view
 
 
-@pytest.fixture
-def ids(project):
-    """Ids of the documents of each view before its settings change."""
-    return {name: [origin.id for origin in origins(project, name)] for name in ("kept", "held")}
+@pytest.fixture(scope="module")
+def first_project(project_with_views: Path) -> Project:
+    """The project with the first version of each view; tests must not write to it."""
+    return Project.open(project_with_views)
 
 
-@pytest.fixture
-def changed(project, ids):
-    """The project after `kept` lost two documents by a list, and gained those of `held`."""
-    config = project.config.file
-    (config.parent / "drop" / "2.txt").write_text("\n".join(ids["kept"][7:9]))
-    config.write_text(
-        config.read_text().replace("split: {keep: [0.1, 1]}", "split: {keep: [0, 1]}")
-    )
-    changed = Project.open(config)
-    make_view(changed, "kept")
-    return changed
+@pytest.fixture(scope="module")
+def lost_ids(first_project: Project) -> Sequence[str]:
+    """Ids of the documents that `kept` loses: a list excludes them."""
+    return [origin.id for origin in origins(first_project, "kept")[7:9]]
 
 
-@pytest.fixture
-def gained(ids):
-    """Ids that `kept` gains."""
-    return [identity for identity in ids["held"] if identity not in DROPPED]
+@pytest.fixture(scope="module")
+def gained_ids(first_project: Project) -> Sequence[str]:
+    """Ids that `kept` gains: those of the other side of the split, except the excluded ones."""
+    ids_of_other_side = [origin.id for origin in origins(first_project, "held")]
+    return [identity for identity in ids_of_other_side if identity not in DROPPED]
 
 
-def settings_of(diff):
-    return [setting.partition(":")[0] for setting in diff]
+def copy_project(project: Project, folder: Path) -> Project:
+    """Copy a project with its outputs into a new folder."""
+    shutil.copytree(project.config.file.parent, folder, symlinks=True)
+    return Project.open(folder / "nanoset.yaml")
 
 
-def add_file(project):
-    """Add three documents in front of all others, and make the view again."""
-    (project.config.file.parent / "raw" / "web" / "a.jsonl").write_bytes(jsonl(sentences("new", 3)))
+@pytest.fixture(scope="module")
+def changed_project(
+    first_project: Project, lost_ids: Sequence[str], tmp_path_factory: pytest.TempPathFactory
+) -> Project:
+    """A copy with a second version of `kept`, which lost some documents and gained others."""
+    copy = copy_project(first_project, tmp_path_factory.mktemp("changed") / "project")
+    (copy.config.file.parent / "drop" / "2.txt").write_text("\n".join(lost_ids))
+    project = change_setting(copy, "split: {keep: [0.1, 1]}", "split: {keep: [0, 1]}")
+    make_view(project, "kept")
+    return project
+
+
+@pytest.fixture(scope="module")
+def grown_project(changed_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy with a third version, after three documents were added in front of all others."""
+    project = copy_project(changed_project, tmp_path_factory.mktemp("grown") / "project")
+    (project.config.raw_folder / "web" / "a.jsonl").write_bytes(jsonl(sentences("new", 3)))
     make_corpora(project, "web")
-    make_view(Project.open(project.config.file), "kept")
+    make_view(project, "kept")
+    return project
 
 
-def test_a_view_of_one_version_has_no_previous_one(project):
+def keys_of(settings: Iterable[str]) -> list[str]:
+    """Return the keys of changed settings, which are printed as `key: old → new`."""
+    return [setting.partition(":")[0] for setting in settings]
+
+
+def test_a_view_of_one_version_has_no_previous_one(first_project):
     with pytest.raises(MissingError, match="no previous version"):
-        find_versions(project, "kept", None)
+        find_versions(first_project, "kept", None)
 
 
-def test_lost_and_gained_documents_are_named(changed, ids, gained):
-    diff = diff_views(changed, *find_versions(changed, "kept", None), show=2)
+def test_lost_documents_are_named(changed_project, lost_ids):
+    diff = diff_views(changed_project, *find_versions(changed_project, "kept", None), show=2)
 
-    assert [origin.id for origin in diff.lost.first] == ids["kept"][7:9]
+    assert diff.lost.documents == 2
+    assert [origin.id for origin in diff.lost.first] == lost_ids
     assert diff.lost.tokens == sum(origin.tokens for origin in diff.lost.first)
-    assert (diff.lost.documents, diff.gained.documents) == (2, len(gained))
-    assert [(origin.id, origin.file) for origin in diff.gained.first] == [
-        (identity, f"part-0/web-{int(identity[4:]) // 60}.jsonl") for identity in gained[:2]
-    ]
-    grown_by = diff.new.facts["tokens"] - diff.old.facts["tokens"]
-    assert diff.gained.tokens - diff.lost.tokens == grown_by
 
 
-def test_changed_settings_are_named(changed):
-    diff = diff_views(changed, *find_versions(changed, "kept", None), show=2)
+def test_the_first_gained_documents_are_named_with_their_files(changed_project, gained_ids):
+    diff = diff_views(changed_project, *find_versions(changed_project, "kept", None), show=2)
 
-    assert settings_of(diff.settings) == ["views.kept.exclude", "views.kept.split"]
-
-
-def test_the_command_compares_the_last_two_versions(changed):
-    add_file(changed)
-
-    values = json_of("diff", "kept", "--config", changed.config.file, "--json")
-
-    assert [row["id"] for row in values["gained"]["first"]] == ["new-0", "new-1", "new-2"]
-    assert (values["gained"]["documents"], values["lost"]["documents"]) == (3, 0)
-    assert settings_of(values["settings"]) == ["dataset"]
+    # The documents web-0 to web-59 are in the first file of the corpus, and so on.
+    expected_files = []
+    for identity in gained_ids[:2]:
+        number = int(identity.removeprefix("web-"))
+        expected_files.append(f"part-0/web-{number // 60}.jsonl")
+    assert diff.gained.documents == len(gained_ids)
+    assert [origin.id for origin in diff.gained.first] == gained_ids[:2]
+    assert [origin.file for origin in diff.gained.first] == expected_files
 
 
-def test_any_two_versions_are_compared(project, ids, gained, request):
-    before = current_dataset(project, "kept")
-    changed = request.getfixturevalue("changed")
-    add_file(changed)
-    after = current_dataset(Project.open(changed.config.file), "kept")
+def test_gained_and_lost_tokens_add_up_to_the_growth_of_the_view(changed_project):
+    diff = diff_views(changed_project, *find_versions(changed_project, "kept", None), show=2)
 
-    diff = diff_views(changed, before, after, show=9)
-    shown = output_of("diff", before.digest, after.digest, "--config", changed.config.file)
+    growth = diff.new.facts["tokens"] - diff.old.facts["tokens"]
+    assert diff.gained.tokens - diff.lost.tokens == growth
 
-    assert (diff.gained.documents, diff.lost.documents) == (len(gained) + 3, 2)
-    first = diff.lost.first[0]
-    assert f"lost: 2 documents, {diff.lost.tokens:,} tokens\n  - {first.file}:" in shown
+
+def test_changed_settings_are_named(changed_project):
+    diff = diff_views(changed_project, *find_versions(changed_project, "kept", None), show=2)
+
+    assert keys_of(diff.settings) == ["views.kept.exclude", "views.kept.split"]
+
+
+def test_the_command_compares_the_last_two_versions(grown_project):
+    values = json_of("diff", "kept", "--config", grown_project.config.file, "--json")
+
+    first_ids = [document["id"] for document in values["gained"]["first"]]
+    assert first_ids == ["new-0", "new-1", "new-2"]
+    assert values["gained"]["documents"] == 3
+    assert values["lost"]["documents"] == 0
+    assert keys_of(values["settings"]) == ["dataset"]
+
+
+def test_any_two_versions_are_compared(first_project, grown_project, gained_ids):
+    first_version = current_dataset(first_project, "kept")
+    third_version = current_dataset(grown_project, "kept")
+
+    diff = diff_views(grown_project, first_version, third_version, show=9)
+
+    assert diff.gained.documents == len(gained_ids) + 3
+    assert diff.lost.documents == 2
+
+
+def test_the_command_compares_versions_that_are_named_by_their_digests(
+    first_project, grown_project
+):
+    first_version = current_dataset(first_project, "kept")
+    third_version = current_dataset(grown_project, "kept")
+
+    output = output_of(
+        "diff",
+        first_version.digest,
+        third_version.digest,
+        "--config",
+        grown_project.config.file,
+    )
+
+    diff = diff_views(grown_project, first_version, third_version, show=9)
+    first_lost = diff.lost.first[0]
+    assert f"lost: 2 documents, {diff.lost.tokens:,} tokens\n  - {first_lost.file}:" in output
