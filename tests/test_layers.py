@@ -1,117 +1,153 @@
-"""Imports of the core flow one way: down the list of rooms, and never in a circle between two
-files.
-"""
+"""The folders of the core import each other in one direction, and tests import few of them."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from helpers.layers import LAYERS
 
-CORE = Path(__file__).parents[1] / "nanoset_core"
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+REPOSITORY = Path(__file__).parents[1]
+CORE = REPOSITORY / "nanoset_core"
+PACKAGES = (CORE, REPOSITORY / "nanoset_assets")
 NEIGHBOURS = {("stages", "project"), ("project", "stages")}
-"""A stage works on a project, and a project consists of stages: their files import each other,
+"""A stage works on a project, and a project consists of stages: their files import each other, but
 never in a circle.
 """
 ABOVE_ALL = {"demo"}
-"""May import every room; imported by its own command alone."""
+"""May import every folder; only its own command imports it."""
 ALIASES = {"config", "indexed", "shuffling"}
-"""Deprecated names of modules, which nothing here imports."""
+"""Deprecated names of modules, which nothing in the repository imports."""
 
 
-def room_of(module: str) -> str:
-    """`nanoset_core.text.lines` → text."""
-    return module.split(".")[1] if "." in module else ""
+def level_by_folder() -> dict[str, int]:
+    """Return the level of each folder of the core; it may import those of lower levels."""
+    levels = {}
+    for level, folders in enumerate(LAYERS):
+        for folder in folders:
+            levels[folder] = level
+    return levels
 
 
-def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, module of the core) of every import of a file, those under TYPE_CHECKING and in
-    functions included.
-    """
+LEVELS = level_by_folder()
+
+
+class Import(NamedTuple):
+    """An import of a module of the core."""
+
+    line: int
+    module: str
+
+    @property
+    def folder(self) -> str:
+        """The folder of the module, such as `text` of `nanoset_core.text.lines`."""
+        parts = self.module.split(".")
+        return parts[1] if len(parts) > 1 else ""
+
+
+def imports_of_core(path: Path) -> Iterator[Import]:
+    """Yield all imports of the core in a file, also those under TYPE_CHECKING and in functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            if node.module == "nanoset_core":
-                yield from ((node.lineno, f"nanoset_core.{alias.name}") for alias in node.names)
-            elif (node.module or "").startswith("nanoset_core."):
-                yield node.lineno, str(node.module)
+            module = node.module or ""
+            if module == "nanoset_core":
+                for alias in node.names:
+                    yield Import(node.lineno, f"nanoset_core.{alias.name}")
+            elif module.startswith("nanoset_core."):
+                yield Import(node.lineno, module)
         elif isinstance(node, ast.Import):
-            yield from (
-                (node.lineno, alias.name)
-                for alias in node.names
-                if alias.name.startswith("nanoset_core.")
-            )
+            for alias in node.names:
+                if alias.name.startswith("nanoset_core."):
+                    yield Import(node.lineno, alias.name)
 
 
-def is_allowed(path: Path, room: str, imported: str) -> bool:
-    """Whether a file of one room may import another room."""
-    if imported == room or (room, imported) in NEIGHBOURS:
+def is_allowed(path: Path, folder: str, imported: str) -> bool:
+    """Return whether a file may import a folder of the core.
+
+    Args:
+        path: The file.
+        folder: The folder of the core that the file is in.
+        imported: The folder that it imports.
+    """
+    if imported == folder or (folder, imported) in NEIGHBOURS:
         return True
     if imported in ABOVE_ALL:
-        return room == "cli" and path.name == "demo.py"
+        return folder == "cli" and path.name == "demo.py"
     # Verifying compares outputs with the lines that they were made from, as `nanoset explain` does.
     if imported == "lineage":
-        return room == "cli" or path.name == "verify.py" or path.parent.name == "project"
-    return LEVEL[imported] < LEVEL[room]
+        return folder == "cli" or path.name == "verify.py" or path.parent.name == "project"
+    return LEVELS[imported] < LEVELS[folder]
 
 
-def test_every_room_has_its_layer():
-    rooms = {path.name for path in CORE.iterdir() if (path / "__init__.py").is_file()}
-    files = {path.stem for path in CORE.glob("*.py")} - {"__init__"}
-    assert rooms | files == LEVEL.keys() | ABOVE_ALL | ALIASES
+# Imports of the core
 
 
-@pytest.mark.parametrize("room", sorted(LEVEL))
-def test_imports_flow_down(room):
-    paths = sorted((CORE / room).rglob("*.py")) or [CORE / f"{room}.py"]
-    wrong = [
-        f"{path.relative_to(CORE)}:{line}: {room} imports {module}"
-        for path in paths
-        for line, module in imported_modules(path)
-        if not is_allowed(path, room, room_of(module))
-    ]
-    assert wrong == []
+def test_every_folder_of_the_core_has_a_level():
+    folders = {path.name for path in CORE.iterdir() if (path / "__init__.py").is_file()}
+    modules = {path.stem for path in CORE.glob("*.py")} - {"__init__"}
+
+    assert folders | modules == LEVELS.keys() | ABOVE_ALL | ALIASES
 
 
-def modules() -> dict[str, Path]:
-    """Module → file of both packages; a package counts as its `__init__`."""
-    files = [
-        path
-        for package in ("nanoset_core", "nanoset_assets")
-        for path in (CORE.parent / package).rglob("*.py")
-    ]
-    parts = {path: path.relative_to(CORE.parent).with_suffix("").parts for path in files}
-    return {
-        ".".join(name[:-1] if name[-1] == "__init__" else name): path
-        for path, name in parts.items()
-    }
+@pytest.mark.parametrize("folder", sorted(LEVELS))
+def test_a_folder_imports_only_folders_of_lower_levels(folder):
+    paths = sorted((CORE / folder).rglob("*.py")) or [CORE / f"{folder}.py"]
+
+    messages = []
+    for path in paths:
+        for imported in imports_of_core(path):
+            if not is_allowed(path, folder, imported.folder):
+                file = path.relative_to(CORE)
+                messages.append(f"{file}:{imported.line}: {folder} imports {imported.module}")
+
+    assert messages == []
 
 
-def imported_at_the_top(path: Path, known: dict[str, Path]) -> set[str]:
-    """Modules of ours that a file imports outside of functions, those under TYPE_CHECKING too."""
-    imported: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(path.read_text())]
-    while waiting:
-        for node in ast.iter_child_nodes(waiting.pop()):
+def module_paths() -> dict[str, Path]:
+    """Return the file of each module of both packages; a package is its `__init__`."""
+    path_by_module = {}
+    for package in PACKAGES:
+        for path in package.rglob("*.py"):
+            names = list(path.relative_to(REPOSITORY).with_suffix("").parts)
+            if names[-1] == "__init__":
+                names.pop()
+            path_by_module[".".join(names)] = path
+    return path_by_module
+
+
+def modules_imported_at_the_top(path: Path, known_modules: Collection[str]) -> set[str]:
+    """Return which known modules a file imports outside of functions, or under TYPE_CHECKING."""
+    modules: set[str] = set()
+    remaining_nodes: list[ast.AST] = [ast.parse(path.read_text())]
+    while remaining_nodes:
+        for node in ast.iter_child_nodes(remaining_nodes.pop()):
             if isinstance(node, ast.ImportFrom):
-                names = (f"{node.module}.{alias.name}" for alias in node.names)
-                imported |= {name if name in known else str(node.module) for name in names}
+                for alias in node.names:
+                    # Either a module of a package, or something in a module.
+                    name = f"{node.module}.{alias.name}"
+                    modules.add(name if name in known_modules else str(node.module))
             elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                waiting.append(node)
-    return imported & known.keys()
+                remaining_nodes.append(node)
+    return modules & set(known_modules)
 
 
-def test_no_circle_between_files():
-    known = modules()
-    graph = {module: imported_at_the_top(path, known) - {module} for module, path in known.items()}
-    TopologicalSorter(graph).prepare()  # CycleError names the files
+def test_no_files_import_each_other_in_a_circle():
+    path_by_module = module_paths()
+    graph = {}
+    for module, path in path_by_module.items():
+        graph[module] = modules_imported_at_the_top(path, path_by_module.keys()) - {module}
 
+    TopologicalSorter(graph).prepare()  # raises a CycleError that names the modules
+
+
+# Imports of tests
 
 TESTS = Path(__file__).parent
 MAX_FOLDERS = 3
@@ -123,13 +159,19 @@ HELP = (
 )
 
 
-def imported_names(path: Path) -> Iterator[str]:
-    """Full names of everything that a file imports, as `module.name`."""
+@cache
+def imported_names(path: Path) -> Sequence[str]:
+    """Return the full names of everything that a file imports, as `module.name`.
+
+    Two tests need them, and parsing all files of the tests takes seconds.
+    """
+    names = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
+    return names
 
 
 def folder_of(name: str) -> str | None:
@@ -149,35 +191,50 @@ def folder_of(name: str) -> str | None:
 
 
 def test_each_test_file_imports_few_folders_of_the_product():
-    crowded = {}
+    crowded_files = {}
     for path in TESTS.rglob("test_*.py"):
         folders = {folder_of(name) for name in imported_names(path)} - {None}
         if len(folders) > MAX_FOLDERS:
-            crowded[path.relative_to(TESTS).as_posix()] = sorted(folders)
+            crowded_files[path.relative_to(TESTS).as_posix()] = sorted(folders)
 
-    assert not crowded, HELP
+    assert not crowded_files, HELP
+
+
+def is_in_test_module(name: str) -> bool:
+    """Return whether an imported name is one of a test module, such as `test_packs.LENGTH`."""
+    modules = name.split(".")[:-1]
+    return any(module.startswith("test_") for module in modules)
 
 
 def test_no_test_file_imports_another():
-    importing = {
-        path.relative_to(TESTS).as_posix(): name
-        for path in TESTS.rglob("*.py")
-        for name in imported_names(path)
-        if any(part.startswith("test_") for part in name.split(".")[:-1])
-    }
+    name_by_file = {}
+    for path in TESTS.rglob("*.py"):
+        for name in imported_names(path):
+            if is_in_test_module(name):
+                name_by_file[path.relative_to(TESTS).as_posix()] = name
 
-    assert not importing, "Move what test files share into tests/helpers."
+    assert not name_by_file, "Move what test files share into tests/helpers."
+
+
+# Names of classes
+
+
+def files_by_class(paths: Iterable[Path]) -> Mapping[str, list[str]]:
+    """Return the files that define each class, by the name of the class."""
+    files: dict[str, list[str]] = {}
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                file = path.relative_to(REPOSITORY).as_posix()
+                files.setdefault(node.name, []).append(file)
+    return files
 
 
 def test_class_names_are_unique():
-    files_by_class: dict[str, list[str]] = {}
-    for package in (CORE, CORE.parent / "nanoset_assets"):
-        for path in package.rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.ClassDef):
-                    file = path.relative_to(CORE.parent).as_posix()
-                    files_by_class.setdefault(node.name, []).append(file)
+    files = files_by_class(module_paths().values())
 
-    repeated = {name: files for name, files in files_by_class.items() if len(files) > 1}
+    files_of_repeated_names = {name: paths for name, paths in files.items() if len(paths) > 1}
 
-    assert not repeated, "Say in each name which one it is, such as `TextBatch` and `PackBatch`."
+    assert not files_of_repeated_names, (
+        "Say in each name which one it is, such as `TextBatch` and `PackBatch`."
+    )
