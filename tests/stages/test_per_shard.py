@@ -101,24 +101,24 @@ def root(tmp_path: Path) -> OutputRoot:
 
 
 def test_results_are_in_the_order_of_the_shards(root):
-    made = count_letters(LetterCounts(root, ["one", "three", "four"]))
+    letter_counts = count_letters(LetterCounts(root, ["one", "three", "four"]))
 
-    assert made == MadePerShard(results=[3, 5, 4], existing=[])
+    assert letter_counts == MadePerShard(results=[3, 5, 4], existing=[])
 
 
 def test_without_shards_there_are_no_results(root):
-    made = count_letters(LetterCounts(root, []))
+    letter_counts = count_letters(LetterCounts(root, []))
 
-    assert made == MadePerShard(results=[], existing=[])
+    assert letter_counts == MadePerShard(results=[], existing=[])
 
 
 def test_only_missing_outputs_are_made(root):
     count_letters(LetterCounts(root, ["one", "four"]))
     outputs = LetterCounts(root, ["one", "three", "four"])
 
-    made = count_letters(outputs)
+    letter_counts = count_letters(outputs)
 
-    assert made == MadePerShard(results=[3, 5, 4], existing=[0, 2])
+    assert letter_counts == MadePerShard(results=[3, 5, 4], existing=[0, 2])
     assert outputs.counted_words == ["three"]
 
 
@@ -136,9 +136,9 @@ def test_a_rebuild_makes_all_outputs(root):
     count_letters(LetterCounts(root, ["one", "four"]))
     outputs = LetterCounts(OutputRoot(root.access, rebuild=True), ["one", "four"])
 
-    made = count_letters(outputs)
+    letter_counts = count_letters(outputs)
 
-    assert made.existing == []
+    assert letter_counts.existing == []
     assert outputs.counted_words == ["one", "four"]
 
 
@@ -147,9 +147,9 @@ def test_workers_find_existing_outputs_if_this_process_does_not_look(root):
     [manifest] = root.folder.rglob("manifest.json")
     time_of_writing = manifest.stat().st_mtime_ns
 
-    made = count_letters(LetterCounts(root, ["one"]), look_first=False)
+    letter_counts = count_letters(LetterCounts(root, ["one"]), look_first=False)
 
-    assert made.results == [3]
+    assert letter_counts.results == [3]
     assert manifest.stat().st_mtime_ns == time_of_writing
 
 
@@ -158,8 +158,8 @@ def test_deferred_errors_are_raised_after_all_other_outputs_were_made(root):
         count_letters(LetterCounts(root, ["unliked", "one", "unliked", "four"]))
 
     assert [str(error) for error in caught.value.exceptions] == ["unliked", "unliked"]
-    made = count_letters(LetterCounts(root, ["one", "four"]))
-    assert made.existing == [0, 1]
+    letter_counts = count_letters(LetterCounts(root, ["one", "four"]))
+    assert letter_counts.existing == [0, 1]
 
 
 def test_progress_counts_existing_outputs_first_and_the_parts_of_others_while_they_are_made(root):

@@ -50,9 +50,9 @@ def test_a_finding_is_printed_with_its_details(report):
 def test_details_of_a_finding_are_named_in_the_call(method, report):
     signature = inspect.signature(getattr(report, method))
 
-    what, *details = signature.parameters.values()
+    first_parameter, *details = signature.parameters.values()
 
-    assert what.name == "what"
+    assert first_parameter.name == "what"
     assert {detail.kind for detail in details} == {inspect.Parameter.KEYWORD_ONLY}
 
 

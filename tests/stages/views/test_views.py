@@ -65,21 +65,21 @@ def numbers_in_corpus(project: Project, name: str) -> set[int]:
 
 
 def test_a_view_is_an_index_of_twenty_bytes_a_document_over_the_tokens_of_its_corpus(built_project):
-    kept = current_dataset(built_project, "kept")
+    view = current_dataset(built_project, "kept")
     web = read_dataset(built_project, "web")
 
-    assert file_of(kept, ".idx").stat().st_size == 34 + 20 * kept.facts["documents"] + 8
-    assert file_of(kept, ".bin").read_bytes() == Path(f"{web.prefix}.bin").read_bytes()
+    assert file_of(view, ".idx").stat().st_size == 34 + 20 * view.facts["documents"] + 8
+    assert file_of(view, ".bin").read_bytes() == Path(f"{web.prefix}.bin").read_bytes()
 
 
 def test_listed_documents_are_excluded_and_a_split_divides_the_others(built_project):
-    kept = numbers_in_corpus(built_project, "kept")
-    held = numbers_in_corpus(built_project, "held")
-    excluded = {int(identity.removeprefix("web-")) for identity in DROPPED}
+    kept_numbers = numbers_in_corpus(built_project, "kept")
+    held_numbers = numbers_in_corpus(built_project, "held")
+    excluded_numbers = {int(identity.removeprefix("web-")) for identity in DROPPED}
 
-    assert kept.isdisjoint(held)
-    assert kept.isdisjoint(excluded)
-    assert kept | held | excluded == set(range(N_WEB))
+    assert kept_numbers.isdisjoint(held_numbers)
+    assert kept_numbers.isdisjoint(excluded_numbers)
+    assert kept_numbers | held_numbers | excluded_numbers == set(range(N_WEB))
 
 
 def test_listed_ids_of_no_document_are_counted(built_project):
@@ -101,9 +101,9 @@ def test_documents_and_tokens_after_each_step_are_counted(built_project):
 
 
 def test_the_tokens_of_a_corpus_and_its_views_are_one_file(built_project):
-    kept = current_dataset(built_project, "kept")
+    view = current_dataset(built_project, "kept")
 
-    assert os.stat(file_of(kept, ".bin")).st_nlink == 1 + len(NAMES)
+    assert os.stat(file_of(view, ".bin")).st_nlink == 1 + len(NAMES)
 
 
 def test_tokens_are_linked_by_name_if_hard_links_are_refused(project, built_project, monkeypatch):
@@ -113,12 +113,12 @@ def test_tokens_are_linked_by_name_if_hard_links_are_refused(project, built_proj
     monkeypatch.setattr(os, "link", refuse)
     shutil.rmtree(project.outputs.folder / "views")
 
-    held = views.make_view(project, "held")
+    view = views.make_view(project, "held")
 
-    assert file_of(held, ".bin").is_symlink()
+    assert file_of(view, ".bin").is_symlink()
     expected_texts = texts_of(read_dataset(built_project, "held"))
     assert texts_of(read_dataset(project, "held")) == expected_texts
-    assert held.damage() is None
+    assert view.damage() is None
 
 
 def test_a_view_can_be_ordered_by_the_names_of_files(project):
