@@ -153,8 +153,8 @@ def test_an_error_names_only_the_table_that_is_damaged(tmp_path):
     damaged = write_relation(tmp_path / "damaged.parquet", {"id": ["x"] * 1000})
     path = tmp_path / "damaged.parquet"
     data = path.read_bytes()
-    n_zeros = len(data) // 2
-    path.write_bytes(data[:4] + bytes(n_zeros) + data[4 + n_zeros :])
+    zeros = bytes(len(data) // 2)
+    path.write_bytes(data[:4] + zeros + data[4 + len(zeros) :])
 
     with pytest.raises(FormatError, match="a table of documents cannot be read") as caught:
         values_of(concatenated([good, damaged]), "id")

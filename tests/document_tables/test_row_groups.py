@@ -42,9 +42,10 @@ def test_some_columns_of_a_row_group_are_read(groups):
     assert groups.read(2, ["n"]).to_pydict() == {"n": [7]}
 
 
-@pytest.mark.parametrize(("group", "value_range"), [(0, (1, 5)), (1, (3, 9)), (2, (7, 7))])
-def test_a_row_group_has_the_range_of_its_values(groups, group, value_range):
-    assert groups.value_range(group, "n") == value_range
+def test_a_row_group_has_the_range_of_its_values(groups):
+    assert groups.value_range(0, "n") == (1, 5)
+    assert groups.value_range(1, "n") == (3, 9)
+    assert groups.value_range(2, "n") == (7, 7)
 
 
 def test_the_range_of_values_is_unknown_if_the_file_does_not_store_it(tmp_path):

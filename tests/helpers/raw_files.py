@@ -1,11 +1,13 @@
-"""Raw files as a listing finds them, and their pieces by the slow rule."""
+"""Raw files as a listing finds them, their pieces by a slow rule, and random parts of data."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import random
 import re
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -15,7 +17,8 @@ from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import Piece
 
 HOUR_NS = 3600 * 10**9
-LINES = st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=30)
+LINE = st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""))
+LINES = st.lists(LINE, max_size=30)
 """Lines of a file, without their line ends."""
 
 
@@ -33,6 +36,14 @@ def write_old(folder: Path, name: str, data: bytes) -> FileStat:
     write_aged(folder / name, data)
     [stat] = [file for file in contents_of(folder).ordered if file.path == name]
     return stat
+
+
+def random_parts(data: bytes, rng: random.Random, max_parts: int) -> list[bytes]:
+    """Divide data at random into at least one part and at most `max_parts`; some may be empty."""
+    n_cuts = rng.randrange(max_parts)
+    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(n_cuts))
+    bounds = [0, *cuts, len(data)]
+    return [data[start:stop] for start, stop in pairwise(bounds)]
 
 
 def cut_slowly(name: str, data: bytes, piece_bytes: int) -> list[Piece]:

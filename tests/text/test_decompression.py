@@ -11,6 +11,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from helpers.raw_files import random_parts
 from nanoset_core.errors import InputError
 from nanoset_core.text import lines
 from nanoset_core.text.documents import read_documents
@@ -261,17 +262,11 @@ def random_lines(rng):
 
 
 def compress_in_parts(rng, data, ending):
-    """Return up to three members or frames that hold some bytes."""
-    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(3)))
-    members = []
-    start = 0
-    for stop in [*cuts, len(data)]:
-        if ending == "gz":
-            members.append(gz(data[start:stop], level=rng.choice([0, 1, 6, 9])))
-        else:
-            members.append(zst(data[start:stop]))
-        start = stop
-    return members
+    """Return a text as up to three members or frames."""
+    parts = random_parts(data, rng, max_parts=3)
+    if ending == "gz":
+        return [gz(part, level=rng.choice([0, 1, 6, 9])) for part in parts]
+    return [zst(part) for part in parts]
 
 
 @pytest.mark.parametrize("seed", range(60))

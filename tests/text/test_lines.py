@@ -12,6 +12,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from helpers.raw_files import random_parts
 from nanoset_core.errors import InputError, SourceChangedError
 from nanoset_core.text import fingerprints, raw_files
 from nanoset_core.text import stored_piece as stored_module
@@ -92,24 +93,17 @@ def slow_lines(data, max_line_bytes=NO_LIMIT):
 
 
 def compress_in_parts(name, data, rng):
-    """Return a file that holds some bytes, in up to four members or frames if it is compressed.
+    """Return a file of some text, in up to four members or frames if it is compressed.
 
     Args:
         name: Name of the file, whose ending says how it is compressed.
-        data: The bytes.
-        rng: Chooses the parts.
+        data: The text.
+        rng: Divides the text into members.
     """
     if name.endswith(".jsonl"):
         return data
     compress = {"gz": gzip.compress, "zst": zstandard.compress}[name.rpartition(".")[2]]
-
-    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(4)))
-    members = []
-    begin = 0
-    for end in [*cuts, len(data)]:
-        members.append(compress(data[begin:end]))
-        begin = end
-    return b"".join(members)
+    return b"".join(compress(part) for part in random_parts(data, rng, max_parts=4))
 
 
 # Lines

@@ -142,7 +142,8 @@ def test_a_column_whose_name_has_a_dot_takes_precedence_over_a_field(tmp_path, w
 def test_a_field_whose_name_has_a_dot_takes_precedence_over_a_deeper_field(
     tmp_path, write_table, kind
 ):
-    piece = write_table(pa.table({"c": [{"d.e": "field", "d": {"e": "deeper"}}]}), kind)
+    value = {"d.e": "field", "d": {"e": "deeper"}}
+    piece = write_table(pa.table({"c": [value]}), kind)
 
     assert read_pieces(tmp_path, piece, text_key="c.d.e").texts == ["field"]
 
@@ -282,11 +283,13 @@ def test_columns_that_are_not_required_do_not_matter(tmp_path, write_table, pair
 
 @every_kind
 def test_a_range_of_tables_and_lines_is_read_in_order(tmp_path, write_table, write_piece, kind):
-    table = write_table(pa.table({"text": ["a" * 600] * 10}), kind, rows_per_batch=3, stem="first")
-    empty = write_table(pa.table({"text": pa.array([], pa.string())}), kind, stem="second")
+    ten_rows = pa.table({"text": ["a" * 600] * 10})
+    no_rows = pa.table({"text": pa.array([], pa.string())})
+    table = write_table(ten_rows, kind, rows_per_batch=3, stem="first")
+    empty_table = write_table(no_rows, kind, stem="second")
     lines = write_piece("third.jsonl", b'{"text": "line"}\n')
 
-    result = read_pieces(tmp_path, table, empty, lines, batch_bytes=1000)
+    result = read_pieces(tmp_path, table, empty_table, lines, batch_bytes=1000)
 
     assert result.texts == ["a" * 600] * 10 + ["line"]
     assert Counter(document.file for document in result.documents) == {
@@ -321,7 +324,9 @@ def test_views_of_one_long_text_are_read_one_by_one(tmp_path, write_table):
 @every_kind
 def test_a_large_row_group_is_not_held_in_memory(tmp_path, measure_memory, kind):
     """120 MiB in one row group or record batch."""
-    table = pa.table({"text": pa.array([f"{row:08d}" * 512 for row in range(30_720)])})
+    texts = [f"{row:08d}" * 512 for row in range(30_720)]
+    table = pa.table({"text": texts})
+    del texts
     if kind == "parquet":
         pq.write_table(
             table,
