@@ -3,7 +3,6 @@
 import json
 import math
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -228,9 +227,7 @@ def test_ids_of_every_type_are_texts(tmp_path, write_table, kind, column, ids):
 
 @pytest.fixture
 def pairs():
-    """A table of questions, answers and further texts, of which only the first row has all three
-    in at most 99 bytes.
-    """
+    """A table of three texts a row; only those of the first row are all texts of at most 99 bytes."""
     return pa.table(
         {
             "question": ["q1", None, "q3", "q4", "q5", "q" * 100],
@@ -435,15 +432,7 @@ def test_a_table_has_the_same_documents_as_the_lines_that_are_imported_from_it(
         assert of_table.reason_by_line == of_lines.reason_by_line
 
 
-@pytest.fixture(scope="module")
-def hugging_face_rows():
-    """Texts and ids of the documents in the dataset that the library `datasets` saved."""
-    lines = (SAVED_BY_HUGGING_FACE / "rows.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    documents = [row for row in rows if row["text"] is not None]
-    return SimpleNamespace(
-        texts=[row["text"] for row in documents], ids=[str(row["id"]) for row in documents]
-    )
+# Datasets of Hugging Face
 
 
 def test_a_saved_dataset_of_hugging_face_is_read_in_the_order_of_its_state():
@@ -462,27 +451,41 @@ def test_cache_files_of_a_saved_dataset_of_hugging_face_are_not_read():
     assert beginnings == ["cache", "cache", "dataset_info.json", "state.json"]
 
 
-@pytest.fixture(params=["saved dataset", "Parquet"])
-def read_hugging_face(request):
-    """A function that reads the dataset of Hugging Face with some keys."""
-    if request.param == "saved dataset":
-        folder = SAVED_BY_HUGGING_FACE / "saved"
-        pieces = take_inventory(folder, "saved").pieces
-        return lambda **keys: read_pieces(folder, *pieces, **keys)
-    folder = SAVED_BY_HUGGING_FACE
-    size = (folder / "rows.parquet").stat().st_size
+def read_saved_dataset(**keys):
+    """Read the dataset as it was saved, in several Arrow files."""
+    folder = SAVED_BY_HUGGING_FACE / "saved"
+    inventory = take_inventory(folder, "saved")
+    return read_pieces(folder, *inventory.pieces, **keys)
+
+
+def read_parquet_file(**keys):
+    """Read the same dataset from a Parquet file."""
+    size = (SAVED_BY_HUGGING_FACE / "rows.parquet").stat().st_size
     piece = Piece("rows.parquet", 0, size, 1, digest="")
-    return lambda **keys: read_pieces(folder, piece, verify=False, **keys)
+    return read_pieces(SAVED_BY_HUGGING_FACE, piece, verify=False, **keys)
 
 
-def test_documents_of_a_dataset_of_hugging_face_are_its_rows(read_hugging_face, hugging_face_rows):
+both_forms = pytest.mark.parametrize(
+    "read_hugging_face",
+    [read_saved_dataset, read_parquet_file],
+    ids=["saved dataset", "Parquet"],
+)
+
+
+@both_forms
+def test_the_documents_of_a_dataset_of_hugging_face_are_its_rows(read_hugging_face):
+    lines = (SAVED_BY_HUGGING_FACE / "rows.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    rows_with_text = [row for row in rows if row["text"] is not None]
+
     result = read_hugging_face()
 
-    assert result.texts == hugging_face_rows.texts
-    assert result.ids == hugging_face_rows.ids
+    assert result.texts == [row["text"] for row in rows_with_text]
+    assert result.ids == [str(row["id"]) for row in rows_with_text]
     assert [reject.reason for reject in result.rejects] == ["text_not_a_string"]
 
 
+@both_forms
 def test_nested_keys_of_a_dataset_of_hugging_face_are_read(read_hugging_face):
     result = read_hugging_face(text_key="meta.url", id_key="meta.n")
 
