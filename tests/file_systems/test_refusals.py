@@ -40,7 +40,7 @@ print(json.dumps([exit_code("status"), exit_code("verify"), exit_code("gc", "--y
 """Runs three commands in one process, and prints their exit codes."""
 RACY_SECONDS = 2.5
 """A file that was changed this recently could change again without another time of change."""
-ALL_REFUSALS = "flock,lockf,fsync,link,copy,rights,room,inodes"
+ALL_REFUSALS = "flock,lockf,fsync,link,copy,permissions,space,inodes"
 
 RunNanoset = Callable[..., subprocess.CompletedProcess[str]]
 
