@@ -1,11 +1,12 @@
-"""Random rules of views over random documents, and a slow twin that chooses document by document."""
+"""Random rules of views over random documents, and a slow reference that looks at each document."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,8 @@ from nanoset_core.stages.views.rules import (
 
 ROWS = 1000
 """Documents of a table, unless a test asks for more."""
+Row = Mapping[str, Any]
+"""Column → value of one document."""
 
 
 class TableShard:
@@ -60,129 +63,216 @@ def relation_of(table: pa.Table) -> DocumentRelation:
     return DocumentRelation(pa.schema(types), (source,))
 
 
+# Random documents
+
+
 def documents_table(rows: int = ROWS, seed: int = 0) -> pa.Table:
     """Return a table of random documents, with ids and columns of every type."""
-    random.seed(seed)
+    generator = random.Random(seed)
     ids = [None if number % 7 == 3 else f"doc-{number}" for number in range(rows)]
+    token_counts = [generator.randrange(20) for _ in range(rows)]
+    qualities = [random_quality(generator) for _ in range(rows)]
+    languages = [generator.choice(["en", "de", "fr"]) for _ in range(rows)]
+    topics = [generator.choice(["a", "b", None]) for _ in range(rows)]
+    scores = [generator.choice([None, generator.gauss(0, 9)]) for _ in range(rows)]
+    seen = [generator.choice([True, False, None]) for _ in range(rows)]
     return pa.table(
         {
             "file": pa.array(["a.jsonl"] * rows).dictionary_encode(),
             "line": pa.array(range(1, rows + 1), pa.int64()),
             "byte_offset": pa.array(range(0, 10 * rows, 10), pa.int64()),
             "id": pa.array(ids),
-            "tokens": pa.array([random.randrange(20) for _ in range(rows)], pa.int32()),
-            "quality": pa.array(
-                [None if random.random() < 0.1 else random.randrange(5) for _ in range(rows)]
-            ),
-            "lang": pa.array([random.choice(["en", "de", "fr"]) for _ in range(rows)]),
-            "topic": pa.array(
-                [random.choice(["a", "b", None]) for _ in range(rows)]
-            ).dictionary_encode(),
-            "score": pa.array(
-                [random.choice([None, random.gauss(0, 9)]) for _ in range(rows)], pa.float64()
-            ),
-            "seen": pa.array([random.choice([True, False, None]) for _ in range(rows)]),
+            "tokens": pa.array(token_counts, pa.int32()),
+            "quality": pa.array(qualities),
+            "lang": pa.array(languages),
+            "topic": pa.array(topics).dictionary_encode(),
+            "score": pa.array(scores, pa.float64()),
+            "seen": pa.array(seen),
         }
     )
 
 
+def random_quality(generator: random.Random) -> int | None:
+    """Return a number from 0 to 4, or in one of ten cases None."""
+    if generator.random() < 0.1:
+        return None
+    return generator.randrange(5)
+
+
 def shards_of(table: pa.Table, size: int) -> list[TableShard]:
     """Cut a table into shards of some documents each."""
-    return [TableShard(table.slice(begin, size), begin) for begin in range(0, table.num_rows, size)]
+    starts = range(0, table.num_rows, size)
+    return [TableShard(table.slice(start, size), start) for start in starts]
 
 
-def keys_of(table: pa.Table) -> np.ndarray:
-    """Return the hash that each document is drawn by: of its id, or of its place."""
-    names = [
-        (row["id"] or "\n".join((row["file"], str(row["line"]), str(row["byte_offset"])))).encode()
-        for row in table.to_pylist()
-    ]
-    return hash_bytes(names)
+# The slow reference
 
 
 def choose_slowly(table: pa.Table, rule: Rule) -> list[int]:
-    """Return the documents that a rule chooses, found document by document."""
-    rows, keys = table.to_pylist(), keys_of(table)
-    times = dict.fromkeys(range(len(rows)), 1)
+    """Return the numbers of the documents that a rule chooses, found document by document.
+
+    A document that the view repeats is returned several times.
+    """
+    rows = table.to_pylist()
+    hashes = hashes_of(rows)
+    copies_by_document = dict.fromkeys(range(len(rows)), 1)
     for step in rule.steps:
         if isinstance(step, Repeat):
-            whole, part = int(step.times), Fraction(step.times) - int(step.times)
-            again = salted(keys, f"repeat {step.view}")
-            times = {
-                n: count * (whole + (int(again[n]) < int(part * 2**64)))
-                for n, count in times.items()
-            }
+            copies_by_document = repeat_documents(step, copies_by_document, hashes)
         elif isinstance(step, Budget):
-            left, kept = step.limit, {}
-            ranks = salted(keys, "budget").tolist()
-            for n in sorted(times, key=ranks.__getitem__):
-                left -= times[n] * (rows[n]["tokens"] if step.unit == "tokens" else 1)
-                if left < 0:
-                    break
-                kept[n] = times[n]
-            times = kept
+            copies_by_document = fill_budget(step, copies_by_document, hashes, rows)
         else:
-            times = {
-                n: count
-                for n, count in times.items()
-                if KEEPS_DOCUMENT[type(step)](step, rows[n], n, keys)
+            copies_by_document = {
+                document: copies
+                for document, copies in copies_by_document.items()
+                if keeps_document(step, rows[document], document, hashes)
             }
-    given = [
-        n
-        for round_ in range(max(times.values(), default=0))
-        for n in sorted(times)
-        if times[n] > round_
-    ]
+
+    documents = list_copies(copies_by_document)
     if rule.order is not None and rule.order.by is not None:
-        sign = -1 if rule.order.descending else 1
-        given.sort(
-            key=lambda n: (rows[n][rule.order.by] is None, sign * (rows[n][rule.order.by] or 0))
-        )
-    return given
+        documents = sort_documents(documents, rule.order, rows)
+    return documents
 
 
-KEEPS_DOCUMENT = {
-    Where: lambda step, row, n, keys: eval(
-        step.condition.text.replace("=", "==").replace("true", "True").replace("false", "False"),
-        {name: float("nan") if value is None else value for name, value in row.items()},
-    ),
-    Listed: lambda step, row, n, keys: (row["id"] in step.ids.texts.to_pylist()) == step.keep,
-    Without: lambda step, row, n, keys: n not in step.documents,
-    HashSplit: lambda step, row, n, keys: (
-        step.start <= int(salted(keys[n : n + 1], "split")[0]) / 2**64 < step.stop
-    ),
-}
+def hashes_of(rows: Sequence[Row]) -> np.ndarray:
+    """Return the hash that each document is drawn by: of its id, or of its place."""
+    names = []
+    for row in rows:
+        place = (row["file"], str(row["line"]), str(row["byte_offset"]))
+        name = row["id"] or "\n".join(place)
+        names.append(name.encode())
+    return hash_bytes(names)
+
+
+def repeat_documents(
+    step: Repeat, copies_by_document: Mapping[int, int], hashes: np.ndarray
+) -> dict[int, int]:
+    """Return the copies of each document after a step that repeats documents.
+
+    If documents are repeated 2.3 times, those with the lowest 30 % of hashes have three copies, and
+    the others two.
+    """
+    n_copies = int(step.times)
+    share_with_another = Fraction(step.times) - n_copies
+    limit = int(share_with_another * 2**64)
+    draws = salted(hashes, f"repeat {step.view}")
+
+    repeated = {}
+    for document, copies in copies_by_document.items():
+        has_another = int(draws[document]) < limit
+        repeated[document] = copies * (n_copies + has_another)
+    return repeated
+
+
+def fill_budget(
+    step: Budget, copies_by_document: Mapping[int, int], hashes: np.ndarray, rows: Sequence[Row]
+) -> dict[int, int]:
+    """Return the copies of the documents that a budget takes, by the order of their hashes.
+
+    The first document that does not fit ends the budget.
+    """
+    ranks = salted(hashes, "budget").tolist()
+    remaining = step.limit
+    chosen = {}
+    for document in sorted(copies_by_document, key=lambda number: ranks[number]):
+        copies = copies_by_document[document]
+        size = rows[document]["tokens"] if step.unit == "tokens" else 1
+        remaining -= copies * size
+        if remaining < 0:
+            break
+        chosen[document] = copies
+    return chosen
+
+
+def keeps_document(
+    step: Where | Listed | Without | HashSplit, row: Row, document: int, hashes: np.ndarray
+) -> bool:
+    """Return whether a step that filters documents keeps one of them."""
+    if isinstance(step, Where):
+        return is_true(step.condition.text, row)
+    if isinstance(step, Listed):
+        is_listed = row["id"] in step.ids.texts.to_pylist()
+        return is_listed == step.keep
+    if isinstance(step, Without):
+        return document not in step.documents
+    draw = int(salted(hashes[document : document + 1], "split")[0]) / 2**64
+    return step.start <= draw < step.stop
+
+
+def is_true(condition: str, row: Row) -> bool:
+    """Return whether a condition is true of a document, by Python's own rules.
+
+    A comparison with a missing value is false, as one with NaN is.
+    """
+    expression = condition.replace("=", "==")
+    expression = expression.replace("true", "True").replace("false", "False")
+    values = {}
+    for name, value in row.items():
+        values[name] = float("nan") if value is None else value
+    return bool(eval(expression, values))
+
+
+def list_copies(copies_by_document: Mapping[int, int]) -> list[int]:
+    """Return all documents in order, then those with a second copy, and so on."""
+    documents: list[int] = []
+    for n_listed in range(max(copies_by_document.values(), default=0)):
+        documents += [
+            document
+            for document in sorted(copies_by_document)
+            if copies_by_document[document] > n_listed
+        ]
+    return documents
+
+
+def sort_documents(documents: Sequence[int], order: ViewOrder, rows: Sequence[Row]) -> list[int]:
+    """Return documents sorted by a column of numbers, those without a value last."""
+    sign = -1 if order.descending else 1
+
+    def sort_key(document: int) -> tuple[bool, float]:
+        value = rows[document][order.by]
+        return value is None, sign * (value or 0)
+
+    return sorted(documents, key=sort_key)
+
+
+# Random rules
+
+CONDITIONS = [
+    "quality > 2",
+    "lang = 'en'",
+    "quality < 1 or lang = 'de'",
+    "quality > 9",
+    "not lang = 'en'",
+    "seen = true",
+    "topic = 'b' and score > -2.5",
+    "score < 1 or topic = 'a'",
+    "line < 700 and seen = false",
+]
+SHARES = [(0.0, 0.5), (0.25, 1.0), (0.0, 1.0), (0.9, 0.9)]
+"""Start and stop of the side of a split."""
 
 
 def random_rule(seed: int) -> Rule:
     """Return a rule of random steps and a random order."""
-    pick = random.Random(seed)
-    ids = pa.array(
-        [f"doc-{pick.randrange(ROWS + 100)}" for _ in range(pick.choice([0, 5, 400]))],
-        pa.large_string(),
-    )
-    where = [
-        "quality > 2",
-        "lang = 'en'",
-        "quality < 1 or lang = 'de'",
-        "quality > 9",
-        "not lang = 'en'",
-        "seen = true",
-    ]
-    where += [
-        "topic = 'b' and score > -2.5",
-        "score < 1 or topic = 'a'",
-        "line < 700 and seen = false",
-    ]
+    generator = random.Random(seed)
+    # Some of the listed ids are those of no document.
+    n_ids = generator.choice([0, 5, 400])
+    listed_ids = [f"doc-{generator.randrange(ROWS + 100)}" for _ in range(n_ids)]
+    condition = parse_condition(generator.choice(CONDITIONS), "v")
+    is_included = bool(generator.randrange(2))
+    left_out = np.array(sorted(generator.sample(range(ROWS), 50)))
+    start, stop = generator.choice(SHARES)
     steps = [
-        Where("v", parse_condition(pick.choice(where), "v")),
-        Listed("v", Ids(ids), bool(pick.randrange(2)), "ids"),
-        Without("v", np.array(sorted(pick.sample(range(ROWS), 50))), "without"),
-        HashSplit("v", "id", *pick.choice([(0.0, 0.5), (0.25, 1.0), (0.0, 1.0), (0.9, 0.9)])),
-        Budget("v", "tokens", pick.choice([0, 1, 500, 10**6])),
-        Budget("w", "documents", pick.choice([0, 3, 200, 10**6])),
-        Repeat("v", pick.choice([0.5, 1, 2, 2.5])),
-        Repeat("w", pick.choice([0.3, 3.25])),
+        Where("v", condition),
+        Listed("v", Ids(pa.array(listed_ids, pa.large_string())), is_included, "ids"),
+        Without("v", left_out, "without"),
+        HashSplit("v", "id", start, stop),
+        Budget("v", "tokens", generator.choice([0, 1, 500, 10**6])),
+        Budget("w", "documents", generator.choice([0, 3, 200, 10**6])),
+        Repeat("v", generator.choice([0.5, 1, 2, 2.5])),
+        Repeat("w", generator.choice([0.3, 3.25])),
     ]
+    n_steps = generator.randrange(5)
+    chosen_steps = generator.sample(steps, n_steps)
     orders = [None, ViewOrder("quality"), ViewOrder("tokens", descending=True)]
-    return Rule(tuple(pick.sample(steps, pick.randrange(5))), pick.choice(orders))
+    return Rule(tuple(chosen_steps), generator.choice(orders))
