@@ -1,254 +1,245 @@
-"""2,000 steps on 8 ranks: trainers' own samplers, batch sizes and datasets read the tokens that
-explain --run says.
+"""Trainers read the tokens that `nanoset explain --run` names, in 2,000 steps on 8 ranks.
 
-Megatron-LM's sampler is in no wheel: MEGATRON_LM names a checkout of core_v0.16.1. Those of NeMo
-and nanotron are read from their sources, wherever they are on the path; nothing else of them needs
-to be importable.
+The steps are made by the trainers' own samplers, batch size calculators and datasets. Megatron-LM's
+sampler is not in the package megatron-core: the environment variable MEGATRON_LM names a checkout of
+core_v0.16.1. The samplers of NeMo and nanotron are read from their sources, if these are on the
+path; their other dependencies need not be installed.
 """
 
 from __future__ import annotations
 
-import ast
-import importlib
-import itertools
 import warnings
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from helpers.trainer_sources import source_file
+from helpers.trainer_steps import (
+    MakeReader,
+    megatron_reader,
+    nanotron_reader,
+    nemo_reader,
+    trainer_steps,
+)
 from nanoset_core import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig, load_nanoset
 from nanoset_core.lineage.run import Run, RunHandoff, explain_step
 from nanoset_core.stages.handoff.run import ResumeSpec, RunSpec
 from nanoset_core.stages.handoff.steps import Dealer
 
-STEPS, S = 2000, 16
-SIZES = ("data_parallel_size", "micro_batch_size", "global_batch_size")
-RAMPED = RunSpec(
-    *("x", 8, 1, 32, (8, 8, 4000)),
-    skipped_iterations=((700, 710),),
-    resumes=(ResumeSpec(900, 4, 2), ResumeSpec(1500, 8, 2)),
+N_STEPS = 2000
+SEQUENCE_LENGTH = 16
+SEED = 99
+END_TOKEN = 0
+PAD_TOKEN = 49_999
+WEIGHTS = (5.0, 3.0, 2.0)
+RESUMES = (
+    ResumeSpec(iteration=900, data_parallel_size=4, micro_batch_size=2),
+    ResumeSpec(iteration=1500, data_parallel_size=8, micro_batch_size=2),
 )
-PLAIN = RunSpec("x", 8, 1, 16, resumes=(ResumeSpec(900, 4, 2), ResumeSpec(1500, 8, 2)))
+RUN = RunSpec("x", data_parallel_size=8, micro_batch_size=1, global_batch_size=16, resumes=RESUMES)
+"""A run with steps of 16 samples, which was resumed twice with other ranks and micro-batches."""
+RAMPED_RUN = RunSpec(
+    "x",
+    data_parallel_size=8,
+    micro_batch_size=1,
+    global_batch_size=32,
+    rampup_batch_size=(8, 8, 4000),
+    skipped_iterations=((700, 710),),
+    resumes=RESUMES,
+)
+"""The same with steps that grow from 8 to 32 samples; some of them were skipped."""
+
+TokensOf = Callable[[int], np.ndarray]
+"""Returns the tokens of a sample, as a trainer's dataset gives them."""
 
 
 @pytest.fixture
-def process():
-    """A run of one process, without warnings of the trainers."""
+def process() -> Iterator[None]:
+    """Let this process be the only one of a run of Megatron-core; skip if that is not installed."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dist = pytest.importorskip("torch.distributed", reason="torch is not installed")
+        warnings.simplefilter("ignore")  # of the trainers
+        distributed = pytest.importorskip("torch.distributed", reason="torch is not installed")
         pytest.importorskip(
             "megatron.core.datasets.gpt_dataset", reason="megatron-core is not installed"
         )
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
         yield
-        dist.destroy_process_group()
-
-
-def classes(file: Path, *names: str) -> list:
-    """Classes and functions of a source, run without what it imports."""
-    import abc
-    import typing
-
-    from torch.utils.data import BatchSampler
-    from torch.utils.data.distributed import DistributedSampler
-
-    tree = ast.parse(file.read_text())
-    tree.body = [node for node in tree.body if getattr(node, "name", None) in names]
-    space = vars(typing) | {
-        "abc": abc,
-        "itertools": itertools,
-        "chain": itertools.chain,
-        "BatchSampler": BatchSampler,
-    }
-    space |= {
-        "torch": importlib.import_module("torch"),
-        "DistributedSampler": DistributedSampler,
-        "Dataset": object,
-    }
-    space["logging"] = SimpleNamespace(info=lambda *_: None)
-    exec(compile("from __future__ import annotations\n", str(file), "exec"), space)
-    exec(compile(tree, str(file), "exec", dont_inherit=True, flags=annotations()), space)
-    return [space[name] for name in names]
-
-
-def annotations() -> int:
-    import __future__
-
-    return __future__.annotations.compiler_flag
-
-
-def sampled(package: str):
-    """What makes the iterator over micro-batches of one rank: (total, consumed, micro-batch, rank,
-    ranks).
-    """
-    if package == "megatron":
-        (sampler,) = classes(
-            source_file(package, "training", "datasets", "data_samplers.py"),
-            "MegatronPretrainingSampler",
-        )
-        return lambda *place: iter(sampler(*place))
-    if package == "nemo":
-        path = ("collections", "nlp", "data", "language_modeling", "megatron", "data_samplers.py")
-        *_, sampler = classes(
-            source_file(package, *path), "BaseMegatronSampler", "MegatronPretrainingSampler"
-        )
-        return lambda *place: iter(sampler(*place))
-    names = ("SkipBatchSampler", "_get_train_sampler")
-    *_, make = classes(source_file(package, "dataloader.py"), *names)
-
-    def interleaved(total, consumed, micro_batch, rank, ranks):
-        mine = iter(make(ranks, rank, range(total), consumed))
-        return iter(lambda: list(itertools.islice(mine, micro_batch)), [])
-
-    return interleaved
-
-
-def micro_batches(spec: RunSpec, begin: int, end: int, total: int, make):
-    """Yield, for each step, rank → its micro-batches of samples: by the real calculators, restarted
-    at each resume.
-    """
-    from megatron.core import num_microbatches_calculator as real
-
-    consumed, settings = 0, {name: getattr(spec, name) for name in SIZES}
-    starts = [(resume.iteration, resume) for resume in spec.resumes]
-    for start, resume, stop in zip(
-        *(
-            [0, *(at for at, _ in starts)],
-            [None, *(one for _, one in starts)],
-            [*(at for at, _ in starts), end],
-        ),
-        strict=True,
-    ):
-        settings |= {
-            name: value for name in SIZES if (value := getattr(resume, name, None)) is not None
-        }
-        ranks, micro, size = settings.values()
-        args = (size, micro, ranks, False, 1)
-        calculator = (
-            real.ConstantNumMicroBatchesCalculator(*args)
-            if spec.rampup_batch_size is None
-            else real.RampupBatchsizeNumMicroBatchesCalculator(*args, *spec.rampup_batch_size)
-        )
-        readers = None
-        for step in range(max(start, begin), min(stop, end)):
-            readers = readers or [
-                make(total, consumed, micro, rank, ranks) for rank in range(ranks)
-            ]
-            calculator.update(consumed, True)
-            yield step + 1, [[next(reader) for _ in range(calculator.get())] for reader in readers]
-            consumed += calculator.get() * micro * ranks
-
-
-def compare(run: Run, part: RunHandoff, tokens, make, begin: int, end: int) -> int:
-    """Compare steps begin + 1 to end with what the trainer's own classes read; return how many
-    samples.
-    """
-    count = 0
-    for step, ranks in micro_batches(run.spec, begin, end, len(part.loaded), make):
-        found = run.samples(step)
-        assert found.handoff is part
-        for rank, batches in enumerate(ranks):
-            for number, samples in enumerate(batches):
-                mine = found.samples[(found.ranks == rank) & (found.micro_batches == number)]
-                theirs = np.stack([tokens(sample) for sample in samples])
-                assert part.loaded.batch(mine)[:, : theirs.shape[1]].tolist() == theirs.tolist(), (
-                    step
-                )
-                count += len(samples)
-        assert len(found.samples) == sum(len(samples) for batches in ranks for samples in batches)
-    return count
+        distributed.destroy_process_group()
 
 
 @pytest.fixture
-def prefixes(tmp_path):
+def prefixes(tmp_path) -> list[str]:
+    """The prefixes of three random datasets, whose documents end with END_TOKEN."""
     random = np.random.RandomState(3)
-    for name, count in (("a", 3000), ("b", 2000), ("c", 900)):
+    prefixes = []
+    for name, n_documents in (("a", 3000), ("b", 2000), ("c", 900)):
         with MMapIndexedDatasetBuilder(tmp_path / name, np.uint16) as builder:
-            for length in random.randint(1, 150, count):
-                builder.add_document(np.append(random.randint(1, 49999, length), 0))
-    return [str(tmp_path / name) for name in ("a", "b", "c")]
+            for length in random.randint(1, 150, n_documents):
+                tokens = random.randint(1, PAD_TOKEN, length)
+                builder.add_document(np.append(tokens, END_TOKEN))
+        prefixes.append(str(tmp_path / name))
+    return prefixes
 
 
-def ours(prefixes, weights, samples, folder, preset="megatron"):
-    blend = dict(zip(prefixes, weights, strict=True))
+def our_nanoset(prefixes, weights, n_samples, folder, preset="megatron"):
+    """Return the train split of our builder."""
+    tokenizer = {"tokenizer_identifiers": {"class": "Stub"}} if preset == "megatron" else {}
     config = NanosetConfig(
-        *(blend,), sequence_length=S, random_seed=99, split="100,0,0", train_split_samples=samples, preset=preset,
-        path_to_cache=str(folder), **({"tokenizer_identifiers": {"class": "Stub"}} if preset == "megatron" else {}),
-    )  # fmt: skip
-    return NanosetBuilder(config).build()[0]
+        dict(zip(prefixes, weights, strict=True)),
+        sequence_length=SEQUENCE_LENGTH,
+        random_seed=SEED,
+        split="100,0,0",
+        train_split_samples=n_samples,
+        preset=preset,
+        path_to_cache=str(folder),
+        **tokenizer,
+    )
+    train, _, _ = NanosetBuilder(config).build()
+    return train
 
 
-def megatron_dataset(prefixes, weights, samples, folder, split="100,0,0", seed=99, length=S):
-    """The train split of Megatron-LM's own builder, as what gives the tokens of a sample."""
+def megatron_tokens(
+    prefixes, weights, n_samples, folder, *, split="100,0,0", seed=SEED, length=SEQUENCE_LENGTH
+) -> TokensOf:
+    """Return the samples of the train split of Megatron-core's own builder."""
     from megatron.core.datasets.blended_megatron_dataset_builder import (
         BlendedMegatronDatasetBuilder,
     )
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
-    masks = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask")
-    tokenizer = SimpleNamespace(
-        unique_identifiers={"class": "Stub"}, eod=0, pad=49999, vocab_size=50000
-    )
     config = GPTDatasetConfig(
         random_seed=seed,
         sequence_length=length,
         blend=(list(prefixes), list(weights)),
         split=split,
         path_to_cache=str(folder),
-        tokenizer=tokenizer,
-        **dict.fromkeys(masks, False),
+        tokenizer=SimpleNamespace(
+            unique_identifiers={"class": "Stub"}, eod=END_TOKEN, pad=PAD_TOKEN, vocab_size=50_000
+        ),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
     )
-    dataset = BlendedMegatronDatasetBuilder(
-        GPTDataset, [samples, 0, 0], lambda: True, config
-    ).build()[0]
+    builder = BlendedMegatronDatasetBuilder(GPTDataset, [n_samples, 0, 0], lambda: True, config)
+    train, _, _ = builder.build()
 
-    def tokens(sample):
-        found = dataset[sample]
-        return np.append(found["tokens"].numpy(), found["labels"].numpy()[-1])
+    def tokens_of(sample: int) -> np.ndarray:
+        row = train[sample]
+        last_label = row["labels"].numpy()[-1]
+        return np.append(row["tokens"].numpy(), last_label)
 
-    return tokens
-
-
-def part_of(loaded, preset="megatron", base=0, end=None):
-    return RunHandoff(None, loaded, Dealer.of(preset, "single", len(loaded), 99), base, base, end)
+    return tokens_of
 
 
-def test_megatron_core_through_ramp_up_and_resumes(process, prefixes, tmp_path):
-    make, blend = sampled("megatron"), (prefixes, (5.0, 3.0, 2.0))
-    read = megatron_dataset(*blend, 64_000, tmp_path / "theirs")
-    part = part_of(ours(*blend, 64_000, tmp_path / "ours"))
-    assert compare(Run(RAMPED, [part], "run"), part, read, make, 0, STEPS) > 50_000
-
-
-def test_megatron_core_in_two_phases(process, prefixes, tmp_path):
-    make, until = sampled("megatron"), 1200
-    weights, sizes, parts = (
-        [(5.0, 3.0, 2.0), (1.0, 6.0, 3.0)],
-        [until * 16, (STEPS - until) * 16],
-        [],
+def handoff_of(train, preset="megatron", *, start=0, stop=None) -> RunHandoff:
+    """Return a handoff with a train split, which was read from sample `start` of the run on."""
+    return RunHandoff(
+        manifest=None,
+        loaded=train,
+        dealer=Dealer.of(preset, "single", len(train), SEED),
+        split_start=start,
+        start=start,
+        stop=stop,
     )
-    for shares, size, base in zip(weights, sizes, (0, until * 16), strict=True):
-        parts.append(
-            part_of(ours(prefixes, shares, size, tmp_path / "ours"), base=base, end=base + size)
-        )
-    spans, run = ((0, until), (until, STEPS)), Run(PLAIN, parts, "run")
-    for part, shares, size, span in zip(parts, weights, sizes, spans, strict=True):
-        read = megatron_dataset(prefixes, shares, size, tmp_path / "theirs")
-        assert compare(run, part, read, make, *span) == size
 
 
-def test_nemo_deals_as_its_sampler(process, prefixes, tmp_path):
-    make = sampled("nemo")
-    part = part_of(loaded := ours(prefixes, (5.0, 3.0, 2.0), 32_000, tmp_path, "nemo"), "nemo")
-    assert compare(Run(PLAIN, [part], "run"), part, loaded.tokens, make, 0, STEPS) == 32_000
+def check_steps(
+    run: Run,
+    handoff: RunHandoff,
+    tokens_of: TokensOf,
+    make_reader: MakeReader,
+    *,
+    start: int = 0,
+    stop: int = N_STEPS,
+) -> int:
+    """Check that steps of a run have the tokens that the trainer reads.
+
+    Args:
+        run: The run.
+        handoff: The handoff that these steps read.
+        tokens_of: The trainer's dataset.
+        make_reader: The trainer's sampler.
+        start: The first step, counted from 0.
+        stop: The step after the last one.
+
+    Returns:
+        How many samples were compared.
+    """
+    n_compared = 0
+    for step in trainer_steps(run.spec, start, stop, len(handoff.loaded), make_reader):
+        ours = run.samples(step.number)
+        assert ours.handoff is handoff
+
+        n_in_step = 0
+        for rank, micro_batches in enumerate(step.micro_batches):
+            for number, samples in enumerate(micro_batches):
+                is_in_micro_batch = (ours.ranks == rank) & (ours.micro_batches == number)
+                theirs = np.stack([tokens_of(sample) for sample in samples])
+                tokens = handoff.loaded.batch(ours.samples[is_in_micro_batch])
+                # Some trainers drop the last token, which is only predicted.
+                tokens = tokens[:, : theirs.shape[1]]
+                assert tokens.tolist() == theirs.tolist(), step.number
+                n_in_step += len(samples)
+        assert len(ours.samples) == n_in_step
+        n_compared += n_in_step
+    return n_compared
 
 
-def test_nanotron_with_its_dataset(process, prefixes, tmp_path):
-    make = sampled("nanotron")
+def test_megatron_reads_the_samples_of_a_run_with_a_ramp_up_and_resumes(
+    process, prefixes, tmp_path
+):
+    make_reader = megatron_reader()
+    theirs = megatron_tokens(prefixes, WEIGHTS, 64_000, tmp_path / "theirs")
+    ours = our_nanoset(prefixes, WEIGHTS, 64_000, tmp_path / "ours")
+    handoff = handoff_of(ours)
+    run = Run(RAMPED_RUN, [handoff], "run")
+
+    n_compared = check_steps(run, handoff, theirs, make_reader)
+
+    assert n_compared > 50_000
+
+
+def test_megatron_reads_the_samples_of_a_run_with_two_handoffs(process, prefixes, tmp_path):
+    make_reader = megatron_reader()
+    # The second one has other weights, and is read from step 1200 on.
+    second_weights = (1.0, 6.0, 3.0)
+    first_size = 1200 * 16
+    second_size = (N_STEPS - 1200) * 16
+    first = handoff_of(
+        our_nanoset(prefixes, WEIGHTS, first_size, tmp_path / "ours"), start=0, stop=first_size
+    )
+    second = handoff_of(
+        our_nanoset(prefixes, second_weights, second_size, tmp_path / "ours"),
+        start=first_size,
+        stop=first_size + second_size,
+    )
+    run = Run(RUN, [first, second], "run")
+
+    theirs = megatron_tokens(prefixes, WEIGHTS, first_size, tmp_path / "theirs")
+    assert check_steps(run, first, theirs, make_reader, stop=1200) == first_size
+
+    theirs = megatron_tokens(prefixes, second_weights, second_size, tmp_path / "theirs")
+    assert check_steps(run, second, theirs, make_reader, start=1200) == second_size
+
+
+def test_nemo_deals_the_samples_of_a_run_as_explained(process, prefixes, tmp_path):
+    make_reader = nemo_reader()
+    ours = our_nanoset(prefixes, WEIGHTS, 32_000, tmp_path, "nemo")
+    handoff = handoff_of(ours, "nemo")
+    run = Run(RUN, [handoff], "run")
+
+    # NeMo's datasets are compared in tests/loading/test_nemo.py.
+    n_compared = check_steps(run, handoff, ours.tokens, make_reader)
+
+    assert n_compared == 32_000
+
+
+def nanotron_tokens(prefixes, weights, n_samples, folder) -> TokensOf:
+    """Return the samples of the train split of nanotron's own builder."""
     pytest.importorskip(
         "nanotron.data.dataset_builder", reason="nanotron is not installed", exc_type=ImportError
     )
@@ -256,54 +247,78 @@ def test_nanotron_with_its_dataset(process, prefixes, tmp_path):
 
     if "train_split_samples" not in nanoset_configs.NanosetConfig.__annotations__:
         pytest.skip("nanotron 896473d is not installed")
-    (tmp_path / "theirs").mkdir()
-    blend, cache = dict(zip(prefixes, (0.5, 0.3, 0.2), strict=True)), str(tmp_path / "theirs")
-    settings = {
-        "data_path": blend,
-        "split": "1,0,0",
-        "path_to_cache": cache,
-        "train_split_samples": 32_000,
-    }
-    dataset = dataset_builder.NanosetBuilder(
-        nanoset_configs.NanosetConfig(99, S, **settings)
-    ).build()[0]
-    part = part_of(
-        ours(prefixes, (0.5, 0.3, 0.2), 32_000, tmp_path / "ours", "nanotron"), "nanotron"
+    folder.mkdir()
+    config = nanoset_configs.NanosetConfig(
+        SEED,
+        SEQUENCE_LENGTH,
+        data_path=dict(zip(prefixes, weights, strict=True)),
+        split="1,0,0",
+        path_to_cache=str(folder),
+        train_split_samples=n_samples,
     )
-    read = compare(
-        Run(PLAIN, [part], "run"), part, lambda one: dataset[one]["input_ids"], make, 0, STEPS
-    )
-    assert read == 32_000
+    train = dataset_builder.NanosetBuilder(config).build()[0]
+    return lambda sample: train[sample]["input_ids"]
 
 
-def test_the_whole_explanation_of_steps_of_megatron_core(process, project, tmp_path):
-    make, file = sampled("megatron"), tmp_path / "run.yaml"
+def test_nanotron_reads_the_samples_of_a_run(process, prefixes, tmp_path):
+    make_reader = nanotron_reader()
+    weights = (0.5, 0.3, 0.2)
+    theirs = nanotron_tokens(prefixes, weights, 32_000, tmp_path / "theirs")
+    ours = our_nanoset(prefixes, weights, 32_000, tmp_path / "ours", "nanotron")
+    handoff = handoff_of(ours, "nanotron")
+    run = Run(RUN, [handoff], "run")
+
+    n_compared = check_steps(run, handoff, theirs, make_reader)
+
+    assert n_compared == 32_000
+
+
+def test_megatron_reads_the_documents_that_are_explained(process, project, tmp_path):
+    make_reader = megatron_reader()
+    run_file = tmp_path / "run.yaml"
+    run_file.write_text("""\
+handoff: nanosets/pretrain/handoff/current
+data_parallel_size: 8
+micro_batch_size: 1
+global_batch_size: 24
+rampup_batch_size: [8, 8, 40]
+resumes: [{iteration: 6, data_parallel_size: 4}]
+""")
+    run = Run.open(project.outputs, run_file)
+
+    # The project's nanoset by Megatron-core.
     loaded = load_nanoset(project.outputs.folder, "pretrain", "train")
-    numbers = (
-        "data_parallel_size: 8\nmicro_batch_size: 1\nglobal_batch_size: 24\nrampup_batch_size: "
-        "[8, 8, 40]\n"
+    prefixes = [nanoset.member.prefix for nanoset in loaded.datasets]
+    _, weights = loaded.config.blend("train")
+    megatron_sample = megatron_tokens(
+        prefixes,
+        weights,
+        400,
+        tmp_path / "theirs",
+        split=loaded.config.split,
+        seed=loaded.config.random_seed,
+        length=32,
     )
-    resumes = "resumes: [{iteration: 6, data_parallel_size: 4}]"
-    file.write_text(f"handoff: nanosets/pretrain/handoff/current\n{numbers}{resumes}")
-    run = Run.open(project.outputs, file)
-    blend = [part.member.prefix for part in loaded.datasets], loaded.config.blend("train")[1]
-    read = megatron_dataset(
-        *blend, 400, tmp_path / "theirs", loaded.config.split, loaded.config.random_seed, 32
-    )
-    datasets = {
-        Path(part.member.prefix).parent.parent.name: part.dataset for part in loaded.datasets
+
+    # The documents, read from the datasets of their corpora.
+    dataset_by_corpus = {
+        Path(nanoset.member.prefix).parent.parent.name: nanoset.dataset
+        for nanoset in loaded.datasets
     }
 
-    def tokens(piece):
-        dataset = datasets[piece.origin.corpus]  # each document of it is one sequence
-        begin, end = piece.document_tokens
-        return dataset.get(int(dataset.document_indices[piece.origin.document]), begin, end - begin)
+    def tokens_of_piece(piece):
+        dataset = dataset_by_corpus[piece.origin.corpus]
+        sequence = int(dataset.document_indices[piece.origin.document])  # its only one
+        start, stop = piece.document_tokens
+        return dataset.get(sequence, start, stop - start)
 
-    for step, ranks in micro_batches(run.spec, 0, 12, len(loaded), make):
-        expected = [
-            read(sample).tolist() for batches in ranks for samples in batches for sample in samples
-        ]
-        found = explain_step(project, file, step).samples
-        assert [
-            np.concatenate(list(map(tokens, sample.pieces))).tolist() for sample in found
-        ] == expected
+    for step in trainer_steps(run.spec, 0, 12, len(loaded), make_reader):
+        samples = chain.from_iterable(chain.from_iterable(step.micro_batches))
+        theirs = [megatron_sample(sample).tolist() for sample in samples]
+
+        ours = []
+        for sample in explain_step(project, run_file, step.number).samples:
+            pieces = [tokens_of_piece(piece) for piece in sample.pieces]
+            ours.append(np.concatenate(pieces).tolist())
+
+        assert ours == theirs
