@@ -1,4 +1,4 @@
-"""`preprocess` makes the pairs of the peers' tools, whatever the workers, and can be resumed."""
+"""`preprocess` makes the pairs of the peers' tools, with any number of workers, and resumes."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from nanoset_core.project.project import Project
 
 
 @pytest.fixture(scope="session")
-def project_with_views(tmp_path_factory, tokenizer_file) -> Path:
-    """A project with views that are built, and nothing after them; not to be written to."""
+def project_with_views(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """The nanoset.yaml of a project whose views are built; tests must not write to the project."""
     file = write_project(tmp_path_factory.mktemp("views") / "project", tokenizer_file, CHANGES)
     (file.parent / "drop").mkdir()
     (file.parent / "drop" / "1.txt").write_text(
@@ -29,7 +29,7 @@ def project_with_views(tmp_path_factory, tokenizer_file) -> Path:
 
 
 @pytest.fixture
-def project(project_with_views, tmp_path) -> Project:
+def project(project_with_views: Path, tmp_path: Path) -> Project:
     """A copy of the built project."""
     shutil.copytree(project_with_views.parent, tmp_path / "project", symlinks=True)
     return Project.open(tmp_path / "project" / "nanoset.yaml")

@@ -1,4 +1,4 @@
-"""Whatever reads a view reads the same tokens as from a dataset with a copy of its documents."""
+"""Other outputs read the same tokens from a view as from a dataset with a copy of its documents."""
 
 from __future__ import annotations
 
