@@ -1,10 +1,14 @@
-"""Index files: the bytes of numpy.save under the trainer's names, never stale, never half a set."""
+"""Index files have the bytes and names of the trainer's, and are never stale or incomplete."""
+
+from __future__ import annotations
 
 import hashlib
 import io
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -18,249 +22,372 @@ from nanoset_core.sampling.cache import blend_set, cache_dir_of, member_set
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import build_blend_indices
 from nanoset_core.sampling.plan import plan_split
+from nanoset_core.sampling.planned import SplitPlan
+
+N_DOCUMENTS = 40
+"""Documents of each dataset."""
 
 
 @pytest.fixture
 def config(tmp_path):
-    blend = {
-        write_pair(tmp_path / "a", GROWING[:40]): 2.0,
-        write_pair(tmp_path / "b", GROWING[:40], 100): 1.0,
-    }
-    return NanosetConfig(blend, sequence_length=8, split="1,0,0", train_split_samples=90)
+    """The settings of a blend of two datasets, a and b."""
+    first = write_pair(tmp_path / "a", GROWING[:N_DOCUMENTS])
+    second = write_pair(tmp_path / "b", GROWING[:N_DOCUMENTS], start=100)
+    return NanosetConfig(
+        {first: 2.0, second: 1.0}, sequence_length=8, split="1,0,0", train_split_samples=90
+    )
 
 
-def snapshot(folder):
-    return {
-        path.name: (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes())
-        for path in folder.iterdir()
-    }
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of index files, which does not exist before they are written."""
+    return tmp_path / "cache"
+
+
+def with_settings(config, **changes):
+    """Return a configuration with some settings changed."""
+    return NanosetConfig.from_json(config.to_json() | changes)
+
+
+def single_dataset(config, preset="megatron"):
+    """Return the settings of the first dataset alone."""
+    prefix = next(iter(config.data_path))
+    return NanosetConfig(prefix, sequence_length=8, split="1,0,0", preset=preset)
+
+
+def sha256_of(data):
+    """Return the digest of some bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class WrittenFiles(NamedTuple):
+    """The index files of a blend."""
+
+    plan: SplitPlan
+    """The plan of train."""
+    digests: dict[str, str]
+    """Name of each file → its sha256, as it is reported."""
 
 
 def write_all(config, folder):
+    """Write the index files of the train split, and return what is reported of them."""
     plan = plan_split(config, "train")
     digests = blend_set(plan, plan.blend, folder).write()
     for member in plan.members:
         digests |= member_set(member, config, folder).write()
-    return plan, digests
+    return WrittenFiles(plan, digests)
+
+
+class FileState(NamedTuple):
+    """What shows whether a file was written again."""
+
+    inode: int
+    modified: int
+    data: bytes
+
+
+def states_of_files(folder: Path) -> dict[str, FileState]:
+    """Return the state of each file in a folder, by its name."""
+    states = {}
+    for path in folder.iterdir():
+        stat = path.stat()
+        states[path.name] = FileState(stat.st_ino, stat.st_mtime_ns, path.read_bytes())
+    return states
+
+
+# Writing
 
 
 @pytest.mark.parametrize("preset", ["megatron", "nemo", "nanotron"])
-def test_writes_what_it_says_and_nothing_twice(config, tmp_path, preset):
-    config = NanosetConfig.from_json(config.to_json() | {"preset": preset})
-    folder = tmp_path / "cache"
-    plan, digests = write_all(config, folder)
-    before = snapshot(folder)
-    ours = {member.sidecar for member in plan.members} | {plan.blend.sidecar}
-    assert set(before) == set(digests) | ours
-    assert {name: hashlib.sha256(before[name][2]).hexdigest() for name in digests} == digests
-    assert write_all(config, folder)[1] == digests
-    assert snapshot(folder) == before
+def test_the_files_and_digests_that_are_reported_are_written(config, folder, preset):
+    plan, digests = write_all(with_settings(config, preset=preset), folder)
+
+    states = states_of_files(folder)
+    sidecars = {plan.blend.sidecar, *(member.sidecar for member in plan.members)}
+    assert set(states) == set(digests) | sidecars
+    assert {name: sha256_of(states[name].data) for name in digests} == digests
 
 
-def test_bytes_are_those_of_numpy_save(config, tmp_path):
-    plan, _ = write_all(config, tmp_path / "cache")
-    for part in ("document_index", "sample_index", "shuffle_index"):
-        data = (tmp_path / "cache" / plan.members[0].files[part]).read_bytes()
-        buffer = io.BytesIO()
-        np.save(buffer, np.load(io.BytesIO(data)))
-        assert data == buffer.getvalue()
+@pytest.mark.parametrize("preset", ["megatron", "nemo", "nanotron"])
+def test_complete_files_are_not_written_again(config, folder, preset):
+    config = with_settings(config, preset=preset)
+    first = write_all(config, folder)
+    states = states_of_files(folder)
+
+    second = write_all(config, folder)
+
+    assert second.digests == first.digests
+    assert states_of_files(folder) == states
 
 
-def test_the_description_comes_after_the_arrays_and_the_sidecar_is_complete_last(
-    config, tmp_path, monkeypatch
+@pytest.mark.parametrize("part", ["document_index", "sample_index", "shuffle_index"])
+def test_the_bytes_are_those_of_numpy_save(config, folder, part):
+    plan, _ = write_all(config, folder)
+    data = (folder / plan.members[0].files[part]).read_bytes()
+
+    saved = io.BytesIO()
+    np.save(saved, np.load(io.BytesIO(data)))
+
+    assert data == saved.getvalue()
+
+
+def test_the_description_is_written_after_the_arrays_and_the_sidecar_is_completed_last(
+    config, folder, monkeypatch
 ):
-    order = []
-    rename = os.replace
-    monkeypatch.setattr(
-        os,
-        "replace",
-        lambda source, target: (order.append(os.path.basename(target)), rename(source, target)),
-    )
-    plan = plan_split(config, "train")
-    member = plan.members[0]
+    """A trainer takes files for complete as soon as there is a description."""
+    written_names = []
+    original_replace = os.replace
 
-    member_set(member, config, tmp_path / "cache").write()
+    def note_and_replace(source, target):
+        written_names.append(os.path.basename(target))
+        original_replace(source, target)
+
+    monkeypatch.setattr(os, "replace", note_and_replace)
+    member = plan_split(config, "train").members[0]
+
+    member_set(member, config, folder).write()
 
     arrays = member.cache_files[:3]
-    assert order == [member.sidecar, *arrays, member.files["description"], member.sidecar]
+    description = member.files["description"]
+    assert written_names == [member.sidecar, *arrays, description, member.sidecar]
+
+
+def test_a_sidecar_says_what_its_files_were_made_from(config, folder, tmp_path):
+    plan, digests = write_all(config, folder)
+    member = plan.members[0]
+
+    sidecar = json.loads((folder / member.sidecar).read_bytes())
+
+    idx_sha256 = sha256_of((tmp_path / "a.idx").read_bytes())
+    assert member.idx_sha256 == idx_sha256
+    assert sidecar["made_from"]["idx_sha256"] == idx_sha256
+    noted_digests = {name: note["sha256"] for name, note in sidecar["files"].items()}
+    assert noted_digests.items() <= digests.items()
+
+
+@pytest.mark.parametrize(
+    ("preset", "folder_name"),
+    [
+        ("megatron", "a/cache/GPTDataset_indices"),
+        ("nanotron", "a/cache/Nanoset_indices"),
+        ("nemo", ""),
+    ],
+)
+def test_without_a_cache_folder_files_are_where_the_trainer_puts_them(
+    config, tmp_path, preset, folder_name
+):
+    config = single_dataset(config, preset)
+    member = plan_split(config, "train").members[0]
+
+    assert cache_dir_of(member, config) == tmp_path / folder_name
+
+
+# Files that are damaged or stale
+
+
+def remove(path):
+    """Remove a file."""
+    path.unlink()
+
+
+def cut_off(path):
+    """Remove the last byte of a file."""
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def change_last_byte(path):
+    """Change the last byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
 
 
 @pytest.mark.parametrize(
     "part", ["document_index", "sample_index", "shuffle_index", "description", "sidecar"]
 )
-@pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
-def test_damaged_files_are_made_anew(config, tmp_path, part, damage):
-    folder = tmp_path / "cache"
+@pytest.mark.parametrize("damage", [remove, cut_off, change_last_byte])
+def test_a_damaged_file_is_rebuilt(config, folder, part, damage):
     plan, digests = write_all(config, folder)
     member = plan.members[0]
-    path = folder / (member.sidecar if part == "sidecar" else member.files[part])
+    names = {**member.files, "sidecar": member.sidecar}
+    path = folder / names[part]
     data = path.read_bytes()
-    if damage == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(data[:-1] if damage == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
-    assert member_set(member, config, folder).write().items() <= digests.items()
+    damage(path)
+
+    rebuilt_digests = member_set(member, config, folder).write()
+
+    assert rebuilt_digests.items() <= digests.items()
     assert path.read_bytes() == data
 
 
-CHANGES = [
-    {"random_seed": 5},
-    {"train_split_samples": 200},
-    {"add_extra_token": False},
-    {"drop_last_partial_validation_sequence": False, "split": "0,1,0", "valid_split_samples": 90},
-]
+def assert_same_samples(split, expected):
+    """Check that a split has the samples of another one; both may be None."""
+    if expected is None:
+        assert split is None
+    else:
+        samples = split.batch(range(len(split)))
+        np.testing.assert_array_equal(samples, expected.batch(range(len(expected))))
+
+
+VALID_ONLY = {"split": "0,1,0", "valid_split_samples": 90}
 
 
 @pytest.mark.parametrize(
-    ("preset", "change"),
+    ("settings", "change"),
     [
-        *(("megatron", change) for change in CHANGES),
-        *(("nanotron", change) for change in CHANGES[:2]),
+        ({"preset": "megatron"}, {"random_seed": 5}),
+        ({"preset": "megatron"}, {"train_split_samples": 200}),
+        ({"preset": "megatron"}, {"add_extra_token": False}),
+        (
+            {"preset": "megatron"} | VALID_ONLY,
+            {"drop_last_partial_validation_sequence": False} | VALID_ONLY,
+        ),
+        ({"preset": "nanotron"}, {"random_seed": 5}),
+        ({"preset": "nanotron"}, {"train_split_samples": 200}),
     ],
     ids=str,
 )
-def test_options_that_the_name_does_not_hold_are_not_mixed_up(config, tmp_path, change, preset):
-    base = config.to_json() | {"preset": preset}
-    if "split" in change:
-        base |= {"split": "0,1,0", "valid_split_samples": 90}
-    folder = str(tmp_path / "cache")
-    for options in (base, base | change, base):
-        shared = NanosetBuilder(
-            NanosetConfig.from_json(options | {"path_to_cache": folder})
-        ).build()
-        alone = NanosetBuilder(
-            NanosetConfig.from_json(options | {"path_to_cache": str(tmp_path / "new")})
-        ).build()
-        for ours, fresh in zip(shared, alone, strict=True):
-            assert (ours is None) == (fresh is None)
-            if ours is not None:
-                np.testing.assert_array_equal(
-                    ours.batch(range(len(ours))), fresh.batch(range(len(fresh)))
-                )
-        for path in (tmp_path / "new").iterdir():
-            path.unlink()
+def test_files_of_other_settings_are_not_used_although_the_names_are_equal(
+    config, tmp_path, folder, settings, change
+):
+    before = config.to_json() | settings
+    changed = before | change
+
+    for number, values in enumerate([before, changed, before]):
+        in_one_folder = NanosetConfig.from_json(values | {"path_to_cache": str(folder)})
+        alone = NanosetConfig.from_json(values | {"path_to_cache": str(tmp_path / f"{number}")})
+        splits = NanosetBuilder(in_one_folder).build()
+        expected_splits = NanosetBuilder(alone).build()
+        for split, expected in zip(splits, expected_splits, strict=True):
+            assert_same_samples(split, expected)
 
 
 @pytest.mark.parametrize("preset", ["megatron", "nanotron", "nemo"])
-def test_data_that_grew_is_not_read_through_an_old_index(config, tmp_path, preset):
-    values = config.to_json() | {"preset": preset, "path_to_cache": str(tmp_path / "cache")}
-    config = NanosetConfig.from_json(values)
-    old, _, _ = NanosetBuilder(config).build()
-    name = old.datasets[0].cache_files[0]
-    write_pair(tmp_path / "a", GROWING[:160])
-    new, _, _ = NanosetBuilder(config).build()
-    assert name in {path.name for path in (tmp_path / "cache").iterdir()}
-    assert new.datasets[0].document_index.max() == 159
-    assert old.datasets[0].document_index.max() == 39  # an open reader keeps what it opened
+def test_data_that_grew_are_not_read_by_an_old_index(config, tmp_path, folder, preset):
+    config = with_settings(config, preset=preset, path_to_cache=str(folder))
+    opened_before, _, _ = NanosetBuilder(config).build()
+    file_name = opened_before.datasets[0].cache_files[0]
+    write_pair(tmp_path / "a", GROWING[: 4 * N_DOCUMENTS])
+
+    opened_after, _, _ = NanosetBuilder(config).build()
+
+    assert (folder / file_name).exists()  # the name did not change
+    assert opened_after.datasets[0].document_index.max() == 4 * N_DOCUMENTS - 1
+    # An open reader keeps the file that it opened.
+    assert opened_before.datasets[0].document_index.max() == N_DOCUMENTS - 1
+
+
+def test_data_that_changed_between_plan_and_build_are_noticed(config, tmp_path, folder):
+    member = plan_split(config, "train").members[0]
+    write_pair(tmp_path / "a", GROWING[: N_DOCUMENTS + 1])
+
+    with pytest.raises(StaleError, match="plan again"):
+        member_set(member, config, folder).write()
+
+
+# Processes that stop, or write at the same time
 
 
 @pytest.mark.parametrize("preset", ["megatron", "nemo"])
-def test_a_stop_in_the_middle_of_replacing_leaves_no_set_that_a_trainer_takes(
-    config, tmp_path, preset, monkeypatch
+def test_a_stop_while_files_are_replaced_leaves_no_set_that_a_trainer_takes(
+    config, tmp_path, folder, preset, monkeypatch
 ):
-    folder = tmp_path / "cache"
-    config = NanosetConfig.from_json(config.to_json() | {"preset": preset})
+    config = with_settings(config, preset=preset)
     plan, _ = write_all(config, folder)
-    write_pair(tmp_path / "a", GROWING[:160])
+    write_pair(tmp_path / "a", GROWING[: 4 * N_DOCUMENTS])
     member = plan_split(config, "train").members[0]
     assert member.files == plan.members[0].files
-    real = os.replace
+    original_replace = os.replace
 
-    def stop(source, target):
+    def stop_at_sample_index(source, target):
         if os.path.basename(target) == member.files["sample_index"]:
             raise KeyboardInterrupt
-        real(source, target)
+        original_replace(source, target)
 
-    monkeypatch.setattr(os, "replace", stop)
-    with pytest.raises(KeyboardInterrupt):
-        member_set(member, config, folder).write()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stop_at_sample_index)
+        with pytest.raises(KeyboardInterrupt):
+            member_set(member, config, folder).write()
     assert not all((folder / name).exists() for name in member.cache_files)
-    monkeypatch.setattr(os, "replace", real)
+
     member_set(member, config, folder).write()
+
     assert all((folder / name).exists() for name in member.cache_files)
 
 
-def test_planned_and_written_from_different_data(config, tmp_path):
+def test_files_that_another_process_completed_meanwhile_stay(config, folder, monkeypatch):
+    """They are not removed for a moment: the other process may be about to read their sizes."""
     member = plan_split(config, "train").members[0]
-    write_pair(tmp_path / "a", GROWING[:41])
-    with pytest.raises(StaleError, match="plan again"):
-        member_set(member, config, tmp_path / "cache").write()
+    states_of_other_process = {}
+    original_build = cache.build_member_indices
+
+    def build_after_other_process(member, *arguments, **options):
+        indices = original_build(member, *arguments, **options)
+        monkeypatch.setattr(cache, "build_member_indices", original_build)
+        member_set(member, config, folder).write()
+        states_of_other_process.update(states_of_files(folder))
+        return indices
+
+    monkeypatch.setattr(cache, "build_member_indices", build_after_other_process)
+
+    digests = member_set(member, config, folder).write()
+
+    states = states_of_files(folder)
+    assert states_of_other_process
+    assert states == states_of_other_process
+    assert {name: sha256_of(states[name].data) for name in digests} == digests
 
 
-def test_opening_checks_shapes(config, tmp_path):
-    folder = tmp_path / "cache"
+# Opening
+
+
+def test_complete_files_are_opened(config, folder):
     plan, _ = write_all(config, folder)
+
     assert len(open_split(plan, config, folder)) == 90
-    path = folder / plan.members[1].files["shuffle_index"]
-    np.save(path, np.arange(3, dtype=np.uint32))
+
+
+def test_a_file_of_another_shape_is_not_opened(config, folder):
+    plan, _ = write_all(config, folder)
+    np.save(folder / plan.members[1].files["shuffle_index"], np.arange(3, dtype=np.uint32))
+
     with pytest.raises(StaleError, match="shape"):
         open_split(plan, config, folder)
-    path.write_bytes(b"nonsense")
+
+
+def test_a_file_of_something_else_is_not_opened(config, folder):
+    plan, _ = write_all(config, folder)
+    (folder / plan.members[1].files["shuffle_index"]).write_bytes(b"nonsense")
+
     with pytest.raises(StaleError, match="not an index file"):
         open_split(plan, config, folder)
-    path.unlink()
+
+
+def test_a_missing_file_is_reported(config, folder):
+    plan, _ = write_all(config, folder)
+    (folder / plan.members[1].files["shuffle_index"]).unlink()
+
     with pytest.raises(MissingError, match="index file"):
         open_split(plan, config, folder)
 
 
-def test_a_blend_that_takes_too_much(config):
+# Blends
+
+
+def test_a_blend_that_takes_more_samples_than_a_dataset_has_is_refused(config):
     plan = plan_split(config, "train")
     first, second = plan.members
     short_plan = replace(plan, members=(first, replace(second, samples_given=29)))
+
     with pytest.raises(SampleIndexError, match="raise surplus") as caught:
         build_blend_indices(short_plan)
+
     assert caught.value.found == "more than 29"
 
 
-def test_plain_datasets_have_no_blend(config):
-    plain = NanosetConfig(next(iter(config.data_path)), sequence_length=8, split="1,0,0")
-    plan = plan_split(plain, "train")
+def test_a_single_dataset_has_no_blend(config):
+    plan = plan_split(single_dataset(config), "train")
+
     assert plan.blend is None
     with pytest.raises(SampleIndexError, match="plain dataset"):
         build_blend_indices(plan)
-
-
-def test_folders_beside_the_data(config, tmp_path):
-    folders = {
-        "megatron": "a/cache/GPTDataset_indices",
-        "nanotron": "a/cache/Nanoset_indices",
-        "nemo": "",
-    }
-    for preset, folder in folders.items():
-        alone = NanosetConfig(
-            next(iter(config.data_path)), sequence_length=8, split="1,0,0", preset=preset
-        )
-        assert cache_dir_of(plan_split(alone, "train").members[0], alone) == tmp_path / folder
-
-
-def test_sidecar_says_what_the_set_is_from(config, tmp_path):
-    plan, digests = write_all(config, tmp_path / "cache")
-    member = plan.members[0]
-    noted = json.loads((tmp_path / "cache" / member.sidecar).read_bytes())
-    index = hashlib.sha256((tmp_path / "a.idx").read_bytes()).hexdigest()
-    assert noted["made_from"]["idx_sha256"] == member.idx_sha256 == index
-    assert {
-        name: note["sha256"] for name, note in noted["files"].items()
-    }.items() <= digests.items()
-
-
-def test_what_another_process_wrote_meanwhile_stays(config, tmp_path, monkeypatch):
-    """Its own files, complete by then, are withdrawn for no moment: it may be about to say how
-    large they are.
-    """
-    folder, plan = tmp_path / "cache", plan_split(config, "train")
-    real = cache.build_member_indices
-
-    def overtaken(member, *arguments, **options):
-        built = real(member, *arguments, **options)
-        monkeypatch.setattr(cache, "build_member_indices", real)
-        member_set(member, config, folder).write()
-        overtaken.before = snapshot(folder)
-        return built
-
-    monkeypatch.setattr(cache, "build_member_indices", overtaken)
-    digests = member_set(plan.members[0], config, folder).write()
-    assert snapshot(folder) == overtaken.before
-    assert {
-        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in digests
-    } == digests
