@@ -31,8 +31,6 @@ NAMES = "abcd"
 """Names of the datasets."""
 N_TOKENS_MOST = 1_000_000
 """Dataset k has the tokens from k times this number on, each once."""
-N_LATER_EPOCHS = 8
-"""More epochs than any run reads after those that its first phase shuffles."""
 
 
 def write_unique_tokens(folder, name, lengths):
@@ -140,16 +138,17 @@ def run_phases(data, phases, folder, *, is_one_run=False, preset="megatron"):
 # The order of each dataset
 
 
-def slow_order(prefix, n_epochs, has_separate_last_epoch):
-    """Return the samples of a dataset in the one order of all phases.
+def slow_order(prefix, n_epochs, has_separate_last_epoch, n_needed):
+    """Return the first samples of a dataset in the one order of all phases.
 
     Args:
         prefix: The dataset.
         n_epochs: Epochs that the first phase shuffles.
         has_separate_last_epoch: Whether it shuffles the last of them by itself.
+        n_needed: How many samples are needed.
 
     Returns:
-        The tokens of the samples, shape (n_samples, LENGTH + 1).
+        The tokens of the samples, shape (n_needed, LENGTH + 1).
     """
     dataset = MMapIndexedDataset(prefix)
     documents = range(len(dataset))
@@ -166,20 +165,22 @@ def slow_order(prefix, n_epochs, has_separate_last_epoch):
     sample_parts = [slow_shuffle_index(n_together, n_samples, state)]
 
     # Each later epoch is shuffled by itself, with a seed of its own.
-    for epoch in range(n_epochs, n_epochs + N_LATER_EPOCHS):
+    epoch = n_epochs
+    while n_samples_of(epoch) < n_needed:
         state = np.random.RandomState([SEED, epoch])
         document_parts.append(slow_document_index(documents, 1, state, False))
         new_samples = np.arange(n_samples_of(epoch), n_samples_of(epoch + 1))
         state.shuffle(new_samples)
         sample_parts.append(new_samples)
+        epoch += 1
 
     # Cut the concatenated documents into samples; each has the first token of the next one, too.
     tokens = np.concatenate([dataset[document] for document in np.concatenate(document_parts)])
     samples = []
-    for sample in np.concatenate(sample_parts).tolist():
+    for sample in np.concatenate(sample_parts)[:n_needed].tolist():
         start = sample * LENGTH
         samples.append(tokens[start : start + LENGTH + 1])
-    return np.array(samples)
+    return np.array(samples, tokens.dtype).reshape(n_needed, LENGTH + 1)
 
 
 drawn_weights = st.dictionaries(st.sampled_from(NAMES), st.floats(0.05, 1), min_size=1, max_size=4)
@@ -214,8 +215,10 @@ def test_each_dataset_is_read_in_one_order_over_all_phases(
             continue
         member = first_member_by_prefix[prefix]
         first_phase = member.order or member
-        expected = slow_order(prefix, first_phase.epochs, first_phase.separate_last_epoch)
-        np.testing.assert_array_equal(samples, expected[: len(samples)])
+        expected = slow_order(
+            prefix, first_phase.epochs, first_phase.separate_last_epoch, n_needed=len(samples)
+        )
+        np.testing.assert_array_equal(samples, expected)
 
 
 def test_no_token_is_read_again_before_all_are_read(data, tmp_path):
