@@ -1,5 +1,8 @@
-"""Splits against the trainers' own."""
+"""Splits are read, and divide sequences, as each trainer does."""
 
+from __future__ import annotations
+
+import itertools
 import sys
 
 import pytest
@@ -18,11 +21,113 @@ from nanoset_core.sampling.splits import (
     without_share,
 )
 
-SHARES = st.tuples(*[st.one_of(st.just(0.0), st.floats(0.001, 1000.0))] * 3).filter(any)
+# What the trainers made of a split
+
+SPLIT_ROWS = rows("splits")
+SPLIT_ROWS_OF_NEMO = [row for row in SPLIT_ROWS if isinstance(row["nemo"], list)]
+SPLIT_ROWS_NOT_OF_NEMO = [row for row in SPLIT_ROWS if not isinstance(row["nemo"], list)]
+
+
+def name_of_row(row):
+    """Return the id of a row: the split, and the number of sequences."""
+    return f"{row['split']} of {row['n']}"
+
+
+def borders_of_cuts(cuts):
+    """Return where the splits start, and where the last one stops."""
+    first_start, _ = cuts[0]
+    return [first_start, *(stop for _, stop in cuts)]
+
+
+@pytest.mark.parametrize("row", SPLIT_ROWS, ids=name_of_row)
+def test_shares_and_sequences_of_splits_are_those_of_megatron_lm(row):
+    shares = parse_split(row["split"])
+    bookends = split_bookends(shares)
+
+    expected = row["mcore"]
+    assert list(shares) == expected["vector"]
+    for bookend, matrix_row, bounds in zip(
+        bookends, expected["matrix"], expected["bounds"], strict=True
+    ):
+        if bookend is None:
+            assert matrix_row is None
+            assert bounds is None
+        else:
+            assert list(bookend) == matrix_row
+            assert list(rows_by_bookends(bookend, row["n"])) == bounds
+
+
+@pytest.mark.parametrize("row", SPLIT_ROWS, ids=name_of_row)
+def test_sequences_of_splits_are_those_of_nanotron(row):
+    cuts = rows_by_cuts(parse_split(row["split"]), row["n"])
+
+    assert borders_of_cuts(cuts) == row["nanotron"]
+
+
+@pytest.mark.parametrize("row", SPLIT_ROWS_OF_NEMO, ids=name_of_row)
+def test_sequences_of_splits_are_those_of_nemo(row):
+    shares = parse_split(row["split"], exactly_three=True)
+
+    assert shares == parse_split(row["split"])
+    assert borders_of_cuts(rows_by_cuts(shares, row["n"])) == row["nemo"]
+
+
+@pytest.mark.parametrize("row", SPLIT_ROWS_NOT_OF_NEMO, ids=name_of_row)
+def test_splits_that_nemo_cannot_read_are_refused(row):
+    with pytest.raises(ConfigError, match="three shares"):
+        parse_split(row["split"], exactly_three=True)
 
 
 @pytest.mark.parametrize(
-    ("split", "name", "given"),
+    ("compensated", "borders"),
+    [
+        pytest.param(False, [0, 3, 4, 5], id="Python 3.11"),
+        pytest.param(True, [0, 4, 5, 5], id="Python 3.12"),
+    ],
+)
+def test_nemo_cuts_in_another_way_from_python_3_12_on(compensated, borders):
+    """NeMo's get_train_valid_test_split_("0.7,0.2,0.1", 5) returned this on both versions."""
+    shares = parse_split("0.7,0.2,0.1", exactly_three=True, compensated=compensated)
+
+    assert borders_of_cuts(rows_by_cuts(shares, 5)) == borders
+
+
+three_shares = st.lists(
+    st.one_of(st.just(0.0), st.floats(0.001, 1000.0)), min_size=3, max_size=3
+).filter(any)
+
+
+@settings(max_examples=80, deadline=None)
+@given(shares=three_shares, n_sequences=st.integers(0, 5000))
+def test_every_sequence_is_in_one_split(shares, n_sequences):
+    vector = parse_split(",".join(f"{share:.12f}" for share in shares))
+    bookends = [bookend for bookend in split_bookends(vector) if bookend is not None]
+
+    sequences = [range(*rows_by_bookends(bookend, n_sequences)) for bookend in bookends]
+
+    assert list(itertools.chain.from_iterable(sequences)) == list(range(n_sequences))
+
+
+@settings(max_examples=80, deadline=None)
+@given(shares=three_shares, n_sequences=st.integers(0, 5000))
+def test_cuts_end_with_the_last_sequence(shares, n_sequences):
+    vector = parse_split(",".join(f"{share:.12f}" for share in shares))
+
+    cuts = rows_by_cuts(vector, n_sequences)
+
+    assert cuts[-1][1] == n_sequences
+    # If a share is rounded up, the split before it gives back a sequence, even if it has none.
+    assert all(start >= -1 for start, _ in cuts)
+
+
+def test_the_first_border_is_an_integer():
+    """As in Megatron-LM, whose description, and so the hash, shows the difference."""
+    assert repr(split_bookends((0.5, 0.5, 0.0))[0]) == "(0, 0.5)"
+    assert repr(split_bookends((0.0, 0.5, 0.5))[1]) == "(0.0, 0.5)"
+
+
+@pytest.mark.parametrize(
+    ("split", "name", "changed_split"),
     [
         ("99,1", "valid", "100,0,0"),
         ("949/50/1", "test", "949,51,0"),
@@ -30,50 +135,23 @@ SHARES = st.tuples(*[st.one_of(st.just(0.0), st.floats(0.001, 1000.0))] * 3).fil
         ("0.9999,0.00001,0", "valid", "0.99991,0,0"),
     ],
 )
-def test_the_share_of_a_split_goes_to_the_one_before_it(split, name, given):
-    assert without_share(split, name) == given
+def test_the_share_of_a_split_goes_to_the_one_before_it(split, name, changed_split):
+    assert without_share(split, name) == changed_split
 
 
-@pytest.mark.parametrize("row", rows("splits"), ids=lambda row: f"{row['split']} of {row['n']}")
-def test_golden(row):
-    vector = parse_split(row["split"])
-    bookends = split_bookends(vector)
-    assert list(vector) == row["mcore"]["vector"]
-    assert [pair and list(pair) for pair in bookends] == row["mcore"]["matrix"]
-    bounds = [pair and list(rows_by_bookends(pair, row["n"])) for pair in bookends]
-    assert bounds == row["mcore"]["bounds"]
-    cuts = rows_by_cuts(vector, row["n"])
-    assert [cuts[0][0], *(end for _, end in cuts)] == row["nanotron"]
-    if isinstance(row["nemo"], list):
-        assert row["nemo"] == row["nanotron"]
-        assert parse_split(row["split"], exactly_three=True) == vector
-    else:
-        with pytest.raises(ConfigError, match="three shares"):
-            parse_split(row["split"], exactly_three=True)
-
-
-def test_nemo_cuts_otherwise_on_python_3_12_and_newer():
-    # NeMo's get_train_valid_test_split_("0.7,0.2,0.1", 5), run on Python 3.11 and on 3.12
-    borders = {}
-    for compensated in (False, True):
-        cuts = rows_by_cuts(
-            parse_split("0.7,0.2,0.1", exactly_three=True, compensated=compensated), 5
-        )
-        borders[compensated] = [cuts[0][0], *(end for _, end in cuts)]
-    assert borders == {False: [0, 3, 4, 5], True: [0, 4, 5, 5]}
+# Sums of floats, which changed in Python 3.12
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=8))
-def test_the_sums_are_those_of_python_whatever_python_runs(values):
-    expected = sum(values)
-    assert repr((compensated_sum if sys.version_info >= (3, 12) else plain_sum)(values)) == repr(
-        expected
-    )
+@given(values=st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=8))
+def test_sums_are_those_of_this_version_of_python(values):
+    sum_of_this_version = compensated_sum if sys.version_info >= (3, 12) else plain_sum
+
+    assert repr(sum_of_this_version(values)) == repr(sum(values))
 
 
 @pytest.mark.parametrize(
-    ("values", "before", "since"),
+    ("values", "plain", "compensated"),
     [
         ([0.7, 0.2, 0.1], 0.9999999999999999, 1.0),
         ([0.1] * 10, 0.9999999999999999, 1.0),
@@ -81,33 +159,37 @@ def test_the_sums_are_those_of_python_whatever_python_runs(values):
         ([1e308, 1e308, -1e308], float("inf"), float("inf")),
     ],
 )
-def test_sums_before_and_since_python_3_12(values, before, since):
-    assert (plain_sum(values), compensated_sum(values)) == (before, since)
+def test_sums_are_those_of_python_before_and_since_3_12(values, plain, compensated):
+    assert plain_sum(values) == plain
+    assert compensated_sum(values) == compensated
 
 
-def test_the_first_border_is_an_integer():
-    assert repr(split_bookends((0.5, 0.5, 0.0))[0]) == "(0, 0.5)"
-    assert repr(split_bookends((0.0, 0.5, 0.5))[1]) == "(0.0, 0.5)"
+# How splits are written
 
 
-@settings(max_examples=80, deadline=None)
-@given(SHARES, st.integers(0, 5000))
-def test_every_sequence_is_in_one_split(shares, sequences):
-    vector = parse_split(",".join(f"{share:.12f}" for share in shares))
-    parts = [pair and rows_by_bookends(pair, sequences) for pair in split_bookends(vector)]
-    taken = [row for part in parts if part for row in range(*part)]
-    assert taken == list(range(sequences))
-    cuts = rows_by_cuts(vector, sequences)
-    assert cuts[-1][1] == sequences
-    # one after the other, except where a rounded-up split has to give back a sequence
-    assert all(begin >= -1 for begin, _ in cuts)
+@pytest.mark.parametrize(
+    ("text", "shares"),
+    [
+        ("949/50/1", (0.949, 0.05, 0.001)),
+        ("1", (1.0, 0.0, 0.0)),
+        ("90,10", (0.9, 0.1, 0.0)),
+        ("8;1;1", (0.8, 0.1, 0.1)),
+    ],
+)
+def test_shares_may_be_few_and_between_several_separators(text, shares):
+    assert parse_split(text) == shares
 
 
-def test_spellings():
-    assert parse_split("949/50/1") == (0.949, 0.05, 0.001)
-    assert parse_split("1") == (1.0, 0.0, 0.0)
-    assert parse_split("90,10") == (0.9, 0.1, 0.0)
-    assert parse_split("8;1;1") == (0.8, 0.1, 0.1)
+@pytest.mark.parametrize("text", ["98,1,1", "98/1/1", " 98, 1,\t1\n", "98.,1.0,01", "49,.5,0.5"])
+@pytest.mark.parametrize("exactly_three", [False, True])
+def test_plain_decimal_numbers_are_shares(text, exactly_three):
+    assert parse_split(text, exactly_three=exactly_three) == (0.98, 0.01, 0.01)
+
+
+@pytest.mark.parametrize("text", ["1", "1,1", "98,1/1", "8;1;1"])
+def test_nemo_takes_exactly_three_numbers_between_commas_or_slashes(text):
+    with pytest.raises(ConfigError, match="three shares"):
+        parse_split(text, exactly_three=True)
 
 
 TEXTS_THAT_ARE_NO_SPLIT = [
@@ -148,6 +230,7 @@ TEXTS_THAT_ARE_NO_SPLIT = [
     "1,1,1,1",
     f"{'9' * 400},1,1",
 ]
+"""Texts that are no split, some of which a trainer would misread."""
 
 
 @pytest.mark.parametrize("exactly_three", [False, True])
@@ -157,19 +240,8 @@ def test_a_text_that_is_not_plain_numbers_is_refused(text, exactly_three):
         parse_split(text, exactly_three=exactly_three)
 
 
-@pytest.mark.parametrize("text", ["1", "1,1", "98,1/1", "8;1;1"])
-def test_nemo_takes_exactly_three_numbers_between_commas_or_slashes(text):
-    with pytest.raises(ConfigError, match="three shares"):
-        parse_split(text, exactly_three=True)
-
-
-@pytest.mark.parametrize("text", ["98,1,1", "98/1/1", " 98, 1,\t1\n", "98.,1.0,01", "49,.5,0.5"])
-@pytest.mark.parametrize("exactly_three", [False, True])
-def test_plain_decimal_numbers_are_shares(text, exactly_three):
-    assert parse_split(text, exactly_three=exactly_three) == (0.98, 0.01, 0.01)
-
-
 def test_the_error_shows_the_part_that_is_no_number():
     with pytest.raises(ConfigError, match="'1e-05' is not a number") as caught:
         parse_split("0.99999,1e-05")
+
     assert "0.00001, not 1e-05" in str(caught.value)
