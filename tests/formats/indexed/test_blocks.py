@@ -1,4 +1,6 @@
-"""Consecutive items in blocks of bounded size."""
+"""Consecutive items are divided into blocks of bounded size."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from nanoset_core.formats.indexed.blocks import divide_into_blocks
 
 
 def slow_blocks(sizes, max_size):
-    """The blocks as (first item, item after the last), item by item."""
+    """Return (first item, item after the last) of each block, found item by item."""
     blocks = []
     start = 0
     for number, size in enumerate(sizes):
@@ -39,7 +41,7 @@ def test_without_items_there_are_no_blocks(borders):
     assert list(divide_into_blocks(np.array(borders, np.int64), 10)) == []
 
 
-def test_the_example_of_the_docstring_is_what_is_computed():
+def test_the_example_of_the_docstring_is_correct():
     blocks = list(divide_into_blocks(np.array([0, 3, 7, 9, 18]), 6))
 
     assert blocks == [slice(0, 1), slice(1, 3), slice(3, 4)]

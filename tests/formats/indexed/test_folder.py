@@ -39,11 +39,11 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def folder_with_corpus(folder):
-    """The folder with `web_text_document`, too, as Megatron-LM's tools name a corpus."""
+def parent(folder):
+    """The parent of `folder`, which also has `web_text_document`, named as by Megatron-LM."""
     write_sequences(folder / "web_text_document", [[5]])
     (folder / "notes.txt").touch()
-    return folder
+    return folder.parent
 
 
 EXISTING_PATHS = [
@@ -60,15 +60,13 @@ MISSING_PATHS = [
 
 
 @pytest.mark.parametrize(("path", "prefixes"), EXISTING_PATHS + MISSING_PATHS)
-def test_a_path_stands_for_the_datasets_that_exist(folder_with_corpus, path, prefixes):
-    parent = folder_with_corpus.parent
-
+def test_a_path_stands_for_the_datasets_that_exist(parent, path, prefixes):
     assert pairs_at(parent / path) == [parent / prefix for prefix in prefixes]
 
 
 @pytest.mark.parametrize(("path", "prefixes"), EXISTING_PATHS)
-def test_the_datasets_of_a_path_are_verified(folder_with_corpus, path, prefixes):
-    outcome = invoke_nanoset(["verify", folder_with_corpus.parent / path])
+def test_the_datasets_of_a_path_are_verified(parent, path, prefixes):
+    outcome = invoke_nanoset(["verify", parent / path])
 
     plural = "s" if len(prefixes) > 1 else ""
     assert outcome.exit_code == 0
@@ -76,9 +74,7 @@ def test_the_datasets_of_a_path_are_verified(folder_with_corpus, path, prefixes)
 
 
 @pytest.mark.parametrize(("path", "prefixes"), EXISTING_PATHS)
-def test_the_datasets_of_a_path_are_inspected(folder_with_corpus, path, prefixes):
-    parent = folder_with_corpus.parent
-
+def test_the_datasets_of_a_path_are_inspected(parent, path, prefixes):
     outcome = invoke_nanoset(["inspect", parent / path])
 
     assert outcome.exit_code == 0
@@ -87,9 +83,7 @@ def test_the_datasets_of_a_path_are_inspected(folder_with_corpus, path, prefixes
 
 
 @pytest.mark.parametrize(("path", "prefixes"), MISSING_PATHS)
-def test_a_path_without_datasets_fails(folder_with_corpus, path, prefixes):
-    parent = folder_with_corpus.parent
-
+def test_a_path_without_datasets_fails(parent, path, prefixes):
     verified = invoke_nanoset(["verify", parent / path])
     inspected = invoke_nanoset(["inspect", parent / path])
 

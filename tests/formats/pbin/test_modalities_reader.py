@@ -1,4 +1,9 @@
-"""The real reader and tools of Modalities on our files; skipped where the package is not installed."""
+"""Modalities' own readers and tools agree with ours on `.pbin` files, indexes and samplers.
+
+The tests are skipped if the package `modalities` is not installed.
+"""
+
+from __future__ import annotations
 
 import json
 import pickle
@@ -23,12 +28,14 @@ from nanoset_core.stages.pbin.selection import (
 )
 from nanoset_core.stages.pbin.standalone import PbinOptions, make_pbin_once
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the peer's own imports
+pytestmark = pytest.mark.filterwarnings("ignore")  # of what Modalities imports
 GOLDEN = GOLDEN_FILES / "modalities"
+TOKEN_BYTES = 2
 
 
 @pytest.fixture(scope="module")
-def dataset_module():
+def modalities_dataset():
+    """The module `modalities.dataloader.dataset`; skips the test if it is not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip(
@@ -40,129 +47,215 @@ def dataset_module():
 
 @pytest.fixture
 def documents():
+    """2500 random documents."""
     rng = np.random.default_rng(3)
-    return [rng.integers(0, 50257, n).tolist() for n in rng.integers(1, 90, 2500)]
+    lengths = rng.integers(1, 90, 2500)
+    return [rng.integers(0, 50257, length).tolist() for length in lengths]
 
 
-def their_documents(module, path):
+@pytest.fixture
+def pbin_file(tmp_path, documents):
+    """A file of `documents`."""
+    write_pbin(tmp_path / "x.pbin", documents, token_bytes=TOKEN_BYTES)
+    return tmp_path / "x.pbin"
+
+
+def read_by_modalities(module, path):
+    """Return the documents that Modalities reads from a file."""
     dataset = module.PackedMemMapDatasetBase(path, sample_key="x", load_index=True)
-    return [dataset[i]["x"].tolist() for i in range(len(dataset))]
+    return [dataset[number]["x"].tolist() for number in range(len(dataset))]
 
 
-def test_documents_and_samples(dataset_module, tmp_path, documents):
+# Reading
+
+
+def test_modalities_reads_the_documents_of_a_converted_dataset(
+    modalities_dataset, tmp_path, documents
+):
     with MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder:
         for document in documents:
             builder.add_document(document)
+
     write_dataset_as_pbin(tmp_path / "x", tmp_path / "x.pbin", vocab_size=50257)
-    assert their_documents(dataset_module, tmp_path / "x.pbin") == documents
-    ours = PackedDataset(tmp_path / "x.pbin")
-    for block_size in (2, 17, 1025):
-        for reuse in (True, False):
-            theirs = dataset_module.PackedMemMapDatasetContinuous(
-                tmp_path / "x.pbin", "x", block_size, reuse
-            )
-            samples = ours.continuous(block_size, reuse)
-            assert len(theirs) == len(samples)
-            for i in random.Random(1).sample(range(len(samples)), min(50, len(samples))):
-                assert (theirs[i]["x"] == samples[i]).all()
-                assert theirs[i]["x"].dtype == samples[i].dtype
+
+    assert read_by_modalities(modalities_dataset, tmp_path / "x.pbin") == documents
 
 
-def test_merged_and_repaired_files(dataset_module, tmp_path, documents):
-    write_pbin(tmp_path / "a.pbin", documents[:1200], token_bytes=2)
-    write_pbin(tmp_path / "b.pbin", documents[1200:], token_bytes=2)
-    merge_pbin([tmp_path / "a.pbin", tmp_path / "b.pbin"], tmp_path / "m.pbin")
-    assert their_documents(dataset_module, tmp_path / "m.pbin") == documents
-    merge_pbin([GOLDEN / "merge-buggy-index.pbin"], tmp_path / "r.pbin")
-    expected = [*PackedDataset(GOLDEN / "docs.pbin"), *PackedDataset(GOLDEN / "edge.pbin")]
-    assert their_documents(dataset_module, tmp_path / "r.pbin") == [
-        document.tolist() for document in expected
-    ]
+@pytest.mark.parametrize("block_size", [2, 17, 1025])
+@pytest.mark.parametrize("reuse_last_target", [True, False])
+def test_continuous_samples_are_those_of_modalities(
+    modalities_dataset, pbin_file, block_size, reuse_last_target
+):
+    theirs = modalities_dataset.PackedMemMapDatasetContinuous(
+        pbin_file, "x", block_size, reuse_last_target
+    )
+
+    ours = PackedDataset(pbin_file).continuous(block_size, reuse_last_target)
+
+    assert len(ours) == len(theirs)
+    n_compared = min(50, len(ours))
+    for index in random.Random(1).sample(range(len(ours)), n_compared):
+        their_sample = theirs[index]["x"]
+        assert ours[index].tolist() == their_sample.tolist()
+        assert ours[index].dtype == their_sample.dtype
 
 
-def test_their_merge_is_read_as_it_was_meant(dataset_module, tmp_path, documents):
+# Merging
+
+
+def test_modalities_reads_a_file_that_we_merged(modalities_dataset, tmp_path, documents):
+    write_pbin(tmp_path / "a.pbin", documents[:1200], token_bytes=TOKEN_BYTES)
+    write_pbin(tmp_path / "b.pbin", documents[1200:], token_bytes=TOKEN_BYTES)
+
+    merge_pbin([tmp_path / "a.pbin", tmp_path / "b.pbin"], tmp_path / "merged.pbin")
+
+    assert read_by_modalities(modalities_dataset, tmp_path / "merged.pbin") == documents
+
+
+def test_modalities_reads_its_own_merge_after_we_repaired_it(modalities_dataset, tmp_path):
+    parts = [*PackedDataset(GOLDEN / "docs.pbin"), *PackedDataset(GOLDEN / "edge.pbin")]
+    expected = [document.tolist() for document in parts]
+
+    merge_pbin([GOLDEN / "merge-buggy-index.pbin"], tmp_path / "repaired.pbin")
+
+    assert read_by_modalities(modalities_dataset, tmp_path / "repaired.pbin") == expected
+
+
+def test_we_read_a_merge_of_modalities_as_it_was_meant(modalities_dataset, tmp_path, documents):
     from modalities.dataloader.create_packed_data import (
         EmbeddedStreamData,
         join_embedded_stream_data,
     )
 
-    for i in range(4):
-        write_pbin(tmp_path / f"{i}.pbin", documents[i::4], token_bytes=2)
-    join_embedded_stream_data(
-        [EmbeddedStreamData(tmp_path / f"{i}.pbin") for i in range(4)], tmp_path / "m.pbin"
-    )
-    meant = [document for i in range(4) for document in documents[i::4]]
-    assert PackedDataset(tmp_path / "m.pbin").index_facts.merge_faults == 3
-    assert [document.tolist() for document in PackedDataset(tmp_path / "m.pbin")] == meant
-    merge_pbin([tmp_path / "m.pbin"], tmp_path / "m.pbin")
-    assert their_documents(dataset_module, tmp_path / "m.pbin") == meant
+    n_parts = 4
+    expected = []
+    parts = []
+    for number in range(n_parts):
+        path = tmp_path / f"{number}.pbin"
+        write_pbin(path, documents[number::n_parts], token_bytes=TOKEN_BYTES)
+        expected += documents[number::n_parts]
+        parts.append(EmbeddedStreamData(path))
+    merged_file = tmp_path / "merged.pbin"
+
+    join_embedded_stream_data(parts, merged_file)
+
+    # We correct the wrong offsets, one for each border between parts.
+    merged = PackedDataset(merged_file)
+    assert merged.index_facts.merge_faults == n_parts - 1
+    assert [document.tolist() for document in merged] == expected
+
+    # After we rewrote the file, Modalities reads it correctly, too.
+    merge_pbin([merged_file], merged_file)
+    assert read_by_modalities(modalities_dataset, merged_file) == expected
 
 
-def test_shuffles_and_filter(dataset_module, tmp_path, documents):
-    from modalities.dataloader.filter_packed_data import filter_dataset
+# Shuffling and filtering
+
+
+def test_a_shuffled_file_has_the_bytes_of_modalities(modalities_dataset, tmp_path, pbin_file):
     from modalities.preprocessing.shuffle_data import DataShuffler
 
-    write_pbin(tmp_path / "x.pbin", documents, token_bytes=2)
-    DataShuffler.shuffle_tokenized_data(
-        tmp_path / "x.pbin", tmp_path / "theirs.pbin", batch_size=99, seed=5
-    )
-    shuffle_pbin(tmp_path / "x.pbin", tmp_path / "ours.pbin", seed=5)
+    DataShuffler.shuffle_tokenized_data(pbin_file, tmp_path / "theirs.pbin", batch_size=99, seed=5)
+
+    shuffle_pbin(pbin_file, tmp_path / "ours.pbin", seed=5)
+
     assert (tmp_path / "ours.pbin").read_bytes() == (tmp_path / "theirs.pbin").read_bytes()
-    filter_dataset(
-        tmp_path / "x.pbin", tmp_path / "theirs.pbin", lambda item: len(item[1]["input_ids"]) > 40
-    )
-    filter_pbin(
-        tmp_path / "x.pbin",
-        tmp_path / "ours.pbin",
-        PackedDataset(tmp_path / "x.pbin").document_lengths > 40,
-    )
-    assert (tmp_path / "ours.pbin").read_bytes() == (tmp_path / "theirs.pbin").read_bytes()
-    shuffle_pbin_chunk(
-        [tmp_path / "x.pbin", GOLDEN / "docs.pbin"], tmp_path / "c.pbin", chunk=1, chunks=4, seed=5
-    )
-    assert len(their_documents(dataset_module, tmp_path / "c.pbin")) == 625 + 15
 
 
-def test_raw_index(dataset_module, tmp_path):
+def test_a_filtered_file_has_the_bytes_of_modalities(modalities_dataset, tmp_path, pbin_file):
+    from modalities.dataloader.filter_packed_data import filter_dataset
+
+    def is_long(item):
+        _, document = item
+        return len(document["input_ids"]) > 40
+
+    filter_dataset(pbin_file, tmp_path / "theirs.pbin", is_long)
+
+    mask = PackedDataset(pbin_file).document_lengths > 40
+    filter_pbin(pbin_file, tmp_path / "ours.pbin", mask)
+
+    assert (tmp_path / "ours.pbin").read_bytes() == (tmp_path / "theirs.pbin").read_bytes()
+
+
+def test_modalities_reads_a_shuffled_chunk(modalities_dataset, tmp_path, pbin_file):
+    chunk_file = tmp_path / "chunk.pbin"
+
+    shuffle_pbin_chunk([pbin_file, GOLDEN / "docs.pbin"], chunk_file, chunk=1, chunks=4, seed=5)
+
+    # A quarter of the documents of each file.
+    assert len(read_by_modalities(modalities_dataset, chunk_file)) == 625 + 15
+
+
+# Text
+
+
+def test_the_index_of_a_jsonl_file_has_the_bytes_of_modalities(modalities_dataset, tmp_path):
     from modalities.dataloader.create_index import IndexGenerator
 
-    lines = [b'{"text": "%d"}' % i + b"\r" * (i % 3) for i in range(2001)]
+    lines = []
+    for number in range(2001):
+        carriage_returns = b"\r" * (number % 3)
+        lines.append(b'{"text": "%d"}' % number + carriage_returns)
     (tmp_path / "x.jsonl").write_bytes(b"\n".join(lines))
     IndexGenerator(tmp_path / "x.jsonl").create_index(tmp_path / "theirs.idx")
+
     create_raw_index(tmp_path / "x.jsonl", tmp_path / "ours.idx")
+
     theirs = (tmp_path / "theirs.idx").read_bytes()
     assert (tmp_path / "ours.idx").read_bytes() == theirs
-    assert len(pickle.loads(theirs)) == 2001
+    assert len(pickle.loads(theirs)) == len(lines)
 
 
-def test_text(dataset_module, tmp_path):
+def test_modalities_reads_the_tokens_of_its_tokenizer(modalities_dataset, tmp_path):
     from transformers import AutoTokenizer
 
-    options = PbinOptions(tokenizer=GOLDEN / "tokenizer", workers=1)
-    make_pbin_once([GOLDEN / "edge.jsonl", GOLDEN / "docs.jsonl"], tmp_path / "x.pbin", options)
+    files = [GOLDEN / "edge.jsonl", GOLDEN / "docs.jsonl"]
     tokenizer = AutoTokenizer.from_pretrained(str(GOLDEN / "tokenizer"))
-    lines = (GOLDEN / "edge.jsonl").read_text().splitlines() + (
-        GOLDEN / "docs.jsonl"
-    ).read_text().splitlines()
-    expected = [tokenizer(json.loads(line)["text"])["input_ids"] for line in lines]
-    end = tokenizer.eos_token_id
-    ended = [tokens if tokens[-1] == end else [*tokens, end] for tokens in expected]
-    assert their_documents(dataset_module, tmp_path / "x.pbin") == ended
+    end_token = tokenizer.eos_token_id
+    expected = []
+    for file in files:
+        for line in file.read_text().splitlines():
+            tokens = tokenizer(json.loads(line)["text"])["input_ids"]
+            if tokens[-1] != end_token:
+                tokens = [*tokens, end_token]
+            expected.append(tokens)
+
+    options = PbinOptions(tokenizer=GOLDEN / "tokenizer", workers=1)
+    make_pbin_once(files, tmp_path / "x.pbin", options)
+
+    assert read_by_modalities(modalities_dataset, tmp_path / "x.pbin") == expected
 
 
-def test_samplers(dataset_module):
+# Samplers
+
+
+def test_a_sampler_deals_the_samples_of_modalities(modalities_dataset):
     from modalities.dataloader.samplers import ResumableDistributedSampler
 
-    chosen = random.Random(7)
+    rng = random.Random(7)
     for _ in range(200):
-        total, size, epoch = chosen.randint(1, 300), chosen.randint(1, 9), chosen.randint(0, 3)
-        rank, skip, seed = chosen.randrange(size), chosen.randint(0, total), chosen.randint(0, 99)
-        shuffle, drop_last = chosen.random() < 0.5, chosen.random() < 0.5
+        n_samples = rng.randint(1, 300)
+        n_ranks = rng.randint(1, 9)
+        epoch = rng.randint(0, 3)
+        rank = rng.randrange(n_ranks)
+        n_skipped = rng.randint(0, n_samples)
+        seed = rng.randint(0, 99)
+        shuffle = rng.random() < 0.5
+        drop_last = rng.random() < 0.5
+
         theirs = ResumableDistributedSampler(
-            range(total), rank, size, epoch, shuffle, seed, drop_last, skip
+            range(n_samples), rank, n_ranks, epoch, shuffle, seed, drop_last, n_skipped
         )
         ours = ResumableSampler(
-            total, skip, rank, size, epoch=epoch, shuffle=shuffle, seed=seed, drop_last=drop_last
+            n_samples,
+            n_skipped,
+            rank,
+            n_ranks,
+            epoch=epoch,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
         )
+
         assert list(ours) == list(theirs)
         assert len(ours) == len(theirs)
