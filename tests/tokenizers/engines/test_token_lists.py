@@ -35,45 +35,48 @@ def is_stored(tokens):
     return len(tokens) > 1 or tokens[0] >= FIRST_LIST_CODE
 
 
-def add_some_after_others_were_dropped(first, dropped, second):
-    """Return lists that hold `first` and `second`, and the codes of these."""
+def assert_codes_are_small_tokens(codes, lists):
+    """Check that a list of one small token has this token as its code."""
+    for code, tokens in zip(codes, lists, strict=True):
+        if not is_stored(tokens):
+            assert code == tokens[0]
+
+
+@settings(max_examples=100)
+@given(LISTS)
+def test_a_list_of_one_small_token_is_its_own_code_and_takes_no_memory(lists):
+    token_lists = TokenLists()
+
+    codes = add(token_lists, lists)
+
+    stored_lists = [tokens for tokens in lists if is_stored(tokens)]
+    assert len(token_lists) == len(stored_lists)
+    assert_codes_are_small_tokens(codes, lists)
+
+
+@settings(max_examples=100)
+@given(first=LISTS, dropped=LISTS, second=LISTS, random=st.randoms())
+def test_gathered_lists_are_those_that_were_added_and_not_dropped(first, dropped, second, random):
+    # Lists that were dropped make room for those that are added later.
     token_lists = TokenLists()
     first_codes = add(token_lists, first)
     n_first = len(token_lists)
     add(token_lists, dropped)
     token_lists.truncate(n_first)
     second_codes = add(token_lists, second)
-    return token_lists, np.append(first_codes, second_codes)
-
-
-@settings(max_examples=100)
-@given(first=LISTS, dropped=LISTS, second=LISTS)
-def test_a_list_of_one_small_token_is_not_stored_and_has_the_token_as_its_code(
-    first, dropped, second
-):
-    token_lists, codes = add_some_after_others_were_dropped(first, dropped, second)
-
-    n_stored = 0
-    for code, tokens in zip(codes, first + second, strict=True):
-        if is_stored(tokens):
-            n_stored += 1
-        else:
-            assert code == tokens[0]
-    assert len(token_lists) == n_stored
-
-
-@settings(max_examples=100)
-@given(first=LISTS, dropped=LISTS, second=LISTS, random=st.randoms())
-def test_gathered_lists_are_those_that_were_added_and_not_dropped(first, dropped, second, random):
-    token_lists, codes = add_some_after_others_were_dropped(first, dropped, second)
+    codes = np.append(first_codes, second_codes)
     lists = first + second
+    stored_lists = [tokens for tokens in lists if is_stored(tokens)]
+    assert len(token_lists) == len(stored_lists)
+    assert_codes_are_small_tokens(codes, lists)
+
+    # Gather some of them, in any order, and some several times.
     chosen = []
     if lists:
         chosen = [random.randrange(len(lists)) for _ in range(50)]
-    chosen_lists = [lists[index] for index in chosen]
-
     ids, lengths = token_lists.gather(codes[chosen])
 
+    chosen_lists = [lists[index] for index in chosen]
     assert ids.tolist() == concatenate(chosen_lists)
     assert lengths.tolist() == [len(tokens) for tokens in chosen_lists]
     assert ids.dtype == np.int32
