@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from io import BufferedWriter, StringIO, TextIOWrapper
 
@@ -27,6 +27,7 @@ from nanoset_core.execution.interruption import (
     drop_further_signals,
     interruptible,
     received_signal,
+    signals_held,
 )
 from nanoset_core.storage.os_errors import refusal
 from nanoset_core.untrusted import Multiline, visible, without_secrets
@@ -111,8 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _make_streams_robust()
     # With Dagster loaded, the garbage collection at the end of Python would take a second.
     atexit.register(gc.freeze)
-    with interruptible():
-        code = _exit_code(arguments)
+    with signals_held() as release_signals, interruptible():
+        code = _exit_code(arguments, release_signals)
         if code:
             gc.collect()  # an error may have left generators open: this ends their worker processes
     sys.exit(code)
@@ -143,13 +144,15 @@ def _make_streams_robust() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _exit_code(arguments: Sequence[str] | None) -> int:
+def _exit_code(arguments: Sequence[str] | None, release_signals: Callable[[], None]) -> int:
     """Run the command; print an error if it fails, and return the exit code.
 
     Args:
         arguments: The arguments of the command line; None for those of this process.
+        release_signals: Lets signals arrive that were held back until they can be handled here.
     """
     try:
+        release_signals()
         code = _run(arguments)
         # A library may have caught the signal, so that the command ended as if there was none.
         if received_signal() is not None:

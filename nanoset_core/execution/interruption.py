@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -111,6 +111,28 @@ def interruptible() -> Iterator[None]:
         # Python swallows a KeyboardInterrupt that is raised in a finalizer, so send it again.
         with _logged_signals(ignored_signals), _resent_from_finalizers():
             yield
+
+
+@contextmanager
+def signals_held() -> Iterator[Callable[[], None]]:
+    """Hold ending signals back until the block is ready to handle them.
+
+    Otherwise, a signal could arrive after `interruptible` has begun, but before the `try` that
+    handles KeyboardInterrupt. The command would then end with a traceback.
+
+    Yields:
+        A function that lets the signals arrive, also those that were held back.
+    """
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
+
+    def release() -> None:
+        """Let the signals arrive."""
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+
+    try:
+        yield release
+    finally:
+        release()
 
 
 @contextmanager
