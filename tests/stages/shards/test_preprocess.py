@@ -26,8 +26,20 @@ from helpers.tokenizing import (
 from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.stages.shards import preprocess_ranges
-from nanoset_core.stages.shards.inputs import resolve_inputs
+from nanoset_core.stages.shards.inputs import InputFiles, resolve_inputs
 from nanoset_core.stages.shards.preprocess import preprocess
+
+
+@pytest.fixture
+def inputs(raw: Path) -> InputFiles:
+    """The two files of raw text."""
+    return resolve_inputs([raw])
+
+
+@pytest.fixture
+def expected_pair(raw: Path, tmp_path: Path, tokenizer_file: Path) -> tuple[bytes, bytes]:
+    """The bytes of the pair that Megatron-LM's tool makes of both files."""
+    return peer_pair_bytes(tmp_path / "expected", tokenizer_file, texts_of_files(raw))
 
 
 def read_rejects(path: Path) -> list[dict[str, Any]]:
@@ -47,11 +59,11 @@ def read_rejects(path: Path) -> list[dict[str, Any]]:
     ],
 )
 def test_a_pair_has_the_name_and_the_bytes_of_the_tool_of_its_preset(
-    raw, tmp_path, tokenizer_file, preset, name, n_skipped
+    inputs, raw, tmp_path, tokenizer_file, preset, name, n_skipped
 ):
     options = make_options(tokenizer_file, preset=preset)
 
-    (result,) = preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+    (result,) = preprocess(inputs, tmp_path / "out", options)
 
     assert result.prefix == tmp_path / name
     assert pair_bytes(result.prefix) == peer_pair_bytes(
@@ -63,10 +75,10 @@ def test_a_pair_has_the_name_and_the_bytes_of_the_tool_of_its_preset(
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 7, 60])
-def test_partitions_are_dealt_documents_in_turn(raw, tmp_path, tokenizer_file, partitions):
+def test_partitions_are_dealt_documents_in_turn(inputs, raw, tmp_path, tokenizer_file, partitions):
     options = make_options(tokenizer_file, partitions=partitions)
 
-    (result,) = preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+    (result,) = preprocess(inputs, tmp_path / "out", options)
 
     texts = texts_of_files(raw)
     texts_in_order = []
@@ -78,15 +90,13 @@ def test_partitions_are_dealt_documents_in_turn(raw, tmp_path, tokenizer_file, p
 
 
 def test_partitions_keep_the_order_of_documents_if_the_options_say_so(
-    raw, tmp_path, tokenizer_file
+    inputs, tmp_path, tokenizer_file, expected_pair
 ):
     options = make_options(tokenizer_file, partitions=3, keep_sequential_samples=True)
 
-    (result,) = preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+    (result,) = preprocess(inputs, tmp_path / "out", options)
 
-    assert pair_bytes(result.prefix) == peer_pair_bytes(
-        tmp_path / "expected", tokenizer_file, texts_of_files(raw)
-    )
+    assert pair_bytes(result.prefix) == expected_pair
 
 
 def test_several_keys_give_pairs_that_stay_aligned(tmp_path, tokenizer_file):
@@ -111,8 +121,8 @@ def test_several_keys_give_pairs_that_stay_aligned(tmp_path, tokenizer_file):
     assert [reject["reason"] for reject in rejects] == ["missing_key", "missing_key"]
 
 
-def test_a_call_leaves_only_the_pair_and_its_record(raw, tmp_path, tokenizer_file):
-    preprocess(resolve_inputs([raw]), tmp_path / "new" / "out", make_options(tokenizer_file))
+def test_a_call_leaves_only_the_pair_and_its_record(inputs, tmp_path, tokenizer_file):
+    preprocess(inputs, tmp_path / "new" / "out", make_options(tokenizer_file))
 
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
         "out_text_document.bin",
@@ -121,8 +131,8 @@ def test_a_call_leaves_only_the_pair_and_its_record(raw, tmp_path, tokenizer_fil
     ]
 
 
-def test_the_record_of_a_pair_has_its_facts_and_sources(raw, tmp_path, tokenizer_file):
-    preprocess(resolve_inputs([raw]), tmp_path / "out", make_options(tokenizer_file))
+def test_the_record_of_a_pair_has_its_facts_and_sources(inputs, tmp_path, tokenizer_file):
+    preprocess(inputs, tmp_path / "out", make_options(tokenizer_file))
 
     record = json.loads((tmp_path / "out_text_document.manifest.json").read_bytes())
     assert record["facts"]["documents"] == N_DOCUMENTS
@@ -132,10 +142,10 @@ def test_the_record_of_a_pair_has_its_facts_and_sources(raw, tmp_path, tokenizer
 # tokshuf
 
 
-def test_tokshuf_ends_every_document(raw, tmp_path, tokenizer_file):
+def test_tokshuf_ends_every_document(inputs, raw, tmp_path, tokenizer_file):
     options = make_options(tokenizer_file, preset="tokshuf")
 
-    (result,) = preprocess(resolve_inputs([raw]), tmp_path / "out", options)
+    (result,) = preprocess(inputs, tmp_path / "out", options)
 
     with MMapIndexedDatasetBuilder(tmp_path / "expected", np.uint16) as builder:
         for ids in encode_with_end(tokenizer_file, texts_of_files(raw)):
@@ -145,7 +155,7 @@ def test_tokshuf_ends_every_document(raw, tmp_path, tokenizer_file):
 
 @pytest.fixture
 def tokens_by_file(raw: Path, tokenizer_file: Path) -> dict[str, int]:
-    """The tokens of each file, in the order of their sizes and names; one is new, and empty."""
+    """The tokens of each file, in the order in which they are read; one is added, and empty."""
     (raw / "nothing.jsonl").write_bytes(b"")
     encoded = encode_with_end(tokenizer_file, texts_of_files(raw))
     lengths = [len(ids) for ids in encoded]
@@ -233,7 +243,7 @@ def test_forked_workers_give_the_same_files(raw, tmp_path, tokenizer_file):
 
 
 def test_a_plain_file_of_any_name_is_cut_for_the_workers(
-    raw, tmp_path, tokenizer_file, monkeypatch
+    raw, tmp_path, tokenizer_file, monkeypatch, expected_pair
 ):
     monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", 1500)
     monkeypatch.setattr(preprocess_ranges, "MIN_RANGE_BYTES", 1500)
@@ -245,9 +255,7 @@ def test_a_plain_file_of_any_name_is_cut_for_the_workers(
 
     (result,) = preprocess(resolve_inputs([corpus]), tmp_path / "out", options)
 
-    assert pair_bytes(result.prefix) == peer_pair_bytes(
-        tmp_path / "expected", tokenizer_file, texts_of_files(raw)
-    )
+    assert pair_bytes(result.prefix) == expected_pair
     record = json.loads((tmp_path / "out_text_document.manifest.json").read_bytes())
     assert len(record["sources"]) > 3
     # The line is counted in the file, although it was read as one of its last piece.
@@ -261,10 +269,9 @@ def test_a_plain_file_of_any_name_is_cut_for_the_workers(
 
 
 def test_a_stopped_call_resumes_with_the_shards_that_it_finished(
-    raw, tmp_path, tokenizer_file, monkeypatch
+    inputs, tmp_path, tokenizer_file, monkeypatch, expected_pair
 ):
     monkeypatch.setattr(preprocess_ranges, "MIN_RANGE_BYTES", 2000)
-    inputs = resolve_inputs([raw])
     options = make_options(tokenizer_file)
     scratch = tmp_path / "work"
 
@@ -302,9 +309,7 @@ def test_a_stopped_call_resumes_with_the_shards_that_it_finished(
 
     # The second call has not made the shard again, and has removed its own files.
     assert times_of_writing == {time_of_writing}
-    assert pair_bytes(result.prefix) == peer_pair_bytes(
-        tmp_path / "expected", tokenizer_file, texts_of_files(raw)
-    )
+    assert pair_bytes(result.prefix) == expected_pair
     assert [path.name for path in scratch.iterdir()] == ["mine.txt"]
 
 
@@ -313,8 +318,7 @@ def inode_by_name(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in folder.glob("out*")}
 
 
-def test_a_repeated_call_writes_nothing_even_with_other_workers(raw, tmp_path, tokenizer_file):
-    inputs = resolve_inputs([raw])
+def test_a_repeated_call_writes_nothing_even_with_other_workers(inputs, tmp_path, tokenizer_file):
     (result,) = preprocess(inputs, tmp_path / "out", make_options(tokenizer_file))
     inodes = inode_by_name(tmp_path)
 
@@ -326,21 +330,19 @@ def test_a_repeated_call_writes_nothing_even_with_other_workers(raw, tmp_path, t
     assert inode_by_name(tmp_path) == inodes
 
 
-def test_a_pair_that_was_damaged_is_rebuilt_by_the_same_call(raw, tmp_path, tokenizer_file):
-    inputs = resolve_inputs([raw])
+def test_a_pair_that_was_damaged_is_rebuilt_by_the_same_call(
+    inputs, tmp_path, tokenizer_file, expected_pair
+):
     options = make_options(tokenizer_file)
     (result,) = preprocess(inputs, tmp_path / "out", options)
     (tmp_path / "out_text_document.bin").write_bytes(b"cut")
 
     preprocess(inputs, tmp_path / "out", options)
 
-    assert pair_bytes(result.prefix) == peer_pair_bytes(
-        tmp_path / "expected", tokenizer_file, texts_of_files(raw)
-    )
+    assert pair_bytes(result.prefix) == expected_pair
 
 
-def test_another_end_token_gives_another_pair(raw, tmp_path, tokenizer_file):
-    inputs = resolve_inputs([raw])
+def test_another_end_token_gives_another_pair(inputs, tmp_path, tokenizer_file):
     (result,) = preprocess(inputs, tmp_path / "out", make_options(tokenizer_file))
 
     (other_result,) = preprocess(inputs, tmp_path / "out", make_options(tokenizer_file, eod=None))
