@@ -1,4 +1,4 @@
-"""The largest number that fulfils a condition."""
+"""The largest number that fulfils a condition is found in a few trials."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,16 +9,16 @@ MAXIMUM = 200
 
 
 @given(maximum=st.integers(0, MAXIMUM), limit=st.integers(0, MAXIMUM))
-def test_it_is_the_number_that_trying_all_finds(maximum, limit):
+def test_the_number_is_that_which_trying_all_numbers_finds(maximum, limit):
     def fits(number):
         return number <= limit
 
-    found = largest_that_fits(maximum, fits)
+    largest = largest_that_fits(maximum, fits)
 
-    assert found == max(number for number in range(maximum + 1) if fits(number))
+    assert largest == max(number for number in range(maximum + 1) if fits(number))
 
 
-def test_zero_is_taken_to_fit_and_not_tried():
+def test_zero_is_assumed_to_fit_and_is_not_tried():
     tried = []
 
     def fits(number):

@@ -1,4 +1,6 @@
-"""A total divided in proportion to weights, where amounts have a smallest and a largest value."""
+"""A total is divided in proportion to weights, within a smallest and a largest amount of each."""
+
+from __future__ import annotations
 
 from fractions import Fraction
 
@@ -8,19 +10,19 @@ from hypothesis import strategies as st
 
 from nanoset_core.sampling.bounded_division import Bounds, divide_within_bounds
 
-parts = st.lists(
-    st.tuples(st.integers(1, 50), st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=6
-)
-
 
 def slow_division(weights, bounds, total):
-    """The amounts, with the common level found by halving an interval of exact numbers."""
+    """Give each part the level times its weight, or the bound that this exceeds.
+
+    The level at which the amounts add up to the total is found by halving an interval of exact
+    numbers.
+    """
 
     def amounts_at(level):
-        return [
-            min(max(level * weight, bound.floor), bound.cap)
-            for weight, bound in zip(weights, bounds, strict=True)
-        ]
+        amounts = []
+        for weight, bound in zip(weights, bounds, strict=True):
+            amounts.append(min(max(level * weight, bound.floor), bound.cap))
+        return amounts
 
     low = Fraction(0)
     high = Fraction(max(bound.cap for bound in bounds) + 1)
@@ -33,14 +35,26 @@ def slow_division(weights, bounds, total):
     return [float(amount) for amount in amounts_at(low)]
 
 
-@given(parts=parts, fraction=st.fractions(0, 1, max_denominator=20))
-def test_amounts_are_those_of_the_common_level(parts, fraction):
-    weights = [weight for weight, _, _ in parts]
-    bounds = [Bounds(floor, floor + width) for _, floor, width in parts]
-    least = sum(bound.floor for bound in bounds)
-    most = sum(bound.cap for bound in bounds)
-    assume(least < most)
-    total = least + fraction * (most - least)
+@st.composite
+def drawn_bounds(draw):
+    """Draw a floor, and a cap that is not below it."""
+    floor = draw(st.integers(0, 40))
+    width = draw(st.integers(0, 40))
+    return Bounds(floor, floor + width)
+
+
+@given(
+    bounds=st.lists(drawn_bounds(), min_size=1, max_size=6),
+    data=st.data(),
+    fraction=st.fractions(0, 1, max_denominator=20),
+)
+def test_amounts_are_those_of_the_common_level(bounds, data, fraction):
+    n_parts = len(bounds)
+    weights = data.draw(st.lists(st.integers(1, 50), min_size=n_parts, max_size=n_parts))
+    smallest_total = sum(bound.floor for bound in bounds)
+    largest_total = sum(bound.cap for bound in bounds)
+    assume(smallest_total < largest_total)
+    total = smallest_total + fraction * (largest_total - smallest_total)
 
     amounts = divide_within_bounds(weights, bounds, float(total))
 
@@ -51,8 +65,14 @@ def test_amounts_are_those_of_the_common_level(parts, fraction):
 def test_the_worked_example_of_the_module_is_what_is_computed():
     bounds = [Bounds(0, 100), Bounds(0, 3), Bounds(4, 100)]
 
-    assert divide_within_bounds([1, 2, 1], bounds, 10) == [3, 3, 4]
+    amounts = divide_within_bounds([1, 2, 1], bounds, 10)
+
+    assert amounts == [3, 3, 4]
 
 
 def test_equal_bounds_leave_nothing_to_divide():
-    assert divide_within_bounds([1, 2], [Bounds(3, 3), Bounds(4, 4)], 7) == [3, 4]
+    bounds = [Bounds(3, 3), Bounds(4, 4)]
+
+    amounts = divide_within_bounds([1, 2], bounds, 7)
+
+    assert amounts == [3, 4]

@@ -1,4 +1,4 @@
-"""Estimates of what a blend takes of each dataset."""
+"""The samples that a blend takes of each dataset are estimated by weight."""
 
 from types import SimpleNamespace
 
@@ -9,14 +9,18 @@ from nanoset_core.sampling.coverage import _samples_by_weight
 
 
 def slow_samples(weights, size):
-    """Give the samples away one by one, each to the dataset that is furthest below its share."""
+    """Round the share of each dataset down, and give the rest to those that lost most by that."""
     exact = [weight / sum(weights) * size for weight in weights]
     counts = [int(count) for count in exact]
-    waiting = sorted(
-        range(len(weights)), key=lambda number: (counts[number] - exact[number], number)
-    )
-    for number in waiting[: size - sum(counts)]:
-        counts[number] += 1
+
+    def rounded_off(dataset):
+        return exact[dataset] - counts[dataset]
+
+    # Of several datasets that lost as much, the first one comes first: sorting is stable.
+    datasets = sorted(range(len(weights)), key=rounded_off, reverse=True)
+    n_rest = size - sum(counts)
+    for dataset in datasets[:n_rest]:
+        counts[dataset] += 1
     return counts
 
 

@@ -1,22 +1,64 @@
-"""Shares that are lowered to their maxima, while the others grow in their old proportion."""
+"""Shares above their maxima are lowered to them, and the others grow in their old proportion."""
+
+from __future__ import annotations
 
 from fractions import Fraction
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.sampling.redistribution import fill_shares, fill_shares_together
 
 NAMES = "abcdef"
-datasets = st.lists(
-    st.tuples(st.integers(1, 30), st.fractions(0, 1, max_denominator=20)), min_size=1, max_size=6
+
+
+class DrawnShares(NamedTuple):
+    """Datasets with a share and a maximum each, as exact numbers."""
+
+    shares: dict[str, Fraction]
+    """They add up to 1."""
+    max_shares: dict[str, Fraction]
+
+
+drawn_datasets = st.lists(
+    st.fixed_dictionaries(
+        {"weight": st.integers(1, 30), "max_share": st.fractions(0, 1, max_denominator=20)}
+    ),
+    min_size=1,
+    max_size=len(NAMES),
 )
 
 
+def shares_of(datasets):
+    """Return the shares of datasets with weights, and their maxima."""
+    total = sum(dataset["weight"] for dataset in datasets)
+    shares = {}
+    max_shares = {}
+    for name, dataset in zip(NAMES, datasets, strict=False):
+        shares[name] = Fraction(dataset["weight"], total)
+        max_shares[name] = dataset["max_share"]
+    return DrawnShares(shares, max_shares)
+
+
+drawn_shares = drawn_datasets.map(shares_of)
+
+
+def as_floats(shares):
+    """Return shares as floats, which the functions take."""
+    return {name: float(share) for name, share in shares.items()}
+
+
+# Each dataset has a maximum of its own
+
+
 def slow_fill(shares, max_shares):
-    """The shares at the common factor at which they add up to 1, found by halving an interval."""
+    """Multiply all shares by the factor at which they add up to 1; none exceeds its maximum.
+
+    The factor is found by halving an interval.
+    """
 
     def shares_at(factor):
         return {name: min(factor * share, max_shares[name]) for name, share in shares.items()}
@@ -29,27 +71,30 @@ def slow_fill(shares, max_shares):
             low = middle
         else:
             high = middle
-    return {name: float(share) for name, share in shares_at(low).items()}
+    return as_floats(shares_at(low))
 
 
-@given(datasets=datasets)
-def test_shares_are_those_of_the_common_factor(datasets):
-    total = sum(weight for weight, _ in datasets)
-    shares = {
-        name: Fraction(weight, total) for name, (weight, _) in zip(NAMES, datasets, strict=False)
-    }
-    max_shares = dict(zip(NAMES, (maximum for _, maximum in datasets), strict=False))
+@settings(max_examples=75)
+@given(drawn=drawn_shares)
+def test_shares_are_those_of_the_common_factor(drawn):
+    shares, max_shares = drawn
+    assume(sum(max_shares.values()) > 1)
 
-    filled = fill_shares(
-        {name: float(share) for name, share in shares.items()},
-        {name: float(share) for name, share in max_shares.items()},
-    )
+    filled = fill_shares(as_floats(shares), as_floats(max_shares))
 
-    if sum(max_shares.values()) > 1:
-        assert filled == pytest.approx(slow_fill(shares, max_shares), abs=1e-9)
-        assert list(filled) == list(shares)
-    if sum(max_shares.values()) < 1:
-        assert filled is None
+    assert filled == pytest.approx(slow_fill(shares, max_shares), abs=1e-9)
+    assert list(filled) == list(shares)
+
+
+@settings(max_examples=25)
+@given(drawn=drawn_shares)
+def test_there_are_no_shares_if_the_maxima_add_up_to_less_than_1(drawn):
+    sum_of_maxima = sum(drawn.max_shares.values())
+    max_shares = {name: maximum / (sum_of_maxima + 1) for name, maximum in drawn.max_shares.items()}
+
+    filled = fill_shares(as_floats(drawn.shares), as_floats(max_shares))
+
+    assert filled is None
 
 
 def test_a_share_above_its_maximum_is_lowered_and_the_others_raised():
@@ -58,75 +103,92 @@ def test_a_share_above_its_maximum_is_lowered_and_the_others_raised():
     assert filled == pytest.approx({"a": 0.2, "b": 0.5, "c": 0.3})
 
 
-shared_limits = st.lists(
-    st.tuples(
-        st.dictionaries(st.sampled_from(NAMES), st.integers(1, 2), min_size=1, max_size=3),
-        st.fractions(Fraction(1, 20), 2, max_denominator=20),
-    ),
-    max_size=3,
-)
+# Several datasets have a limit together
 
 
 class CombinedLimit:
     """A limit on the sum of the shares of several datasets, each times its copies of a document."""
 
     def __init__(self, copies, maximum):
+        """Remember the limit.
+
+        Args:
+            copies: Name of each dataset → copies of the document in it.
+            maximum: Largest allowed sum.
+        """
         self.limit = SimpleNamespace(copies=copies)
         self.maximum = maximum
 
     def load(self, shares):
+        """Return the sum at some shares."""
         return sum(shares.get(name, 0) * copies for name, copies in self.limit.copies.items())
 
     def fits(self, shares):
+        """Return whether some shares keep the limit."""
         return self.load(shares) <= self.maximum
 
 
-def slow_fill_together(shares, max_shares, limits):
-    """The shares that grow in proportion until a limit stops them, in exact numbers."""
-    fixed = {}
-    while len(fixed) < len(shares):
-        free = {name: share for name, share in shares.items() if name not in fixed}
-        rest = 1 - sum(fixed.values())
-        full = {name: share / sum(free.values()) * rest for name, share in free.items()}
+def drawn_limits(names):
+    """Draw up to three limits, each of up to three datasets."""
+    copies = st.dictionaries(st.sampled_from(names), st.integers(1, 2), min_size=1, max_size=3)
+    maximum = st.fractions(Fraction(1, 20), 2, max_denominator=20)
+    return st.lists(st.builds(CombinedLimit, copies, maximum), max_size=3)
 
-        # The part of their growth at which each limit is reached, and whom it stops.
-        stops = [(max_shares[name] / share, {name}) for name, share in full.items()]
+
+class LimitReached(NamedTuple):
+    """A limit that stops the growth of some shares."""
+
+    progress: Fraction
+    """The part of their growth at which it is reached; above 1, it is not reached."""
+    names: set[str]
+    """The datasets that it stops."""
+
+
+def slow_fill_together(shares, max_shares, limits):
+    """Let shares grow in proportion until a limit stops them, in exact numbers.
+
+    In each round, all shares that are not stopped grow until they add up to 1, or until the first
+    limit is reached, which stops some of them.
+
+    Returns:
+        The shares, or None if there are none.
+    """
+    stopped = {}
+    while len(stopped) < len(shares):
+        free = {name: share for name, share in shares.items() if name not in stopped}
+        rest = 1 - sum(stopped.values())
+        sum_of_free = sum(free.values())
+        goal = {name: share / sum_of_free * rest for name, share in free.items()}
+
+        reached = []
+        for name, share in goal.items():
+            reached.append(LimitReached(max_shares[name] / share, {name}))
         for limit in limits:
-            if limit.load(full) > 0:
-                part = (limit.maximum - limit.load(fixed)) / limit.load(full)
-                stops.append((part, limit.limit.copies.keys() & full.keys()))
-        assume(all(abs(part - 1) > Fraction(1, 10**6) for part, _ in stops))
-        first = min(part for part, _ in stops)
-        if first > 1:
-            return fixed | full
-        for part, names in stops:
-            if part == first:
-                fixed |= {name: full[name] * first for name in names}
-        if 0 in fixed.values():
+            load = limit.load(goal)
+            if load > 0:
+                progress = (limit.maximum - limit.load(stopped)) / load
+                reached.append(LimitReached(progress, limit.limit.copies.keys() & goal.keys()))
+        # Leave out cases in which the rounding of floats decides whether a limit is reached.
+        assume(all(abs(stop.progress - 1) > Fraction(1, 10**6) for stop in reached))
+
+        first_progress = min(stop.progress for stop in reached)
+        if first_progress > 1:
+            return stopped | goal
+        for stop in reached:
+            if stop.progress == first_progress:
+                stopped |= {name: goal[name] * first_progress for name in stop.names}
+        if 0 in stopped.values():
             return None
     return None
 
 
-@given(datasets=datasets, limits=shared_limits)
-def test_shares_with_limits_of_several_datasets_grow_in_proportion(datasets, limits):
-    total = sum(weight for weight, _ in datasets)
-    shares = {}
-    max_shares = {}
-    for name, (weight, maximum) in zip(NAMES, datasets, strict=False):
-        shares[name] = Fraction(weight, total)
-        max_shares[name] = maximum
-    combined = []
-    for copies, maximum in limits:
-        known = {name: count for name, count in copies.items() if name in shares}
-        if known:
-            combined.append(CombinedLimit(known, maximum))
-    expected = slow_fill_together(shares, max_shares, combined)
+@given(drawn=drawn_shares, data=st.data())
+def test_shares_with_limits_of_several_datasets_grow_in_proportion(drawn, data):
+    shares, max_shares = drawn
+    limits = data.draw(drawn_limits(list(shares)))
+    expected = slow_fill_together(shares, max_shares, limits)
 
-    filled = fill_shares_together(
-        {name: float(share) for name, share in shares.items()},
-        {name: float(share) for name, share in max_shares.items()},
-        combined,
-    )
+    filled = fill_shares_together(as_floats(shares), as_floats(max_shares), limits)
 
     if expected is None:
         assert filled is None

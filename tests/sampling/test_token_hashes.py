@@ -1,4 +1,9 @@
-"""The hash of a document's tokens: its values never change, and chunks do not matter."""
+"""Hashes of tokens never change, and do not depend on how the tokens are cut into chunks."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,29 +19,45 @@ sequences_of_tokens = st.lists(st.lists(st.integers(0, 100), max_size=12), max_s
 chunk_sizes = st.lists(st.integers(0, 15), min_size=1)
 
 
-def expected_hash(tokens, dtype):
-    """The hash of one sequence: that of the bytes of its tokens."""
+class TokenArrays(NamedTuple):
+    """Sequences as arrays, as `hash_sequences` takes them."""
+
+    tokens: np.ndarray
+    """Tokens of all sequences, concatenated."""
+    lengths: np.ndarray
+    """Tokens of each sequence."""
+
+
+def concatenate(sequences, dtype):
+    """Return sequences as arrays."""
+    tokens = np.array(list(chain.from_iterable(sequences)), dtype)
+    lengths = np.array([len(sequence) for sequence in sequences], np.int32)
+    return TokenArrays(tokens, lengths)
+
+
+def slow_token_hash(tokens, dtype):
+    """Return the hash of one sequence: that of the bytes of its tokens."""
     return slow_hash(np.array(tokens, dtype).tobytes())
 
 
-def concatenated(sequences, dtype):
-    """Return (tokens of all sequences, tokens of each sequence)."""
-    tokens = np.array([token for sequence in sequences for token in sequence], dtype)
-    lengths = np.array([len(sequence) for sequence in sequences], np.int32)
-    return tokens, lengths
+def filled(sequences):
+    """Return the sequences that are not empty: others have no hash."""
+    return [tuple(sequence) for sequence in sequences if sequence]
 
 
 @given(sequences=sequences_of_tokens, dtype=st.sampled_from(DTYPES))
-def test_a_hash_is_what_its_definition_says(sequences, dtype):
-    hashes = hash_sequences(*concatenated(sequences, dtype))
+def test_a_hash_is_that_of_its_definition(sequences, dtype):
+    tokens, lengths = concatenate(sequences, dtype)
 
-    expected = [expected_hash(sequence, dtype) for sequence in sequences if sequence]
+    hashes = hash_sequences(tokens, lengths)
+
+    expected = [slow_token_hash(sequence, dtype) for sequence in filled(sequences)]
     assert hashes.tolist() == expected
 
 
 @given(sequences=sequences_of_tokens, sizes=chunk_sizes, dtype=st.sampled_from(DTYPES))
 def test_chunks_do_not_change_a_hash(sequences, sizes, dtype):
-    tokens, lengths = concatenated(sequences, dtype)
+    tokens, lengths = concatenate(sequences, dtype)
     chunks = np.split(tokens, np.cumsum(sizes))
 
     hasher = SequenceHasher(lengths)
@@ -47,18 +68,28 @@ def test_chunks_do_not_change_a_hash(sequences, sizes, dtype):
 
 @given(sequences=sequences_of_tokens)
 def test_sequences_have_equal_hashes_exactly_if_their_tokens_are_equal(sequences):
-    hashes = hash_sequences(*concatenated(sequences, "int32")).tolist()
+    tokens, lengths = concatenate(sequences, "int32")
 
-    filled = [tuple(sequence) for sequence in sequences if sequence]
-    assert len(set(hashes)) == len(set(filled))
-    assert len(set(zip(filled, hashes, strict=True))) == len(set(filled))
+    hashes = hash_sequences(tokens, lengths).tolist()
+
+    distinct_sequences = set(filled(sequences))
+    distinct_pairs = set(zip(filled(sequences), hashes, strict=True))
+    assert len(set(hashes)) == len(distinct_sequences)
+    assert len(distinct_pairs) == len(distinct_sequences)
 
 
-@pytest.mark.parametrize(("dtype", "expected"), [
-    ("uint16", ["e9c05c352947ff7f", "c89cd063c884bcc9"]), ("int32", ["41ad1ac26fcb4c42", "fa6427c55db6099d"]),
-])  # fmt: skip
-def test_stored_hashes_stay_valid(dtype, expected):
-    hashes = hash_sequences(np.array([5, 6, 7, 5, 6, 7, 8], dtype), np.array([3, 4]))
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("uint16", ["e9c05c352947ff7f", "c89cd063c884bcc9"]),
+        ("int32", ["41ad1ac26fcb4c42", "fa6427c55db6099d"]),
+    ],
+)
+def test_hashes_are_those_of_earlier_versions(dtype, expected):
+    """They are stored in outputs of users."""
+    tokens, lengths = concatenate([[5, 6, 7], [5, 6, 7, 8]], dtype)
+
+    hashes = hash_sequences(tokens, lengths)
 
     assert [f"{value:016x}" for value in hashes.tolist()] == expected
 
@@ -67,10 +98,13 @@ def test_tokens_after_the_last_sequence_are_ignored():
     tokens = np.array([5, 6, 7, 1, 2, 3], np.uint16)
     lengths = np.array([3])
 
-    assert hash_sequences(tokens, lengths).tolist() == [expected_hash([5, 6, 7], np.uint16)]
+    hashes = hash_sequences(tokens, lengths)
+
+    assert hashes.tolist() == [slow_token_hash([5, 6, 7], np.uint16)]
 
 
-def test_a_long_sequence_is_hashed_without_being_in_memory_as_a_whole():
+def test_a_long_sequence_is_hashed_chunk_by_chunk():
+    """So it need not be in memory as a whole."""
     n_chunks = 40
     chunk = np.arange(7_001, dtype=np.uint16)
     hasher = SequenceHasher(np.array([n_chunks * len(chunk)]))
@@ -79,4 +113,4 @@ def test_a_long_sequence_is_hashed_without_being_in_memory_as_a_whole():
         assert hasher.add(chunk).tolist() == []
     (token_hash,) = hasher.add(chunk).tolist()
 
-    assert token_hash == expected_hash(np.tile(chunk, n_chunks), np.uint16)
+    assert token_hash == slow_token_hash(np.tile(chunk, n_chunks), np.uint16)
