@@ -1,4 +1,6 @@
-"""Blends against the C++ helper's results and against a plain loop over samples and datasets."""
+"""Blends equal those of the compiled helper, and those of a loop over samples and datasets."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
@@ -21,49 +23,65 @@ from nanoset_core.sampling.greedy import (
     take_one_by_one,
 )
 
-WEIGHTS = st.one_of(
-    st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6),  # not normalised
-    st.lists(st.integers(1, 9), min_size=1, max_size=8),  # many ties
-    # rarely taken datasets
+drawn_weights = st.one_of(
+    # Not normalised.
+    st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6),
+    # With many ties.
+    st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    # Some datasets are rarely taken.
     st.lists(st.floats(-7, 0).map(lambda decade: 10.0**decade), min_size=2, max_size=8),
-    st.integers(1, 40).map(lambda datasets: [1.0] * datasets),
-    st.tuples(
-        st.lists(st.floats(0.1, 1.0), min_size=1, max_size=4), st.sampled_from([0.0, 1e-300, 1e-7])
-    ).map(lambda pair: [*pair[0], pair[1]]),
-)
-SIZES = st.one_of(
-    st.lists(st.one_of(st.integers(1, 5), st.integers(1, 200)), min_size=1, max_size=12),
-    # equal ones
-    st.tuples(st.integers(1, 60), st.integers(1, 12)).map(lambda pair: [pair[1]] * pair[0]),
-    # rare ones
-    st.tuples(st.integers(500, 1500), st.integers(1, 8)).map(
-        lambda pair: [pair[0]] + [1] * pair[1]
+    # All equal.
+    st.integers(1, 40).map(lambda n_datasets: [1.0] * n_datasets),
+    # The last one is taken almost never, or never.
+    st.builds(
+        lambda weights, last: [*weights, last],
+        st.lists(st.floats(0.1, 1.0), min_size=1, max_size=4),
+        st.sampled_from([0.0, 1e-300, 1e-7]),
     ),
+)
+"""Weights of the datasets of a blend."""
+drawn_sizes = st.one_of(
+    st.lists(st.one_of(st.integers(1, 5), st.integers(1, 200)), min_size=1, max_size=12),
+    # All equal.
+    st.builds(lambda n_datasets, size: [size] * n_datasets, st.integers(1, 60), st.integers(1, 12)),
+    # One large dataset, and some with a single sample.
+    st.builds(
+        lambda size, n_others: [size] + [1] * n_others, st.integers(500, 1500), st.integers(1, 8)
+    ),
+    # Many small ones.
     st.lists(st.integers(1, 3), min_size=100, max_size=300),
 )
+"""Numbers of samples of the datasets of an exhaustive blend."""
 
 
 def blocks_of(block_samples):
-    """A stand-in for `block_shape` whose blocks have this many samples."""
-    return lambda shares, n_samples: greedy.BlockShape(
-        -(-n_samples // block_samples), block_samples
-    )
+    """Return a stand-in for `block_shape` whose blocks have this many samples."""
+
+    def block_shape(shares, n_samples):
+        n_blocks = -(-n_samples // block_samples)  # rounded up
+        return greedy.BlockShape(n_blocks, block_samples)
+
+    return block_shape
 
 
 def nothing_taken(weights, counts_before, first_samples):
-    """A stand-in for `guess_counts`: the worst guess possible."""
+    """Guess that nothing was taken before a block: a stand-in for `guess_counts`, the worst one."""
     return np.zeros((len(first_samples), len(weights)))
 
 
-def assert_blend(built, expected):
-    for ours, theirs, dtype in zip(built, expected, (np.int16, np.int64), strict=True):
-        assert ours.dtype == dtype
-        np.testing.assert_array_equal(ours, theirs)
+def assert_blend(blend, expected):
+    """Check the dataset of each sample, and its number within that dataset."""
+    dataset_index, dataset_sample_index = blend
+    expected_dataset_index, expected_dataset_sample_index = expected
+    np.testing.assert_array_equal(dataset_index, expected_dataset_index)
+    np.testing.assert_array_equal(dataset_sample_index, expected_dataset_sample_index)
+    assert dataset_index.dtype == np.int16
+    assert dataset_sample_index.dtype == np.int64
 
 
 @pytest.fixture
 def short_blocks(monkeypatch):
-    """Small blends are speculated too, in several segments."""
+    """Let small blends be built in blocks, too, and in several segments."""
     monkeypatch.setattr(greedy, "block_shape", blocks_of(16))
     monkeypatch.setattr(greedy, "_SEGMENT_SAMPLES", 400)
 
@@ -77,32 +95,34 @@ def test_the_worked_example_of_the_module_is_what_is_built():
 @pytest.mark.parametrize("case", cases("build_blending_indices"), ids=name_of)
 @pytest.mark.usefixtures("short_blocks")
 def test_blends_are_those_of_the_compiled_helper(case):
-    golden = arrays(case)
+    recorded_arrays = arrays(case)
 
     built = build_blending_indices(case["params"]["weights"], case["params"]["size"])
 
-    assert_blend(built, (golden["dataset_index"], golden["dataset_sample_index"]))
+    expected = (recorded_arrays["dataset_index"], recorded_arrays["dataset_sample_index"])
+    assert_blend(built, expected)
 
 
 @pytest.mark.parametrize("case", cases("build_exhaustive_blending_indices"), ids=name_of)
 def test_exhaustive_blends_are_those_of_the_compiled_helper(case):
-    golden = arrays(case)
+    recorded_arrays = arrays(case)
 
     built = build_exhaustive_blending_indices(case["params"]["sizes"])
 
-    assert_blend(built, (golden["dataset_index"], golden["dataset_sample_index"]))
+    expected = (recorded_arrays["dataset_index"], recorded_arrays["dataset_sample_index"])
+    assert_blend(built, expected)
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    weights=WEIGHTS,
-    normal=st.booleans(),
+    weights=drawn_weights,
+    is_normalised=st.booleans(),
     size=st.integers(0, 900),
     block_samples=st.sampled_from([4, 16, 64]),
 )
-def test_blends_are_those_of_the_plain_loop(weights, normal, size, block_samples):
+def test_blends_are_those_of_the_plain_loop(weights, is_normalised, size, block_samples):
     weights = np.array(weights, dtype=np.float64)
-    if normal:
+    if is_normalised:
         weights = weights / weights.sum()
 
     with pytest.MonkeyPatch.context() as patch:
@@ -115,17 +135,17 @@ def test_blends_are_those_of_the_plain_loop(weights, normal, size, block_samples
 
 @settings(max_examples=60, deadline=None)
 @given(
-    weights=WEIGHTS,
+    weights=drawn_weights,
     size=st.integers(0, 500),
-    in_rows=st.booleans(),
+    few_lanes=st.sampled_from([0, 1 << 20]),  # `ColumnLanes`, or `RowLanes`
     chunk=st.sampled_from([1, 40, 1 << 15]),
 )
-def test_blocks_that_all_start_wrong_are_repaired_in_either_layout(weights, size, in_rows, chunk):
+def test_blocks_that_all_start_wrong_are_repaired_in_either_layout(weights, size, few_lanes, chunk):
     weights = np.array(weights) / np.sum(weights)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(greedy, "block_shape", blocks_of(8))
-        patch.setattr(greedy, "_FEW_LANES", 1 << 20 if in_rows else 0)
+        patch.setattr(greedy, "_FEW_LANES", few_lanes)
         patch.setattr(greedy, "_CHUNK_NUMBERS", chunk)
         patch.setattr(greedy, "guess_counts", nothing_taken)
         built = build_blending_indices(weights, size)
@@ -134,10 +154,11 @@ def test_blocks_that_all_start_wrong_are_repaired_in_either_layout(weights, size
 
 
 @pytest.mark.parametrize("concentration", [0.02, 0.5, 50.0])
-@pytest.mark.parametrize("datasets", [1, 2, 17, 95, 96, 255, 256, 300])
-def test_blends_of_many_datasets_are_those_of_the_plain_loop(datasets, concentration):
-    weights = np.random.RandomState(datasets).dirichlet(np.full(datasets, concentration))
-    size = min(20 * 16 * datasets, 30_000)
+@pytest.mark.parametrize("n_datasets", [1, 2, 17, 95, 96, 255, 256, 300])
+def test_blends_of_many_datasets_are_those_of_the_plain_loop(n_datasets, concentration):
+    """The smaller the concentration is, the more samples are of a few datasets."""
+    weights = np.random.RandomState(n_datasets).dirichlet(np.full(n_datasets, concentration))
+    size = min(20 * 16 * n_datasets, 30_000)
 
     built = build_blending_indices(weights, size)
 
@@ -147,40 +168,44 @@ def test_blends_of_many_datasets_are_those_of_the_plain_loop(datasets, concentra
 @pytest.mark.parametrize(
     "weights",
     [
-        [10.0**-decade for decade in range(8)],
-        [0.5, 0.25, 0.125, 0.125],
-        [1 / 3] * 3,
-        [0.999999, 1e-6],
-        [0.3, 0.3, 0.4],
+        pytest.param([10.0**-decade for decade in range(8)], id="seven decades"),
+        pytest.param([0.5, 0.25, 0.125, 0.125], id="powers of two"),
+        pytest.param([1 / 3] * 3, id="equal"),
+        pytest.param([0.999999, 1e-6], id="one in a million"),
+        pytest.param([0.3, 0.3, 0.4], id="two equal"),
     ],
 )
 def test_a_blend_in_blocks_of_the_usual_size_is_that_of_the_plain_loop(weights):
     weights = np.array(weights) / np.sum(weights)
     cost = SpeculationCost()
 
-    picks, _ = build_blending_indices(weights, 60_000, work=cost)
+    dataset_index, _ = build_blending_indices(weights, 60_000, work=cost)
 
+    expected, _ = slow_blend(weights.tolist(), 60_000)
+    np.testing.assert_array_equal(dataset_index, expected)
     assert cost.segments == 1
-    np.testing.assert_array_equal(picks, slow_blend(weights.tolist(), 60_000)[0])
 
 
-@pytest.mark.parametrize("segment", [20_000, 40_000])
-def test_the_plain_loop_takes_over_when_the_budget_is_used_up(monkeypatch, segment):
-    monkeypatch.setattr(greedy, "_SEGMENT_SAMPLES", segment)
+@pytest.mark.parametrize("n_segments", [1, 2])
+def test_the_plain_loop_takes_over_if_blocks_cost_too_much(monkeypatch, n_segments):
+    size = 40_000
+    monkeypatch.setattr(greedy, "_SEGMENT_SAMPLES", size // n_segments)
     monkeypatch.setattr(greedy, "_step_cost", lambda *_: 1e9)
     monkeypatch.setattr(greedy, "guess_counts", nothing_taken)
     weights = np.array([0.7, 0.2999, 0.0001])
     cost = SpeculationCost()
 
-    picks, _ = build_blending_indices(weights, 40_000, work=cost)
+    dataset_index, _ = build_blending_indices(weights, size, work=cost)
 
-    assert cost.passes == cost.segments == 40_000 // segment
+    expected, _ = slow_blend(weights.tolist(), size)
+    np.testing.assert_array_equal(dataset_index, expected)
+    assert cost.segments == n_segments
+    assert cost.passes == n_segments
     assert cost.sequential > 0
-    np.testing.assert_array_equal(picks, slow_blend(weights.tolist(), 40_000)[0])
 
 
 @settings(max_examples=100, deadline=None)
-@given(SIZES, st.sampled_from([8, 64, 1 << 20]))
+@given(sizes=drawn_sizes, block_samples=st.sampled_from([8, 64, 1 << 20]))
 def test_exhaustive_blends_are_those_of_the_plain_loop(sizes, block_samples):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(greedy, "block_shape", blocks_of(block_samples))
@@ -190,21 +215,25 @@ def test_exhaustive_blends_are_those_of_the_plain_loop(sizes, block_samples):
 
 
 def test_samples_beyond_the_size_of_a_dataset_are_taken_again(monkeypatch):
+    """Rounding may take one more than there are."""
     sizes = [5, 3, 4]
     greedy_segments = blending.greedy_segments
 
-    def segments_rounded_up(weights, size, cost):
+    def segments_with_wrong_end(weights, size, cost):
         for start, picks in greedy_segments(weights, size, cost):
             picks[-2:] = 1  # one more of dataset 1 than it has
             yield start, picks
 
-    monkeypatch.setattr(blending, "greedy_segments", segments_rounded_up)
-    assert_blend(build_exhaustive_blending_indices(sizes), slow_exhaustive_blend(sizes))
+    monkeypatch.setattr(blending, "greedy_segments", segments_with_wrong_end)
+
+    built = build_exhaustive_blending_indices(sizes)
+
+    assert_blend(built, slow_exhaustive_blend(sizes))
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 4), max_size=200), st.sampled_from([3, 64, 1 << 16]))
-def test_an_entry_is_numbered_by_how_often_its_value_came_before(values, chunk):
+@given(values=st.lists(st.integers(0, 4), max_size=200), chunk=st.sampled_from([3, 64, 1 << 16]))
+def test_an_entry_is_numbered_by_the_equal_entries_before_it(values, chunk):
     picks = np.array(values, dtype=np.uint8)
     numbers = np.empty(len(values), np.int64)
     half = len(values) // 2
@@ -215,15 +244,17 @@ def test_an_entry_is_numbered_by_how_often_its_value_came_before(values, chunk):
         counter.count_earlier(picks[:half], numbers[:half])
         counter.count_earlier(picks[half:], numbers[half:])
 
+    expected_numbers = []
+    for position, value in enumerate(values):
+        expected_numbers.append(values[:position].count(value))
+    assert numbers.tolist() == expected_numbers
     assert counter.counts.tolist() == [values.count(value) for value in range(5)]
-    assert numbers.tolist() == [
-        values[:position].count(value) for position, value in enumerate(values)
-    ]
 
 
-def test_occurrences_are_numbered_beyond_2_to_the_31():
+def test_entries_are_numbered_beyond_2_to_the_31():
     counter = OccurrenceCounter(2)
-    counter.counts[:] = 2**31 + 5, 2**40
+    counter.counts[0] = 2**31 + 5
+    counter.counts[1] = 2**40
     numbers = np.empty(4, np.int64)
 
     counter.count_earlier(np.array([0, 1, 1, 0], np.uint8), numbers)
@@ -232,7 +263,7 @@ def test_occurrences_are_numbered_beyond_2_to_the_31():
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=20))
+@given(weights=st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=20))
 def test_long_run_shares_add_up_to_1_whatever_the_weights(weights):
     shares = simplex_projection(np.array(weights))
 
@@ -243,7 +274,10 @@ def test_long_run_shares_add_up_to_1_whatever_the_weights(weights):
 
 
 def slow_projection(weights):
-    """The weights minus the amount at which they add up to 1, found by halving an interval."""
+    """Subtract the amount from all weights at which they add up to 1; none is below 0.
+
+    The amount is found by halving an interval.
+    """
     low = min(weights) - 1.0
     high = max(weights)
     for _ in range(100):
@@ -255,30 +289,31 @@ def slow_projection(weights):
     return [max(weight - low, 0.0) for weight in weights]
 
 
-@given(st.lists(st.floats(0.0, 10.0), min_size=1, max_size=20))
+@given(weights=st.lists(st.floats(0.0, 10.0), min_size=1, max_size=20))
 def test_long_run_shares_are_the_weights_minus_a_common_amount(weights):
     shares = simplex_projection(np.array(weights))
 
     assert shares.tolist() == pytest.approx(slow_projection(weights), abs=1e-9)
 
 
-@given(st.integers(1, 5), st.integers(1, 6), st.data())
-def test_picks_are_counted_lane_by_lane(datasets, lanes, data):
-    rows = st.lists(st.integers(0, datasets - 1), min_size=lanes, max_size=lanes)
-    picks = data.draw(st.lists(rows, min_size=1, max_size=6))
+@given(n_datasets=st.integers(1, 5), n_lanes=st.integers(1, 6), data=st.data())
+def test_picks_are_counted_lane_by_lane(n_datasets, n_lanes, data):
+    row = st.lists(st.integers(0, n_datasets - 1), min_size=n_lanes, max_size=n_lanes)
+    picks = data.draw(st.lists(row, min_size=1, max_size=6))  # (n_steps, n_lanes)
 
-    counts = greedy._counts_by_lane(np.array(picks), datasets)
+    counts = greedy._counts_by_lane(np.array(picks), n_datasets)
 
-    picks_by_lane = zip(*picks, strict=True)
-    expected = [[lane.count(dataset) for dataset in range(datasets)] for lane in picks_by_lane]
+    expected = []
+    for picks_of_lane in zip(*picks, strict=True):
+        expected.append([picks_of_lane.count(dataset) for dataset in range(n_datasets)])
     assert counts.tolist() == expected
 
 
 @pytest.mark.parametrize("start", [2**31 - 20_000, 2**33, 2**45])
-@pytest.mark.parametrize("datasets", [3, 100])
-def test_segments_beyond_2_to_the_31_samples_are_those_of_the_plain_loop(start, datasets):
-    weights = np.random.RandomState(datasets).dirichlet(np.ones(datasets))
-    counts = np.rint(weights * start)
+@pytest.mark.parametrize("n_datasets", [3, 100])
+def test_segments_beyond_2_to_the_31_samples_are_those_of_the_plain_loop(start, n_datasets):
+    weights = np.random.RandomState(n_datasets).dirichlet(np.ones(n_datasets))
+    counts = np.rint(weights * start)  # samples that were taken of each dataset before
     counts[0] += start - counts.sum()
     expected = np.zeros(40_000, np.uint8)
     expected_counts = take_one_by_one(weights, counts, start, expected)
