@@ -89,7 +89,7 @@ def count_shard_requests(place: S3Store) -> Iterator[Counter[str]]:
 def test_finished_shards_are_found_by_one_listing(
     remote_project, place, monkeypatch, has_copies, expected_requests
 ):
-    # Let four shards be as many as need several requests.
+    # Let four shards be many, more than are ever listed one by one.
     monkeypatch.setattr(many_folders, "_FEW_FOLDERS", 3)
     monkeypatch.setattr(many_folders, "_FOLDERS_IN_MEMORY", 3)
     config = remote_project()
@@ -108,6 +108,7 @@ def test_finished_shards_are_found_by_one_listing(
     assert tokenized_again.digest == tokenized.digest
     digests = [shard.digest for shard in shards]
     assert [shard.digest for shard in shards_again] == digests
+    # One listing for each of the two calls; without copies, each manifest is read once.
     assert n_requests == expected_requests
 
 
