@@ -57,7 +57,7 @@ def test_tars_are_flattened_in_order(golden_tars, tmp_path, name, workers):
     assert np.array_equal(contexts, expected)
 
 
-def test_of_samples_with_arrays_and_json_the_arrays_are_read(golden_tars, tmp_path):
+def test_of_samples_with_arrays_and_json_the_arrays_are_read(golden_tars):
     survey = survey_tars(sorted((golden_tars / "npy").glob("*.tar")))
 
     assert [tar.data_key for tar in survey.tars] == ["npy", "npy"]
