@@ -1,6 +1,6 @@
-"""Erasing documents: nothing of their text or tokens is left below the root, and nothing else is
-lost.
-"""
+"""`nanoset purge` erases documents from all outputs, and nothing else."""
+
+from __future__ import annotations
 
 import contextlib
 import gzip
@@ -12,6 +12,10 @@ import random
 import re
 import shutil
 import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -20,10 +24,10 @@ from helpers.building import make_columns, make_corpora, make_view, run_stages
 from helpers.command import hide_command, invoke_nanoset
 from helpers.inspecting import current_dataset, leased_by_a_build
 from helpers.locations import REPOSITORY
-from helpers.s3_server import root_in
+from helpers.s3_server import requests_answered, root_in
 from helpers.sample_project import jsonl, outputs_of, tree, write_project
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
-from nanoset_core.project import purge as purging
+from nanoset_core.project import purge as purge_module
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge import purge
 from nanoset_core.project.purge_plan import plan_purge
@@ -31,7 +35,9 @@ from nanoset_core.project.purge_receipt import is_unfinished
 from nanoset_core.stages.mappings.run_before import handoff_and_splits
 from nanoset_core.stages.shards import purged
 
-SCRIPT = REPOSITORY / "deploy" / "check_receipt.py"
+CHECK_RECEIPT = REPOSITORY / "deploy" / "check_receipt.py"
+"""The script that checks a receipt without nanoset."""
+
 CHANGES = {
     "documents: {": "documents: {columns: [note], ",
     "nanosets:\n": "views:\n  kept: {of: web, exclude: drop.txt}\npacks: {kept-40: {of: kept, length: 40}}\n"
@@ -39,439 +45,669 @@ CHANGES = {
     "blend: {web: 0.7, code: 0.3}": "blend: {kept: 0.7, code: 0.3}",
     "groups: 3": "groups: 1",
 }
+"""Replacements in the settings of the sample project, for outputs of every kind."""
+
 IDS = ["secret-1", "secret-2", "web-3", "web-239"]
+"""Documents that are erased: two with text that no other document has, and two of the sample."""
+
 DAY = "2026-11-26"
+SNIPPET_BYTES = 64
+SNIPPET_STEP = 48
+"""Each snippet starts that many bytes after the one before, so that any 112 bytes hold one."""
 
 
-def secret(seed, length=500):
+# Documents with text that is easy to find again
+
+
+def secret_text(seed: int, length: int = 500) -> str:
+    """Return random letters, which occur nowhere else."""
     rng = random.Random(seed)
     return "".join(rng.choice("abcdefghijklmnopqrstuvwxyz ") for _ in range(length))
 
 
-def rows():
-    texts = [{"id": f"secret-{n}", "text": secret(n), "note": secret(10 + n, 200)} for n in (1, 2)]
-    return [
-        {"id": "plain-1", "text": "a text between the others"},
-        *texts,
-        {"id": "plain-2", "text": "and the last one"},
-    ]
+SECRET_ROWS = [
+    {"id": f"secret-{number}", "text": secret_text(number), "note": secret_text(10 + number, 200)}
+    for number in (1, 2)
+]
+ROWS = [
+    {"id": "plain-1", "text": "a text between the others"},
+    *SECRET_ROWS,
+    {"id": "plain-2", "text": "and the last one"},
+]
+"""The documents of the raw file `secret.jsonl`."""
 
 
-def build(project):
+@pytest.fixture(scope="module")
+def secret_snippets(tokenizer_file: Path) -> list[bytes]:
+    """Pieces of the texts and notes of the secret documents, and of their tokens in each width."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    snippets = set()
+    for row in SECRET_ROWS:
+        tokens = np.array(tokenizer.encode(row["text"]).ids)
+        representations = [row["text"].encode(), row["note"].encode()]
+        representations += [tokens.astype(f"<i{width}").tobytes() for width in (2, 4, 8)]
+        for data in representations:
+            for start in range(0, len(data) - SNIPPET_BYTES + 1, SNIPPET_STEP):
+                snippets.add(data[start : start + SNIPPET_BYTES])
+    return sorted(snippets)
+
+
+def stored_bytes(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, and what is in it if it is a tar, gzip or Parquet file."""
+    import pyarrow.parquet as pq
+
+    data = path.read_bytes()
+    yield gzip.decompress(data) if path.name.endswith(".gz") else data
+    if path.name.endswith(".parquet"):
+        yield repr(pq.read_table(path).to_pydict()).encode()
+    if path.name.endswith(".tar"):
+        with tarfile.open(path) as tar:
+            for member in tar:
+                member_file = tar.extractfile(member)
+                assert member_file is not None
+                member_data = member_file.read()
+                is_gzip = member.name.endswith(".gz")
+                yield gzip.decompress(member_data) if is_gzip else member_data
+
+
+def folders_with(snippets: Sequence[bytes], root: Path) -> set[str]:
+    """Return the names directly below a root under which one of the snippets is stored."""
+    # Files of a folder are joined, as a snippet may begin in one and end in the next.
+    parts_by_folder: dict[str, list[bytes]] = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            folder = path.relative_to(root).parts[0]
+            parts_by_folder.setdefault(folder, []).extend(stored_bytes(path))
+
+    folders = set()
+    for folder, parts in parts_by_folder.items():
+        data = b"".join(parts)
+        if any(snippet in data for snippet in snippets):
+            folders.add(folder)
+    return folders
+
+
+# Projects before and after a purge
+
+
+def build(project: Project) -> None:
+    """Build all outputs of a project."""
     make_corpora(project)
     make_columns(project, "web")
     run_stages(project)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory, tokenizer_file):
-    """A built project with two documents that are like no others; not to be written to."""
-    file = write_project(tmp_path_factory.mktemp("purging") / "project", tokenizer_file, CHANGES)
-    (file.parent / "drop.txt").write_text("web-7\n")
-    build(Project.open(file))  # versions without these documents
-    (file.parent / "raw/web/secret.jsonl").write_bytes(jsonl(rows()))
-    build(Project.open(file))
-    return file
+def erase(
+    project: Project, ids: Sequence[str] = IDS, how: Callable[[Project], object] = build
+) -> Path:
+    """Erase documents from a project, and return the path of the receipt.
 
-
-@pytest.fixture
-def project(whole, tmp_path):
-    return Project.open(
-        shutil.copytree(whole.parent, tmp_path / "project", symlinks=True) / whole.name
-    )
-
-
-def erase(project, ids=IDS, how=build):
+    Args:
+        project: The project.
+        ids: Ids of the documents.
+        how: Builds the project, which the purge opens again for it.
+    """
     plan = plan_purge(project, ids)
     return purge(project, plan, lambda: how(Project.open(project.config.file)), DAY)
 
 
-def contents(folder):
-    """Yield (name, bytes) of every file, and of what is in tars, gzip and Parquet."""
-    import pyarrow.parquet as pq
-
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            name, data = path.relative_to(folder).as_posix(), path.read_bytes()
-            yield name, gzip.decompress(data) if name.endswith(".gz") else data
-            if name.endswith(".parquet"):
-                yield name, repr(pq.read_table(path).to_pydict()).encode()
-            if name.endswith(".tar"):
-                with tarfile.open(path) as tar:
-                    for member in tar:
-                        inner = tar.extractfile(member).read()
-                        yield name, gzip.decompress(inner) if member.name.endswith(".gz") else inner
+def copy_of(config_file: Path, folder: Path) -> Project:
+    """Copy a project with its outputs into a new folder, and open the copy."""
+    shutil.copytree(config_file.parent, folder, symlinks=True)
+    return Project.open(folder / config_file.name)
 
 
-def windows(tokenizer_file):
-    """Windows of 64 bytes of the texts, and of their tokens in every width; any 112 bytes of these
-    hold one.
-    """
-    from tokenizers import Tokenizer
-
-    tokenizer, found = Tokenizer.from_file(str(tokenizer_file)), set()
-    for row in rows()[1:3]:
-        tokens = np.array(tokenizer.encode(row["text"]).ids)
-        for data in (
-            row["text"].encode(),
-            row["note"].encode(),
-            *(tokens.astype(f"<i{n}").tobytes() for n in (2, 4, 8)),
-        ):
-            found |= {data[begin : begin + 64] for begin in range(0, len(data) - 63, 48)}
-    return sorted(found)
+def digests_of_web(project: Project) -> list[str]:
+    """Return the digests of all versions of the dataset `web`, newest first."""
+    return [manifest.digest for manifest in project.outputs.versions("datasets", "web")]
 
 
-def traces(folder, found):
-    """Return the first parts of the names of what holds one of the windows."""
-    joined = {}
-    for name, data in contents(folder):
-        joined.setdefault(name.split("/")[0], []).append(data)
-    return {
-        place
-        for place, parts in joined.items()
-        if any(one in (data := b"".join(parts)) for one in found)
-    }
+def run_in(project: Project, *words: object) -> str:
+    """Run a command of a project; return what it printed, and the error that it raised."""
+    result = invoke_nanoset([*words, "--config", str(project.config.file)])
+    return f"{result.output}{result.exception or ''}"
 
 
-def test_nothing_of_the_documents_is_left_and_nothing_else_is_lost(project, tokenizer_file):
-    root, wanted = project.config.root_folder, windows(tokenizer_file)
-    places = {"shards", "datasets", "views", "webdatasets", "packed", "column_tables"}
-    assert traces(root, wanted) >= places
-    old = project.outputs.versions("datasets", "web")
-    newest, oldest = [*old]
-    receipt = erase(project)
-    assert traces(root, wanted) == set()
-    assert [one.digest for one in project.outputs.versions("datasets", "code")]
-    left = {one.digest for one in project.outputs.versions("datasets", "web")}
-    # the first build had web-3 and web-239, too
-    assert not left & {newest.digest, oldest.digest}
-    assert plan_purge(project, IDS).documents == {}
-    found = json.loads(receipt.read_text())
-    assert len(found["documents"]) == 4
-    assert {one["file"] for one in found["documents"]} >= {"secret.jsonl"}
-    assert project.outputs.current("datasets", "web").facts["documents"] == 240
-    assert check(root, receipt) == 0
-
-
-def check(root, receipt):
-    spec = importlib.util.spec_from_file_location("check_receipt", SCRIPT)
+def check_receipt(root: Path, receipt: Path) -> int:
+    """Run the script that checks a receipt, and return its exit code."""
+    spec = importlib.util.spec_from_file_location("check_receipt", CHECK_RECEIPT)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.main(str(root), str(receipt))
 
 
-def test_versions_that_never_held_the_documents_stay(project):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, tokenizer_file) -> Project:
+    """A project with two versions of its outputs, of which only the second has the secret rows.
+
+    Tests must not write to it.
+    """
+    folder = tmp_path_factory.mktemp("purging") / "project"
+    file = write_project(folder, tokenizer_file, CHANGES)
+    (folder / "drop.txt").write_text("web-7\n")
+    build(Project.open(file))
+    (folder / "raw/web/secret.jsonl").write_bytes(jsonl(ROWS))
+    build(Project.open(file))
+    return Project.open(file)
+
+
+@pytest.fixture
+def project(built, tmp_path) -> Project:
+    """A copy of the built project, to be changed."""
+    return copy_of(built.config.file, tmp_path / "project")
+
+
+class ErasedProject(NamedTuple):
+    """A project after a purge."""
+
+    project: Project
+    receipt: Path
+
+    @property
+    def root(self) -> Path:
+        """The folder of the outputs."""
+        return self.project.config.root_folder
+
+
+@pytest.fixture(scope="module")
+def erased(built, tmp_path_factory) -> ErasedProject:
+    """The built project after a purge; tests must not write to it."""
+    folder = tmp_path_factory.mktemp("after-purge") / "project"
+    project = copy_of(built.config.file, folder)
+    return ErasedProject(project, receipt=erase(project))
+
+
+@pytest.fixture
+def erased_copy(erased, tmp_path) -> ErasedProject:
+    """A copy of the project after a purge, to be changed."""
+    config_file = erased.project.config.file
+    project = copy_of(config_file, tmp_path / "project")
+    receipt = project.config.file.parent / erased.receipt.relative_to(config_file.parent)
+    return ErasedProject(project, receipt)
+
+
+# What is erased
+
+
+def test_outputs_of_every_kind_hold_the_documents_before_a_purge(built, secret_snippets):
+    folders = folders_with(secret_snippets, built.config.root_folder)
+
+    # Without this, the tests below would find nothing because they look for the wrong bytes.
+    assert folders >= {
+        "shards",
+        "datasets",
+        "views",
+        "webdatasets",
+        "packed",
+        "column_tables",
+    }
+
+
+def test_nothing_of_the_documents_is_stored_after_a_purge(erased, secret_snippets):
+    assert folders_with(secret_snippets, erased.root) == set()
+
+
+def test_a_purge_leaves_no_document_to_erase(erased):
+    assert plan_purge(erased.project, IDS).documents == {}
+
+
+def test_a_purge_erases_all_versions_with_one_of_the_documents(built, erased):
+    # The first version has no secret rows, but has web-3 and web-239.
+    digests_before = digests_of_web(built)
+    assert len(digests_before) == 2
+
+    digests_after = digests_of_web(erased.project)
+
+    assert not set(digests_after) & set(digests_before)
+
+
+def test_a_purge_keeps_the_versions_of_other_corpora(erased):
+    assert [*erased.project.outputs.versions("datasets", "code")]
+
+
+def test_a_purge_keeps_the_other_documents_of_a_corpus(erased):
+    # 240 documents of the sample and 4 of secret.jsonl, of which 4 were erased.
+    assert erased.project.outputs.current("datasets", "web").facts["documents"] == 240
+
+
+def test_a_purge_keeps_versions_without_the_documents(project):
     erase(project, ["secret-1", "secret-2"])
+
     assert len([*project.outputs.versions("datasets", "web")]) == 2
     assert len([*project.outputs.versions("views", "kept")]) == 2
 
 
-def test_what_is_left_is_what_a_build_from_the_text_gives(project, tmp_path):
-    erase(project)
-    here, place = outputs_of(project.config.file), project.config.root_folder
-    other = shutil.copytree(project.config.file.parent, tmp_path / "other", symlinks=True)
-    shutil.rmtree(other / "data")
-    shutil.copytree(place / purged.FOLDER, other / "data" / purged.FOLDER)
-    build(Project.open(other / "nanoset.yaml"))
-    there = outputs_of(other / "nanoset.yaml")
-    differing = {name for name, sha in there.items() if here.get(name) != sha}
-    # A shard's manifest says how many documents its engine was compared with.
-    assert {
+def test_outputs_after_a_purge_equal_those_of_a_build_from_the_text(erased, tmp_path):
+    rebuilt = copy_of(erased.project.config.file, tmp_path / "rebuilt")
+    rebuilt_root = rebuilt.config.root_folder
+    shutil.rmtree(rebuilt_root)
+    shutil.copytree(erased.root / purged.FOLDER, rebuilt_root / purged.FOLDER)
+    build(Project.open(rebuilt.config.file))
+
+    digest_after_purge = outputs_of(erased.project.config.file)
+    digest_after_rebuild = outputs_of(rebuilt.config.file)
+
+    # A shard's manifest records how many documents its engine was compared with, which differs.
+    different_names = [
         name
-        for name in differing
-        if not (name.startswith("shards/") and name.endswith("/manifest.json"))
-    } == set()
+        for name, digest in digest_after_rebuild.items()
+        if digest_after_purge.get(name) != digest
+        and not (name.startswith("shards/") and name.endswith("/manifest.json"))
+    ]
+    assert different_names == []
 
 
-@pytest.mark.parametrize("ending", ["a build that fails", "after 0", "after 7"])
-def test_a_purge_that_is_cut_short_is_ended_by_the_next(
-    project, monkeypatch, ending, tokenizer_file
-):
-    root = project.config.root_folder
-    if ending == "a build that fails":
-        with pytest.raises(OSError, match="full"):
-            erase(project, how=lambda _: (_ for _ in ()).throw(OSError("full")))
-    else:
-        calls, remove = itertools.count(), shutil.rmtree
-
-        def some(folder, *args, **kwargs):
-            if next(calls) >= int(ending.split()[1]):
-                raise OSError("killed")
-            remove(folder, *args, **kwargs)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(purging.shutil, "rmtree", some)
-            with pytest.raises(OSError, match="killed"):
-                erase(project)
-    assert is_unfinished(project, IDS, ())
-    receipt = erase(project)
-    assert traces(root, windows(tokenizer_file)) == set()
-    found = json.loads(receipt.read_text())
-    assert len(found["documents"]) == 4
-    assert not is_unfinished(project, IDS, ())
-    assert {"datasets", "views", "packs", "packed", "shards", "webdatasets"} <= {
-        one.split("/")[0] for one in found["erased"]
-    }
-    assert check(root, receipt) == 0
-
-
-def test_outputs_that_nothing_asks_for_any_more_go_too(project, tokenizer_file):
+def test_outputs_that_are_not_configured_any_more_are_erased_too(project, secret_snippets):
+    # Remove the view from the settings; whatever used it uses its corpus.
     file = project.config.file
-    file.write_text(
-        file.read_text()
-        .replace("views:\n  kept: {of: web, exclude: drop.txt}\n", "")
-        .replace("kept", "web")
-    )
-    file.write_text(file.read_text().replace("pbin: [web, web]", "pbin: [web]"))
+    text = file.read_text()
+    text = text.replace("views:\n  kept: {of: web, exclude: drop.txt}\n", "")
+    text = text.replace("kept", "web")
+    text = text.replace("pbin: [web, web]", "pbin: [web]")
+    file.write_text(text)
+
     erase(Project.open(file))
-    assert traces(project.config.root_folder, windows(tokenizer_file)) == set()
-    assert not (project.config.root_folder / "views/kept/current.json").exists()
+
+    root = project.config.root_folder
+    assert folders_with(secret_snippets, root) == set()
+    assert not (root / "views/kept/current.json").exists()
 
 
-def test_tokens_that_lie_in_datasets_only(project, tokenizer_file):
-    file, root = project.config.file, project.config.root_folder
+def test_documents_are_erased_if_only_datasets_store_tokens(project, secret_snippets):
+    file = project.config.file
+    root = project.config.root_folder
     file.write_text(file.read_text() + "storage: {shards: drop}\n")
-    words = ["gc", "--yes", "--config", str(file)]
-    assert invoke_nanoset(words, catch_exceptions=False).exit_code == 0
+    collected = invoke_nanoset(["gc", "--yes", "--config", str(file)], catch_exceptions=False)
+    assert collected.exit_code == 0
     assert not [*root.glob("shards/web/*/tokens.bin")]
+
     erase(Project.open(file))
-    assert traces(root, windows(tokenizer_file)) == set()
+
+    assert folders_with(secret_snippets, root) == set()
     assert not [*root.glob("shards/web/*/tokens.bin")]
+
+    # The next build has nothing to do.
     file.write_text(file.read_text() + "# as before\n")
-    before = tree(root / "datasets")
+    datasets_before = tree(root / "datasets")
     build(Project.open(file))
-    assert tree(root / "datasets") == before
+    assert tree(root / "datasets") == datasets_before
 
 
-def test_a_document_that_comes_back_elsewhere_is_left_out(project):
-    erase(project)
+def test_later_builds_leave_the_documents_out_wherever_they_reappear(erased_copy):
+    project = erased_copy.project
     raw = project.config.file.parent / "raw" / "web"
-    (raw / "more.jsonl").write_bytes(jsonl([*rows(), {"id": "new", "text": "one that is new"}]))
+
+    # The documents are in another file, too.
+    new_row = {"id": "new", "text": "one that is new"}
+    (raw / "more.jsonl").write_bytes(jsonl([*ROWS, new_row]))
     make_corpora(project, "web")
     facts = project.outputs.current("tokenized", "web").facts
-    assert (facts["documents"], facts["purged"]) == (243, 6)
+    assert facts["documents"] == 243
+    assert facts["purged"] == 6
+
+    # The files that held them have other names.
     (raw / "secret.jsonl").unlink()
-    for old, new in (
-        ("part-0/web-0.jsonl", "part-0/web-00.jsonl"),
-        ("part-1/web-3.jsonl", "part-1/web-30.jsonl"),
-    ):
-        (raw / old).rename(raw / new)
+    (raw / "part-0/web-0.jsonl").rename(raw / "part-0/web-00.jsonl")
+    (raw / "part-1/web-3.jsonl").rename(raw / "part-1/web-30.jsonl")
     make_corpora(project, "web")
     assert project.outputs.current("tokenized", "web").facts["documents"] == 241
-    # One record of the purge, and one for each build that found some, in however many shards.
-    assert len([*(project.config.root_folder / purged.FOLDER / "web").iterdir()]) == 3
+
+    # One record of the purge, and one for each build that left out documents, in all its shards.
+    assert len([*(erased_copy.root / purged.FOLDER / "web").iterdir()]) == 3
 
 
-def test_the_command_lists_first_and_names_the_raw_text(project, monkeypatch):
-    words = ["purge", "secret-1", "nobody", "--config", str(project.config.file)]
-    before = outputs_of(project.config.file)
-    (ids := project.config.file.with_name("ids.txt")).write_bytes(
-        "\ufeffsecret-2\r\n# why\na\x85b\u2028c".encode()
-    )
-    outcome = invoke_nanoset([*words, "--ids-file", str(ids)], catch_exceptions=False)
-    said = outcome.output.replace("\n", "")
-    assert "secret.jsonl:2" in said
-    assert "secret.jsonl:3" in said
-    assert "no output holds a document with 2 of these ids, such as 'nobody'" in said
-    assert "add --yes to erase it" in said
-    hide_command(monkeypatch, "build")
-    assert "`nanoset build` is not installed" in invoke_nanoset([*words, "--yes"]).output
-    assert not (project.config.root_folder / purged.FOLDER).exists()
-    assert outputs_of(project.config.file) == before
-    said = invoke_nanoset([*words[:1], "nobody", *words[3:]], catch_exceptions=False).output
-    assert said == "no output holds a document with one of these ids\n"
+def test_a_damaged_record_of_erased_documents_is_an_error(erased_copy):
+    (record,) = (erased_copy.root / purged.FOLDER / "web").iterdir()
+    record.write_text("{}")
+
+    with pytest.raises(FormatError, match="record of erased documents"):
+        make_corpora(erased_copy.project, "web")
 
 
-@pytest.fixture
-def run_command(project):
-    """Run a command of the project; return what it printed."""
-
-    def run(*words):
-        result = invoke_nanoset([*words, "--config", str(project.config.file)])
-        return f"{result.output}{result.exception or ''}"
-
-    return run
+# The receipt
 
 
-def test_a_run_whose_handoff_was_erased_names_the_purge(project, run_command):
-    handoff = project.outputs.current("nanosets", "pretrain/handoff")
+def test_the_receipt_lists_the_documents_with_their_files(erased):
+    documents = json.loads(erased.receipt.read_text())["documents"]
+
+    assert len(documents) == 4
+    assert "secret.jsonl" in {document["file"] for document in documents}
+
+
+def test_the_receipt_passes_the_check_that_needs_no_nanoset(erased):
+    assert check_receipt(erased.root, erased.receipt) == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"erased": 3, "ids": 3, "documents": 3}'])
+def test_receipts_that_cannot_be_read_are_ignored(erased_copy, content):
+    erased_copy.receipt.write_bytes(content)
+
+    output = run_in(erased_copy.project, "explain", "pretrain", "train", "--document", "secret-1")
+
+    assert "no such document" in output
+
+
+# What other commands say about erased documents
+
+
+def explain_run(project: Project, handoff_digest: str) -> str:
+    """Ask where the first step of a training run got its data, and return the answer."""
     run_file = project.config.file.parent / "run.yaml"
     run_file.write_text(
-        f"handoff: data/nanosets/pretrain/handoff/{handoff.digest}\n"
+        f"handoff: data/nanosets/pretrain/handoff/{handoff_digest}\n"
         "data_parallel_size: 1\nmicro_batch_size: 1\nglobal_batch_size: 4\n"
     )
-    assert "step 1" in run_command("explain", "--run", run_file, "--step", 1)
-
-    receipt = erase(project)
-
-    said = run_command("explain", "--run", run_file, "--step", 1)
-    assert f"erased by the purge of {DAY}" in said
-    assert receipt.name in said
-    assert "correct the name" not in said
+    return run_in(project, "explain", "--run", run_file, "--step", 1)
 
 
-def test_a_handoff_that_never_existed_is_not_called_erased(project):
-    erase(project)
+def test_a_run_is_explained_while_its_handoff_exists(project):
+    handoff = project.outputs.current("nanosets", "pretrain/handoff")
 
-    with pytest.raises(MissingError, match="correct the name of its handoff") as raised:
-        handoff_and_splits(project.outputs, "pretrain", "0" * 20)
-
-    assert "erased" not in str(raised.value)
+    assert "step 1" in explain_run(project, handoff.digest)
 
 
-def test_versions_that_were_erased_are_named_by_diff(project, run_command):
-    newest, oldest = project.outputs.versions("datasets", "web")
-    erase(project)
+def test_explain_names_the_purge_that_erased_the_handoff_of_a_run(built, erased_copy):
+    handoff = built.outputs.current("nanosets", "pretrain/handoff")
 
-    assert f"erased by the purge of {DAY}" in run_command(
-        "diff", oldest.digest[:8], newest.digest[:8]
-    )
-    assert "no such version of a dataset" in run_command("diff", "0123456789", newest.digest[:8])
+    output = explain_run(erased_copy.project, handoff.digest)
+
+    assert f"erased by the purge of {DAY}" in output
+    assert erased_copy.receipt.name in output
+    assert "correct the name" not in output
+
+
+def test_a_handoff_that_never_existed_is_not_called_erased(erased):
+    with pytest.raises(MissingError, match="correct the name of its handoff") as caught:
+        handoff_and_splits(erased.project.outputs, "pretrain", "0" * 20)
+
+    assert "erased" not in str(caught.value)
+
+
+def test_diff_names_the_purge_that_erased_a_version(built, erased):
+    newest, oldest = digests_of_web(built)
+
+    output = run_in(erased.project, "diff", oldest[:8], newest[:8])
+
+    assert f"erased by the purge of {DAY}" in output
+
+
+def test_diff_does_not_call_a_version_erased_that_never_existed(built, erased):
+    newest, _ = digests_of_web(built)
+
+    output = run_in(erased.project, "diff", "0123456789", newest[:8])
+
+    assert "no such version of a dataset" in output
 
 
 @pytest.mark.parametrize(
     "document",
     [
-        ("--document", "secret-1"),
-        ("--file", "secret.jsonl", "--line", 2),
-        ("--file", "web/secret.jsonl:3"),
+        pytest.param(["--document", "secret-1"], id="by id"),
+        pytest.param(["--file", "secret.jsonl", "--line", 2], id="by file and line"),
+        pytest.param(["--file", "web/secret.jsonl:3"], id="by file of a corpus"),
     ],
 )
-def test_documents_that_were_erased_are_named_by_explain(project, run_command, document):
-    erase(project)
+def test_explain_names_the_purge_that_erased_a_document(erased, document):
+    output = run_in(erased.project, "explain", "pretrain", "train", *document)
 
-    assert f"erased by the purge of {DAY}" in run_command("explain", "pretrain", "train", *document)
-
-
-def test_a_document_that_never_existed_is_not_called_erased(project, run_command):
-    erase(project)
-
-    said = run_command("explain", "pretrain", "train", "--document", "nobody")
-    assert "no such document" in said
-    assert "erased" not in said
+    assert f"erased by the purge of {DAY}" in output
 
 
-def test_purging_again_names_the_purge_that_erased_the_documents(project, run_command):
-    erase(project)
+def test_a_document_that_never_existed_is_not_called_erased(erased):
+    output = run_in(erased.project, "explain", "pretrain", "train", "--document", "nobody")
 
-    assert f"secret-1: erased by the purge of {DAY}" in run_command("purge", "secret-1")
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"erased": 3, "ids": 3, "documents": 3}'])
-def test_receipts_that_cannot_be_read_are_passed_over(project, run_command, content):
-    erase(project).write_bytes(content)
-
-    assert "no such document" in run_command(
-        "explain", "pretrain", "train", "--document", "secret-1"
-    )
+    assert "no such document" in output
+    assert "erased" not in output
 
 
-def test_nothing_is_erased_while_something_is_of_the_old_shards(project):
-    before = {name for name in outputs_of(project.config.file) if name.startswith("datasets/")}
+def test_purging_again_names_the_purge_that_erased_the_documents(erased):
+    output = run_in(erased.project, "purge", "secret-1")
+
+    assert f"secret-1: erased by the purge of {DAY}" in output
+
+
+# The command
+
+
+def test_the_command_lists_the_lines_and_changes_nothing_without_yes(project):
+    outputs_before = outputs_of(project.config.file)
+    ids_file = project.config.file.with_name("ids.txt")
+    # A byte-order mark, a comment, and an id with characters that are line breaks to Python only.
+    ids_file.write_bytes("\ufeffsecret-2\r\n# why\na\x85b\u2028c".encode())
+
+    output = run_in(project, "purge", "secret-1", "nobody", "--ids-file", ids_file)
+
+    output = output.replace("\n", "")
+    assert "secret.jsonl:2" in output
+    assert "secret.jsonl:3" in output
+    assert "no output holds a document with 2 of these ids, such as 'nobody'" in output
+    assert "add --yes to erase it" in output
+    assert outputs_of(project.config.file) == outputs_before
+
+
+def test_the_command_changes_nothing_if_it_cannot_build(project, monkeypatch):
+    outputs_before = outputs_of(project.config.file)
+    hide_command(monkeypatch, "build")
+
+    output = run_in(project, "purge", "secret-1", "nobody", "--yes")
+
+    assert "`nanoset build` is not installed" in output
+    assert not (project.config.root_folder / purged.FOLDER).exists()
+    assert outputs_of(project.config.file) == outputs_before
+
+
+def test_the_command_says_if_no_output_holds_a_document(built):
+    output = run_in(built, "purge", "nobody")
+
+    assert output == "no output holds a document with one of these ids\n"
+
+
+# Interrupted purges
+
+
+def interrupt_the_build(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin a purge whose build fails."""
+
+    def fail_to_build(_: Project) -> None:
+        raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        erase(project, how=fail_to_build)
+
+
+def interrupt_the_removal(
+    project: Project, monkeypatch: pytest.MonkeyPatch, n_removed: int
+) -> None:
+    """Begin a purge that stops after it has removed some folders."""
+    calls = itertools.count()
+    remove = shutil.rmtree
+
+    def remove_until_killed(folder: Path, *arguments: object, **options: object) -> None:
+        if next(calls) >= n_removed:
+            raise OSError("killed")
+        remove(folder, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(purge_module.shutil, "rmtree", remove_until_killed)
+        with pytest.raises(OSError, match="killed"):
+            erase(project)
+
+
+@pytest.mark.parametrize(
+    "interrupt",
+    [
+        pytest.param(interrupt_the_build, id="in the build"),
+        pytest.param(partial(interrupt_the_removal, n_removed=0), id="before the first removal"),
+        pytest.param(partial(interrupt_the_removal, n_removed=7), id="after seven removals"),
+    ],
+)
+def test_the_next_purge_completes_an_interrupted_one(
+    project, monkeypatch, interrupt, secret_snippets
+):
+    interrupt(project, monkeypatch)
+    assert is_unfinished(project, IDS, ())
+
+    receipt = erase(project)
+
+    assert not is_unfinished(project, IDS, ())
+    root = project.config.root_folder
+    assert folders_with(secret_snippets, root) == set()
+
+    # The receipt lists what both of them erased.
+    content = json.loads(receipt.read_text())
+    assert len(content["documents"]) == 4
+    erased_stages = {place.split("/")[0] for place in content["erased"]}
+    assert erased_stages >= {"datasets", "views", "packs", "packed", "shards", "webdatasets"}
+    assert check_receipt(root, receipt) == 0
+
+
+# Purges that are refused
+
+
+def test_nothing_is_erased_if_the_build_did_not_replace_the_outputs(project):
+    def datasets() -> set[str]:
+        names = outputs_of(project.config.file)
+        return {name for name in names if name.startswith("datasets/")}
+
+    datasets_before = datasets()
+
     with pytest.raises(StaleError, match="were not rebuilt"):
         erase(project, how=lambda _: None)
-    assert {
-        name for name in outputs_of(project.config.file) if name.startswith("datasets/")
-    } >= before
+
+    assert datasets() >= datasets_before
 
 
-def test_nothing_is_erased_where_a_build_made_shards_meanwhile(project, monkeypatch):
+def test_a_purge_stops_if_shards_were_added_meanwhile(project, monkeypatch):
     shards = project.config.root_folder / "shards" / "web"
+    added_shard = shards / ("f" * 20)
 
-    def made_meanwhile(_):
-        shutil.copytree(next(shards.iterdir()), shards / ("f" * 20))
+    def add_shard(_: object) -> tuple[()]:
+        shutil.copytree(next(shards.iterdir()), added_shard)
         return ()
 
+    # Another build adds a shard during the last step before anything is erased.
     with (
         monkeypatch.context() as patch,
         pytest.raises(StorageError, match="while the purge was under way"),
     ):
-        patch.setattr(purging, "drop_duplicate_tokens", made_meanwhile)
+        patch.setattr(purge_module, "drop_duplicate_tokens", add_shard)
         erase(project)
-    shutil.rmtree(shards / ("f" * 20))
+
+    # The next purge completes it.
+    shutil.rmtree(added_shard)
     erase(project)
 
 
-def test_during_a_build_nothing_is_changed_and_the_build_is_named(project):
-    before = tree(project.config.root_folder)
+def test_a_purge_during_a_build_changes_nothing_and_names_the_build(project):
+    root = project.config.root_folder
+    tree_before = tree(root)
+
     with leased_by_a_build(project, "books"):
-        during = tree(project.config.root_folder)
+        tree_during_build = tree(root)
         with pytest.raises(StorageError) as caught:
             erase(project, how=pytest.fail)
-        assert tree(project.config.root_folder) == during
+        assert tree(root) == tree_during_build
+
     assert caught.value.what == "documents cannot be erased while a build is under way"
     assert re.fullmatch(rf"process {os.getpid()} on .*, since .*, makes books", caught.value.found)
-    expected = (
+    expected_remedy = (
         f"wait until it has ended, or end it (`kill {os.getpid()}` ends it); then purge again: "
         "nothing was changed"
     )
-    assert caught.value.remedy == expected
-    assert tree(project.config.root_folder) == before
+    assert caught.value.remedy == expected_remedy
+    assert tree(root) == tree_before
+
+    # Once the build has ended, the same purge is accepted.
     erase(project)
 
 
-def test_a_build_that_begins_during_a_purge_is_named_too(project):
-    with contextlib.ExitStack() as held:
+def test_a_build_that_starts_during_a_purge_is_named(project):
+    with contextlib.ExitStack() as leases:
 
-        def build_and_begin_another(opened):
+        def build_while_another_starts(opened: Project) -> None:
             build(opened)
-            held.enter_context(leased_by_a_build(project, "web"))
+            leases.enter_context(leased_by_a_build(project, "web"))
 
         with pytest.raises(StorageError, match="while a build is under way") as caught:
-            erase(project, how=build_and_begin_another)
+            erase(project, how=build_while_another_starts)
+
     assert "makes web" in caught.value.found
     assert "run the same purge again" in caught.value.remedy
+
+    # Once the other build has ended, the next purge completes this one.
     erase(project)
 
 
-def test_what_cannot_be_erased_is_refused(project):
+def test_a_corpus_without_shards_cannot_be_purged(built):
     with pytest.raises(ConfigError, match="there are no shards of such a corpus"):
-        plan_purge(project, IDS, ["nowhere"])
+        plan_purge(built, IDS, ["nowhere"])
+
+
+def test_a_document_cannot_be_erased_alone_if_the_text_of_its_corpus_was_deleted(project):
     shutil.rmtree(project.config.file.parent / "raw" / "web")
+
+    # The shards cannot be rebuilt, so that the other documents would be lost.
     with pytest.raises(ConfigError, match="not in the raw folder any more"):
         plan_purge(project, IDS)
+
+
+def test_all_documents_of_a_corpus_can_be_erased_if_its_text_was_deleted(project):
     shutil.rmtree(project.config.file.parent / "raw" / "books")
-    assert (
-        len(plan_purge(project, [f"books-{number}" for number in range(90)]).current["books"]) == 90
-    )
+    all_ids = [f"books-{number}" for number in range(90)]
+
+    plan = plan_purge(project, all_ids)
+
+    assert len(plan.current["books"]) == 90
 
 
-def test_a_damaged_record_is_named(project):
-    erase(project, ["web-3"])
-    (record,) = (project.config.root_folder / purged.FOLDER / "web").iterdir()
-    record.write_text("{}")
-    with pytest.raises(FormatError, match="record of erased documents"):
-        make_corpora(project, "web")
+# Buckets
 
 
-def test_in_a_bucket(tmp_path, tokenizer_file, bucket):
-    from helpers import s3_server
-
-    file = write_project(tmp_path / "project", tokenizer_file, root_in(bucket) | CHANGES)
-    (file.parent / "drop.txt").write_text("web-7\n")
-    (file.parent / "raw/web/secret.jsonl").write_bytes(jsonl(rows()))
-    project = Project.open(file)
-    before = s3_server.requests_answered[bucket.endpoint_url]
-    assert all(
-        purged.read_erased(project.outputs, f"corpus-{number}") == purged.ErasedDocuments()
-        for number in range(20)
-    )
-    assert s3_server.requests_answered[bucket.endpoint_url] == before + 1, (
-        "one look for all corpora"
-    )
-    how = bucket_build
-    how(project)
-    receipt = erase(project, how=how)
-    for stored in bucket.list(""):
-        (tmp_path / "copy" / stored.name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "copy" / stored.name).write_bytes(bucket.read(stored.name))
-    assert traces(tmp_path / "copy", windows(tokenizer_file)) == set()
-    assert traces(project.outputs.folder, windows(tokenizer_file)) == set()
-    assert current_dataset(Project.open(file), "kept").facts["documents"] == 239
-    assert check(tmp_path / "copy", receipt) == 0
+@pytest.fixture
+def bucket_project(tmp_path, tokenizer_file, bucket) -> Project:
+    """A project with the secret rows whose outputs go to a bucket; nothing is built yet."""
+    folder = tmp_path / "project"
+    file = write_project(folder, tokenizer_file, root_in(bucket) | CHANGES)
+    (folder / "drop.txt").write_text("web-7\n")
+    (folder / "raw/web/secret.jsonl").write_bytes(jsonl(ROWS))
+    return Project.open(file)
 
 
-def bucket_build(project):
+def build_view(project: Project) -> None:
+    """Build the corpus web and its view: fewer outputs, as each request takes its time."""
     make_corpora(project, "web")
     make_columns(project, "web")
     make_view(project, "kept")
+
+
+def test_one_request_finds_out_that_no_corpus_has_erased_documents(bucket_project, bucket):
+    n_requests_before = requests_answered[bucket.endpoint_url]
+
+    for number in range(20):
+        documents = purged.read_erased(bucket_project.outputs, f"corpus-{number}")
+        assert documents == purged.ErasedDocuments()
+
+    assert requests_answered[bucket.endpoint_url] == n_requests_before + 1
+
+
+def test_documents_are_erased_from_a_bucket_and_its_local_copies(
+    bucket_project, bucket, tmp_path, secret_snippets
+):
+    build_view(bucket_project)
+
+    receipt = erase(bucket_project, how=build_view)
+
+    downloads = tmp_path / "downloads"
+    for stored in bucket.list(""):
+        path = downloads / stored.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bucket.read(stored.name))
+    assert folders_with(secret_snippets, downloads) == set()
+    assert folders_with(secret_snippets, bucket_project.outputs.folder) == set()
+    reopened = Project.open(bucket_project.config.file)
+    assert current_dataset(reopened, "kept").facts["documents"] == 239
+    assert check_receipt(downloads, receipt) == 0
