@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from helpers.building import build_all
-from helpers.sample_project import jsonl, sentences
+from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core.project.project import Project
 
 
@@ -25,6 +26,24 @@ def change_web(folder: Path, word: str = "late") -> Path:
     file = folder / "raw/web/part-1/web-3.jsonl"
     file.write_bytes(file.read_bytes() + jsonl(sentences(word, 3)))
     return file
+
+
+def tree_of_fresh_build(folder: Path, *, without: str = "") -> dict[str, str]:
+    """Build the text of a project where nothing was built before, and return its outputs' `tree`.
+
+    Args:
+        folder: The folder of the project, which is not changed.
+        without: Part of nanoset.yaml that is left out of the fresh project.
+    """
+    fresh_folder = folder.with_name(f"{folder.name}-fresh")
+    shutil.copytree(folder, fresh_folder, ignore=shutil.ignore_patterns("data"))
+    config = fresh_folder / "nanoset.yaml"
+    if without:
+        config.write_text(config.read_text().replace(without, ""))
+    build(fresh_folder)
+    digest_by_file = tree(fresh_folder / "data")
+    shutil.rmtree(fresh_folder)
+    return digest_by_file
 
 
 def change_setting(project: Project, old: str, new: str) -> Project:

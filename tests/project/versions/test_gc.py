@@ -1,4 +1,4 @@
-"""`nanoset gc`: what nothing needs goes, and nothing else."""
+"""`nanoset gc` removes old versions that nothing needs any more, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,11 +24,11 @@ from helpers.building import (
     make_shuffle_plan,
     make_tars,
 )
-from helpers.changing import build, change_web, rebuild
+from helpers.changing import build, change_web, rebuild, tree_of_fresh_build
 from helpers.child_processes import wait_until
 from helpers.command import invoke_nanoset
 from helpers.inspecting import current_output, leased_by_a_build, lineage_of, node_at
-from helpers.progress import RecordingDisplay
+from helpers.progress import RecordingDisplay, ShownWork
 from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core import load_nanoset
 from nanoset_core.errors import StorageError
@@ -38,123 +40,110 @@ from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.atomic import published_folder
 from nanoset_core.storage.removals import withdraw_output
 
-
-def fresh_tree(folder):
-    """What a build of the same inputs makes where nothing was built before."""
-    other = shutil.copytree(
-        folder, folder.with_name(folder.name + "-fresh"), ignore=shutil.ignore_patterns("data")
-    )
-    build(other)
-    found = tree(other / "data")
-    shutil.rmtree(other)
-    return found
+LONG_AGO = (1e9, 1e9)
+"""Access and modification time of files that no process can be writing any more."""
+DAY_SECONDS = 86_400
 
 
-def why(collection, path):
+@pytest.fixture(scope="module")
+def built_three_times(built_twice, tmp_path_factory) -> Path:
+    """The folder of a project with three versions of the corpus web; not to be written to."""
+    folder = tmp_path_factory.mktemp("thrice") / "project"
+    shutil.copytree(built_twice, folder, symlinks=True)
+    rebuild(folder, "later")
+    return folder
+
+
+@pytest.fixture
+def three_versions(built_three_times, tmp_path) -> Path:
+    """A copy of the project with three versions of the corpus web, to be changed."""
+    return shutil.copytree(built_three_times, tmp_path / "project", symlinks=True)
+
+
+def open_project(folder: Path) -> Project:
+    """Open the project in a folder."""
+    return Project.open(folder / "nanoset.yaml")
+
+
+def restore_web(folder: Path) -> None:
+    """Undo the changes of `change_web`."""
+    (folder / "raw/web/part-1/web-3.jsonl").write_bytes(jsonl(sentences("web", 240)[180:]))
+
+
+def reasons_to_leave_alone(collection: GarbageCollection, path: str) -> list[str]:
+    """Return why a collection left alone what is at a path, of which a part is given."""
     return [item.why for item in collection.left_alone if path in item.path.as_posix()]
 
 
-def test_after_several_versions_exactly_what_a_fresh_build_makes_is_left(copy):
+def output_names(collection: GarbageCollection) -> set[str]:
+    """Return the outputs of which a collection removes something."""
+    return {item.output for item in collection.garbage}
+
+
+# What is removed
+
+
+def test_a_project_without_old_versions_has_no_garbage(copy):
     folder = copy()
-    first, project = tree(folder / "data"), Project.open(folder / "nanoset.yaml")
-    assert plan_gc(project) == collect(project) == GarbageCollection()
-    assert tree(folder / "data") == first
-    for word in ("late", "later"):
-        project = rebuild(folder, word)
-    before = tree(folder / "data")
-    planned = plan_gc(project)
-    assert tree(folder / "data") == before
-    assert collect(project).garbage == planned.garbage
-    assert (
-        planned.size
-        == sum(item.size for items in planned.by_output().values() for item in items)
-        > 0
-    )
-    assert not planned.left_alone
-    outputs = {item.output for item in planned.garbage}
-    assert outputs >= {f"{stage}/web" for stage in ("inventory", "shards", "tokenized", "datasets")}
-    assert outputs >= {
+    data_before = tree(folder / "data")
+    project = open_project(folder)
+
+    assert plan_gc(project) == GarbageCollection()
+    assert collect(project) == GarbageCollection()
+
+    assert tree(folder / "data") == data_before
+
+
+def test_a_plan_changes_nothing(built_three_times):
+    data_before = tree(built_three_times / "data")
+
+    plan_gc(open_project(built_three_times))
+
+    assert tree(built_three_times / "data") == data_before
+
+
+def test_a_plan_has_the_size_of_all_its_garbage(built_three_times):
+    plan = plan_gc(open_project(built_three_times))
+
+    size = 0
+    for items in plan.by_output().values():
+        size += sum(item.size for item in items)
+    assert plan.size == size
+    assert plan.size > 0
+
+
+def test_only_outputs_made_from_the_corpus_that_changed_have_garbage(built_three_times):
+    plan = plan_gc(open_project(built_three_times))
+
+    assert not plan.left_alone
+    assert output_names(plan) >= {
+        "inventory/web",
+        "shards/web",
+        "tokenized/web",
+        "datasets/web",
         "nanosets/pretrain/train/blend",
         "nanosets/pretrain/cache",
         "webdatasets/shuffled",
     }
-    assert not [item for item in planned.garbage if item.subject in ("code", "books", "plain")]
-    assert tree(folder / "data") == fresh_tree(folder)
+    subjects = {item.subject for item in plan.garbage}
+    assert not subjects & {"code", "books", "plain"}
+
+
+def test_a_collection_leaves_exactly_what_a_fresh_build_makes(built, three_versions):
+    folder = three_versions
+    project = open_project(folder)
+    plan = plan_gc(project)
+
+    collection = collect(project)
+
+    assert collection.garbage == plan.garbage
+    assert tree(folder / "data") == tree_of_fresh_build(folder)
     assert collect(project).garbage == ()
-    (folder / "raw/web/part-1/web-3.jsonl").write_bytes(jsonl(sentences("web", 240)[180:]))
+
+    # If the text is again as it was at first, so are the outputs.
+    restore_web(folder)
     collect(build(folder))
-    assert tree(folder / "data") == first
-
-
-def test_older_versions_are_kept_on_request_with_all_that_they_need(copy):
-    folder = copy()
-    digests = [Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web").digest]
-    for word in ("one", "two"):
-        project = rebuild(folder, word)
-        digests.append(project.outputs.current("datasets", "web").digest)
-    for number, digest in enumerate(digests):
-        os.utime(folder / "data/datasets/web" / digest / "manifest.json", (number, number))
-    collect(project, keep=1)
-    left = {
-        path.name
-        for path in (folder / "data/datasets/web").iterdir()
-        if path.is_dir() and not path.is_symlink()
-    }
-    assert left == set(digests[1:])
-    dataset = project.outputs.manifest_at(folder / "data/datasets/web" / digests[1])
-    lineage = lineage_of(project, dataset)
-    documents = lineage.origins(range(dataset.facts["documents"]))
-    assert [document.id for document in documents[-3:]] == ["one-0", "one-1", "one-2"]
-
-
-def test_young_versions_are_kept_on_request(changed):
-    project, folder = changed
-    assert plan_gc(project, older_than_days=1).garbage == ()
-    long_ago = time.time() - 2 * 86400
-    old = [path for path in (folder / "data").rglob("*") if path.is_file()]
-    for path in old:
-        os.utime(path, (long_ago, long_ago))
-    assert plan_gc(project, older_than_days=3).garbage == ()
-    assert plan_gc(project, older_than_days=1).garbage == plan_gc(project).garbage != ()
-    for beyond_all in (10.0**6, 1e300):
-        assert plan_gc(project, older_than_days=beyond_all).garbage == ()
-
-
-def test_what_a_stale_nanoset_and_webdataset_need_stays(copy):
-    folder = copy()
-    project = Project.open(folder / "nanoset.yaml")
-    old = project.outputs.current("datasets", "web")
-    samples = load_nanoset(folder / "data", "pretrain", "train").batch(range(50))
-    change_web(folder)
-    make_corpora(project, "web")
-    assert project.outputs.current("datasets", "web").digest != old.digest
-    assert collect(project).garbage == ()
-    assert (load_nanoset(folder / "data", "pretrain", "train").batch(range(50)) == samples).all()
-    assert lineage_of(project, old).origins([0])[0].id == "web-0"
-
-
-def test_what_a_running_build_works_on_stays(changed):
-    project, folder = changed
-    before = tree(folder / "data")
-    with leased_by_a_build(Project.open(folder / "nanoset.yaml"), "web"):
-        found = collect(project)
-    (reason,) = why(found, "shards/web")
-    assert f"on {platform.node()}" in reason
-    assert {item.subject for item in found.garbage} == {"pretrain", "shuffled"}
-    assert {name for name in before if "/web/" in name} <= tree(folder / "data").keys()
-
-
-def test_builds_hold_their_corpora_too(copy):
-    held = {"pretrain": {"web", "code"}, "shuffled": {"web", "code", "books"}, "web": set()}
-    project = Project.open(copy() / "nanoset.yaml")
-    assert all(names_of(project, name) == {name, *corpora} for name, corpora in held.items())
-
-
-def _manifests(project):
-    # Not by rglob, which fails over folders that come and go.
-    return {
-        folder for folder, _, files in os.walk(project.outputs.folder) if "manifest.json" in files
-    }
+    assert tree(folder / "data") == tree(built / "data")
 
 
 def test_collections_during_a_build_of_another_process_do_no_harm(changed):
@@ -166,341 +155,42 @@ def test_collections_during_a_build_of_another_process_do_no_harm(changed):
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, "-c", script, str(folder)], env=environment)
-    project = Project.open(folder / "nanoset.yaml")
-    collections, removed = 0, 0
+    project = open_project(folder)
+
+    def folders_of_versions() -> set[str]:
+        # Not by rglob, which fails if a folder is removed meanwhile.
+        folders = os.walk(project.outputs.folder)
+        return {folder for folder, _, files in folders if "manifest.json" in files}
+
+    def build_made_progress(seen: set[str]) -> bool:
+        return process.poll() is not None or folders_of_versions() != seen
+
+    # Collect whenever the build has finished something, or else after a short time: a build that
+    # waits for locks waits longer each time.
+    n_collections = 0
+    n_removed = 0
     while process.poll() is None:
-        finished = _manifests(project)
-        found = collect(project, unfinished=True)
-        collections, removed = collections + 1, removed + len(found.garbage)
-        # At once when the build has finished something, else soon: a build that waits for locks
-        # waits longer each time.
-        wait_until(
-            lambda seen=finished: process.poll() is not None or _manifests(project) != seen,
-            0.03,
-            0.01,
-        )
+        folders_before = folders_of_versions()
+        collection = collect(project, unfinished=True)
+        n_collections += 1
+        n_removed += len(collection.garbage)
+        wait_until(partial(build_made_progress, folders_before), 0.03, 0.01)
+
     assert process.returncode == 0
-    assert collections > 3
-    assert removed > 0
+    assert n_collections > 3
+    assert n_removed > 0
     collect(project)
-    assert tree(folder / "data") == fresh_tree(folder)
-
-
-def test_shards_of_a_build_that_was_cut_short_stay_unless_asked(copy):
-    folder = copy()
-    for path in (folder / "data").rglob("current.json"):
-        os.utime(path, (1e9, 1e9))
-    change_web(folder)
-
-    def stop(work):
-        if work.stage == "tokenized_shards" and work.done == work.total:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        display = RecordingDisplay(on_work=stop)
-        make_corpora(Project.open(folder / "nanoset.yaml", display.progress), "web")
-    project = Project.open(folder / "nanoset.yaml")
-    assert not [item for item in collect(project).garbage if item.output == "shards/web"]
-    taken = [
-        item for item in collect(project, unfinished=True).garbage if item.output == "shards/web"
-    ]
-    assert len(taken) == 1
-    collect(build(folder))
-    assert tree(folder / "data") == fresh_tree(folder)
-
-
-def test_shards_of_a_corpus_that_was_never_finished_stay(copy):
-    folder = copy()
-    for place in (
-        "tokenized/web",
-        "datasets/web",
-        "nanosets/pretrain",
-        "shuffle_plans",
-        "webdatasets",
-    ):
-        shutil.rmtree(folder / "data" / place)
-    project = Project.open(folder / "nanoset.yaml")
-    assert plan_gc(project).garbage == ()
-    assert {item.output for item in plan_gc(project, unfinished=True).garbage} == {"shards/web"}
-
-
-def test_a_version_that_became_current_meanwhile_is_put_back(changed):
-    project, folder = changed
-    place = folder / "data/datasets/web"
-    before = tree(place)
-    current = project.outputs.current("datasets", "web").folder
-    access = project.outputs.access
-    assert withdraw_output(access, current, "manifest.json", lambda: True) is None
-    version = Garbage(current, "datasets/web", "web", "version", 0)
-    assert gc_module._retract(access, version) is None
-    assert tree(place) == before
-    old = next(item for item in plan_gc(project).garbage if item.output == "datasets/web")
-    (aside,) = gc_module._retract(access, old)
-    assert not old.path.exists()
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    aside = aside.rename(aside.with_name(aside.name.replace(f"-{os.getpid()}.", f"-{gone.pid}.")))
-    project.outputs.sweep()
-    assert not aside.exists(), (
-        "a collection that is killed now leaves litter, which the next sweep takes"
-    )
-
-
-def test_unreadable_old_versions_are_left_alone_and_named(copy):
-    folder = copy()
-    old = Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web").folder
-    project = rebuild(folder)
-    (old / "manifest.json").write_text("{")
-    os.utime(old / "manifest.json", (1, 1))
-    with pytest.raises(StorageError, match="nothing is removed"):
-        collect(project, keep=1)
-    found = collect(project)
-    assert "its manifest cannot be read" in why(found, f"datasets/web/{old.name}")[0]
-    assert (old / "web_text_document.bin").exists()
-    assert "shards/web" in {item.output for item in found.garbage}
-
-
-def torn(stage, name, file, text="{}"):
-    return lambda project: (
-        project.outputs.current(stage, name).folder.resolve() / file
-    ).write_text(text)
-
-
-def tear_shards_of_current_dataset(project):
-    """The dataset stays current though other shards are; its own set of shards is an old version."""
-    old = project.outputs.current("tokenized", "web").folder
-    change_web(project.config.file.parent, "later")
-    make_inventory(project, "web")
-    make_shards(project, "web")
-    (old / "manifest.json").write_text('{"trunc')
-    os.utime(old / "manifest.json", (1, 1))
-
-
-@pytest.mark.parametrize(
-    ("damage", "named"),
-    [
-        *[
-            (torn("tokenized", "web", "../current.json", text), "tokenized/web")
-            for text in ("no JSON", "[]", '{"digest": "../../raw"}', '{"digest": 5}')
-        ],
-        (
-            lambda project: shutil.rmtree(project.outputs.current("tokenized", "web").folder),
-            "tokenized/web",
-        ),
-        (
-            torn("nanosets", "pretrain/train/index_mappings", "manifest.json"),
-            "pretrain/train/index_mappings",
-        ),
-        (torn("nanosets", "pretrain/train/blend", "plan.json"), "pretrain/train/blend"),
-        (tear_shards_of_current_dataset, "tokenized/web"),
-    ],
-)
-def test_nothing_is_removed_while_it_cannot_be_told_what_has_to_stay(changed, damage, named):
-    project, folder = changed
-    assert plan_gc(project).garbage
-    damage(project)
-    before = tree(folder / "data")
-    for call in (plan_gc, collect):
-        with pytest.raises(StorageError, match="nothing is removed") as caught:
-            call(project, keep=0)
-        assert named in f"{caught.value.where} {caught.value.found}"
-    assert tree(folder / "data") == before
-    outcome = invoke_nanoset(["gc", "--yes", "--config", str(folder / "nanoset.yaml")])
-    assert outcome.exit_code == 1
-    assert collect(build(folder)).garbage, "a build makes again what was damaged"
-
-
-def test_links_are_read_and_never_followed_to_remove(changed):
-    project, folder = changed
-    away = folder.with_name("away")
-    (folder / "data/datasets/web").rename(away)
-    (folder / "data/datasets/web").symlink_to(away)
-    nanosets = folder.with_name("nanosets-away")
-    (folder / "data/nanosets").rename(nanosets)
-    (folder / "data/nanosets").symlink_to(nanosets)
-    old = next(path for path in (folder / "data/shards/web").iterdir() if path.is_dir())
-    before = tree(away), tree(nanosets)
-    found = collect(project)
-    assert (tree(away), tree(nanosets)) == before
-    ours = {"inventory", "shards", "tokenized", "shuffle_plans", "webdatasets"}
-    assert {item.output.split("/")[0] for item in found.garbage} <= ours
-    assert why(found, "datasets/web") == ["a symbolic link leads to it"]
-    assert old.exists() or old in [item.path for item in found.garbage]
-    shards = node_at("tokenized/web")
-    assert shards.stage.fault(project, shards.key, current_output(project, "tokenized/web")) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (lambda old: (old / "mine.txt").write_text("do not lose this"), "not of nanoset: mine.txt"),
-        (lambda old: (old / "raw").symlink_to(old.parent), "symbolic link: raw"),
-        (lambda old: old.rename(old.with_name("0" * 20)), "its manifest is that of datasets/web/"),
-        (lambda old: (old / "manifest.json").unlink(), "it has no manifest"),
-    ],
-)
-def test_folders_that_are_not_just_ours_are_left_alone(copy, change, expected):
-    folder = copy()
-    old = Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web").folder
-    project = rebuild(folder)
-    changed = change(old)
-    old = changed if isinstance(changed, Path) else old
-    before = tree(old)
-    assert expected in why(collect(project), str(old))[0]
-    assert tree(old) == before
-
-
-def test_tars_in_the_making_stay_and_abandoned_ones_go(copy):
-    folder = copy()
-    change_web(folder)
-    project = Project.open(folder / "nanoset.yaml")
-    make_corpora(project, "web")
-    make_shuffle_plan(project, "shuffled")
-    make_tars(project, "shuffled", 0)
-    assert collect(project).garbage == ()
-    assert shuffling.is_group_written(project, "shuffled", 0)
-    unfinished = next(
-        path.parent for path in (folder / "data/webdatasets/shuffled").glob("*/.shards")
-    )
-    # as a run leaves it that is killed before its last step
-    (unfinished / "manifest.jsonl").write_bytes(b"")
-    project = rebuild(folder, "later")
-    found = collect(project)
-    assert [item.path for item in found.garbage if item.kind == "unfinished"] == [unfinished]
-    assert tree(folder / "data") == fresh_tree(folder)
-
-
-def test_index_files_go_by_their_notes_and_foreign_ones_stay(changed):
-    project, folder = changed
-    cache = folder / "data/nanosets/pretrain/cache"
-    foreign = {"a" * 32 + "-GPTDataset-train-sample_index.npy", "nanoset.json", "mine-nanoset.json"}
-    noted = b'{"made_from": {}, "files": {"0123/x.npy": {}}}'
-    (cache / "sub").mkdir()
-    (cache / "0123").mkdir()  # as NeMo keeps them
-    for name in (*foreign, "sub/x", "0123/x.npy", "0123/x-nanoset.json"):
-        (cache / name).write_bytes(noted if name.startswith("0123/x-") else b"{}")
-        os.utime(cache / name, (1e9, 1e9))
-    found = collect(project)
-    left = {path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()}
-    assert left >= foreign | {"sub/x"}
-    assert not [name for name in left if name.startswith("0123")], (
-        "what a note lists goes, and the note"
-    )
-    assert "4 files (8 bytes) that no note of ours lists" in why(found, "pretrain/cache")[0]
-
-
-def test_index_files_are_known_by_their_notes_after_a_collection_that_was_cut_short(copy):
-    folder = copy()
-    old = {path.name for path in (folder / "data/nanosets/pretrain/cache").iterdir()}
-    project = rebuild(folder)
-    garbage = [item.path for item in plan_gc(project).garbage if item.kind == "cache file"]
-    assert {path.name for path in garbage} <= old
-    for path in garbage[:20]:
-        path.unlink()
-    collect(project)
-    assert tree(folder / "data") == fresh_tree(folder)
-
-
-def test_unfinished_names_of_the_dead_go_and_of_the_living_stay(copy):
-    folder = copy()
-    project = Project.open(folder / "nanoset.yaml")
-    dead = folder / "data/shards/web/.tmp-0123-dead"
-    with published_folder(folder / "data/shards/web/0123") as alive:
-        dead.mkdir()
-        (dead / "tokens.bin").write_bytes(b"x" * 100)
-        os.utime(dead, (1e9, 1e9))
-        assert set(plan_gc(project).unfinished) == {dead, alive}
-        assert collect(project).unfinished == (dead,)
-        assert alive.is_dir()
-    assert not dead.exists()
-
-
-def test_outputs_of_what_is_not_configured_any_more_stay(copy):
-    folder = copy()
-    config = folder / "nanoset.yaml"
-    config.write_text(config.read_text().replace("  plain:\n", "  other:\n"))
-    shutil.rmtree(folder / "raw/books")
-    (folder / "raw/books").mkdir()
-    shutil.rmtree(folder / "raw/code")
-    found = plan_gc(Project.open(config))
-    assert found.garbage == ()
-    assert [item.path.relative_to(folder / "data").as_posix() for item in found.left_alone] == [
-        "datasets/code",
-        "nanosets/plain",
-    ]
-    assert "no longer asks for it" in why(found, "nanosets/plain")[0]
-
-
-def test_what_cannot_be_removed_is_reported(changed, monkeypatch):
-    project, folder = changed
-    before = tree(folder / "data")
-
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(gc_module, "_retract", refuse)
-        outcome = invoke_nanoset(["gc", "--yes", "--config", str(folder / "nanoset.yaml")])
-    assert outcome.exit_code == 1
-    assert "it cannot be removed: Permission denied" in outcome.output
-    assert "removed: 0 versions" in outcome.output
-    assert tree(folder / "data") == before
-    monkeypatch.setattr(gc_module.shutil, "rmtree", lambda *_, **__: None)
-    found = collect(project)
-    assert {item.kind for item in found.garbage} == {"cache file"}
-    assert "it could not be removed" in why(found, "datasets/web")[0]
-
-
-def test_what_another_collection_removed_meanwhile_is_gone(changed, monkeypatch):
-    project, _ = changed
-    retract = gc_module._retract
-    raced = plan_gc(project).garbage[0]
-
-    def race(access, item):
-        if item == raced:
-            retract(access, item)
-        return retract(access, item)
-
-    monkeypatch.setattr(gc_module, "_retract", race)
-    found = collect(project)
-    assert not [item for item in found.left_alone if item.refused]
-    assert not raced.path.exists()
-    assert raced not in found.garbage
-
-
-def test_the_command_lists_first_and_removes_when_told(changed):
-    _, folder = changed
-    before = tree(folder / "data")
-    config = ["--config", str(folder / "nanoset.yaml")]
-    listed = invoke_nanoset(["gc", *config])
-    assert listed.exit_code == 0, listed.output
-    assert "datasets/web" in listed.output
-    assert "nothing was removed yet: add --yes" in listed.output
-    planned = json.loads(invoke_nanoset(["gc", "--json", *config]).output)
-    assert planned["removed"] is False
-    assert planned["bytes"] == sum(item["bytes"] for item in planned["garbage"]) > 0
-    assert tree(folder / "data") == before
-    assert "removed: " in invoke_nanoset(["gc", "--yes", *config]).output
-    assert tree(folder / "data") == fresh_tree(folder)
-    assert "0 versions and files, 0 B" in invoke_nanoset(["gc", *config]).output
-
-
-def test_a_root_that_is_not_there_has_no_garbage(make_project):
-    config = make_project()
-    assert invoke_nanoset(["gc", "--yes", "--config", str(config)]).exit_code == 0
-    assert not (config.parent / "data").exists()
+    assert tree(folder / "data") == tree_of_fresh_build(folder)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_happens_in_whatever_order_the_end_is_that_of_a_fresh_build(copy, seed):
+def test_changes_builds_and_collections_in_any_order_end_as_a_fresh_build(copy, seed):
     folder = copy()
     draw = random.Random(seed)
-    project = Project.open(folder / "nanoset.yaml")
-    stages = [
+    project = open_project(folder)
+    actions = [
         lambda: change_web(folder, f"word{draw.random()}"),
-        lambda: (folder / "raw/web/part-1/web-3.jsonl").write_bytes(
-            jsonl(sentences("web", 240)[180:])
-        ),
+        lambda: restore_web(folder),
         lambda: make_corpora(project, "web"),
         lambda: make_mappings(project, "pretrain", draw.choice(["train", "valid"])),
         lambda: make_shuffle_plan(project, "shuffled"),
@@ -508,9 +198,581 @@ def test_whatever_happens_in_whatever_order_the_end_is_that_of_a_fresh_build(cop
         lambda: collect(project, keep=draw.randrange(2), unfinished=draw.random() < 0.5),
         lambda: collect(project),
     ]
+
     for _ in range(14):
-        draw.choice(stages)()
+        action = draw.choice(actions)
+        action()
+        # A nanoset that was not touched can be read at any time.
         load_nanoset(folder / "data", "plain", "train").batch(range(10))
-    found = collect(build(folder), unfinished=True)
-    assert found.left_alone == ()
-    assert tree(folder / "data") == fresh_tree(folder)
+
+    collection = collect(build(folder), unfinished=True)
+    assert collection.left_alone == ()
+    assert tree(folder / "data") == tree_of_fresh_build(folder)
+
+
+# Old versions that are kept on request
+
+
+def test_a_number_of_older_versions_is_kept_with_all_that_they_need(three_versions):
+    project = open_project(three_versions)
+    versions = three_versions / "data/datasets/web"
+    newest, middle, oldest = [
+        manifest.digest for manifest in project.outputs.versions("datasets", "web")
+    ]
+    for second, digest in enumerate([oldest, middle, newest]):
+        os.utime(versions / digest / "manifest.json", (second, second))
+
+    collect(project, keep=1)
+
+    remaining = {
+        path.name for path in versions.iterdir() if path.is_dir() and not path.is_symlink()
+    }
+    assert remaining == {newest, middle}
+
+    # The documents of the older version can still be looked up.
+    dataset = project.outputs.manifest_at(versions / middle)
+    documents = lineage_of(project, dataset).origins(range(dataset.facts["documents"]))
+    last_ids = [document.id for document in documents[-3:]]
+    assert last_ids == ["late-0", "late-1", "late-2"]
+
+
+@pytest.fixture
+def two_days_old(changed) -> Project:
+    """A project with two versions, all of whose files were written two days ago."""
+    project, folder = changed
+    two_days_ago = time.time() - 2 * DAY_SECONDS
+    files = [path for path in (folder / "data").rglob("*") if path.is_file()]
+    for path in files:
+        os.utime(path, (two_days_ago, two_days_ago))
+    return project
+
+
+def test_versions_that_were_just_replaced_are_kept_for_a_day(changed):
+    project, _ = changed
+
+    assert plan_gc(project, older_than_days=1).garbage == ()
+
+
+# Also numbers of days that no timestamp can express.
+@pytest.mark.parametrize("days", [3, 10.0**6, 1e300])
+def test_versions_younger_than_a_number_of_days_are_kept(two_days_old, days):
+    assert plan_gc(two_days_old, older_than_days=days).garbage == ()
+
+
+def test_versions_older_than_a_number_of_days_are_removed(two_days_old):
+    garbage = plan_gc(two_days_old, older_than_days=1).garbage
+
+    assert garbage == plan_gc(two_days_old).garbage
+    assert garbage != ()
+
+
+# What is still needed
+
+
+def test_what_a_stale_nanoset_needs_is_kept(copy):
+    folder = copy()
+    project = open_project(folder)
+    old_dataset = project.outputs.current("datasets", "web")
+    samples_before = load_nanoset(folder / "data", "pretrain", "train").batch(range(50))
+
+    # The corpus is built again, but not the nanoset and the webdataset.
+    change_web(folder)
+    make_corpora(project, "web")
+    assert project.outputs.current("datasets", "web").digest != old_dataset.digest
+    assert collect(project).garbage == ()
+
+    samples = load_nanoset(folder / "data", "pretrain", "train").batch(range(50))
+    assert (samples == samples_before).all()
+    assert lineage_of(project, old_dataset).origins([0])[0].id == "web-0"
+
+
+def test_what_a_running_build_works_on_is_kept(changed):
+    project, folder = changed
+    data_before = tree(folder / "data")
+
+    with leased_by_a_build(open_project(folder), "web"):
+        collection = collect(project)
+
+    (reason,) = reasons_to_leave_alone(collection, "shards/web")
+    assert f"on {platform.node()}" in reason
+    assert {item.subject for item in collection.garbage} == {"pretrain", "shuffled"}
+    files_of_web = {name for name in data_before if "/web/" in name}
+    assert files_of_web <= tree(folder / "data").keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "corpora"),
+    [
+        pytest.param("pretrain", {"web", "code"}, id="nanoset"),
+        pytest.param("shuffled", {"web", "code", "books"}, id="webdataset"),
+        pytest.param("web", set(), id="corpus"),
+    ],
+)
+def test_a_build_also_holds_the_corpora_of_what_it_builds(built, name, corpora):
+    assert names_of(open_project(built), name) == {name} | corpora
+
+
+def test_shards_of_an_interrupted_build_are_removed_only_on_request(copy):
+    folder = copy()
+    for path in (folder / "data").rglob("current.json"):
+        os.utime(path, LONG_AGO)
+    change_web(folder)
+
+    def interrupt_after_the_last_shard(work: ShownWork) -> None:
+        if work.stage == "tokenized_shards" and work.done == work.total:
+            raise KeyboardInterrupt
+
+    display = RecordingDisplay(on_work=interrupt_after_the_last_shard)
+    with pytest.raises(KeyboardInterrupt):
+        make_corpora(Project.open(folder / "nanoset.yaml", display.progress), "web")
+    project = open_project(folder)
+
+    # They are kept, so that the next build needs not make them again.
+    assert "shards/web" not in output_names(collect(project))
+
+    removed = collect(project, unfinished=True).garbage
+    assert len([item for item in removed if item.output == "shards/web"]) == 1
+    collect(build(folder))
+    assert tree(folder / "data") == tree_of_fresh_build(folder)
+
+
+def test_shards_of_a_corpus_that_was_never_finished_are_removed_only_on_request(copy):
+    folder = copy()
+    for output in (
+        "tokenized/web",
+        "datasets/web",
+        "nanosets/pretrain",
+        "shuffle_plans",
+        "webdatasets",
+    ):
+        shutil.rmtree(folder / "data" / output)
+    project = open_project(folder)
+
+    assert plan_gc(project).garbage == ()
+    assert output_names(plan_gc(project, unfinished=True)) == {"shards/web"}
+
+
+def test_tars_that_are_being_written_are_kept(copy):
+    folder = copy()
+    change_web(folder)
+    project = open_project(folder)
+    make_corpora(project, "web")
+    make_shuffle_plan(project, "shuffled")
+    make_tars(project, "shuffled", 0)
+
+    assert collect(project).garbage == ()
+    assert shuffling.is_group_written(project, "shuffled", 0)
+
+    # A run that was killed before its last step leaves an empty list of files. After another
+    # version was built, nothing needs its tars.
+    (notes,) = (folder / "data/webdatasets/shuffled").glob("*/.shards")
+    unfinished = notes.parent
+    (unfinished / "manifest.jsonl").write_bytes(b"")
+    project = rebuild(folder, "later")
+    collection = collect(project)
+    removed = [item.path for item in collection.garbage if item.kind == "unfinished"]
+    assert removed == [unfinished]
+    assert tree(folder / "data") == tree_of_fresh_build(folder)
+
+
+def test_temporary_folders_are_removed_unless_their_process_is_alive(copy):
+    folder = copy()
+    project = open_project(folder)
+    shards = folder / "data/shards/web"
+    abandoned = shards / ".tmp-0123-dead"
+
+    with published_folder(shards / "0123") as being_written:
+        abandoned.mkdir()
+        (abandoned / "tokens.bin").write_bytes(b"x" * 100)
+        os.utime(abandoned, LONG_AGO)
+
+        assert set(plan_gc(project).unfinished) == {abandoned, being_written}
+        assert collect(project).unfinished == (abandoned,)
+        assert being_written.is_dir()
+
+    assert not abandoned.exists()
+
+
+# Versions are retracted before they are removed
+
+
+def test_a_version_that_is_current_is_not_retracted(changed):
+    project, folder = changed
+    datasets = folder / "data/datasets/web"
+    data_before = tree(datasets)
+    access = project.outputs.access
+    current = project.outputs.current("datasets", "web").folder
+
+    # As if it had become current after the collection was planned.
+    assert withdraw_output(access, current, "manifest.json", lambda: True) is None
+    version = Garbage(current, "datasets/web", "web", "version", 0)
+    assert gc_module._retract(access, version) is None
+
+    assert tree(datasets) == data_before
+
+
+def test_a_version_that_a_killed_collection_retracted_is_removed_by_the_next_sweep(changed):
+    project, _ = changed
+    plan = plan_gc(project)
+    old_version = next(item for item in plan.garbage if item.output == "datasets/web")
+
+    (retracted,) = gc_module._retract(project.outputs.access, old_version)
+    assert not old_version.path.exists()
+
+    # Its name says which process retracted it: let that be one that has ended.
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    name_of_ended = retracted.name.replace(f"-{os.getpid()}.", f"-{ended.pid}.")
+    retracted = retracted.rename(retracted.with_name(name_of_ended))
+    project.outputs.sweep()
+    assert not retracted.exists()
+
+
+def test_a_version_that_another_collection_just_removed_is_not_reported(changed, monkeypatch):
+    project, _ = changed
+    retract = gc_module._retract
+    contested = plan_gc(project).garbage[0]
+
+    def retract_after_another_collection(access, item):
+        if item == contested:
+            retract(access, item)
+        return retract(access, item)
+
+    monkeypatch.setattr(gc_module, "_retract", retract_after_another_collection)
+    collection = collect(project)
+
+    assert not [item for item in collection.left_alone if item.refused]
+    assert not contested.path.exists()
+    assert contested not in collection.garbage
+
+
+def refuse_to_remove(*_: object) -> None:
+    """Fail as a file system does if the folder belongs to another user."""
+    raise PermissionError(13, "Permission denied")
+
+
+def test_a_version_that_cannot_be_retracted_is_reported_by_the_command(changed, monkeypatch):
+    _, folder = changed
+    data_before = tree(folder / "data")
+    monkeypatch.setattr(gc_module, "_retract", refuse_to_remove)
+
+    outcome = invoke_nanoset(["gc", "--yes", "--config", folder / "nanoset.yaml"])
+
+    assert outcome.exit_code == 1
+    assert "it cannot be removed: Permission denied" in outcome.output
+    assert "removed: 0 versions" in outcome.output
+    assert tree(folder / "data") == data_before
+
+
+def test_a_version_whose_files_stay_is_reported(changed, monkeypatch):
+    project, _ = changed
+    monkeypatch.setattr(gc_module.shutil, "rmtree", lambda *_, **__: None)
+
+    collection = collect(project)
+
+    # Index files are removed one by one, not with their folder.
+    assert {item.kind for item in collection.garbage} == {"cache file"}
+    assert "it could not be removed" in reasons_to_leave_alone(collection, "datasets/web")[0]
+
+
+# Damaged outputs
+
+
+def test_an_old_version_with_a_damaged_manifest_is_left_alone(copy):
+    folder = copy()
+    old_version = open_project(folder).outputs.current("datasets", "web").folder
+    project = rebuild(folder)
+    (old_version / "manifest.json").write_text("{")
+    os.utime(old_version / "manifest.json", (1, 1))
+
+    # Whether it is to be kept is unknown if old versions are kept.
+    with pytest.raises(StorageError, match="nothing is removed"):
+        collect(project, keep=1)
+
+    collection = collect(project)
+    (reason, *_) = reasons_to_leave_alone(collection, f"datasets/web/{old_version.name}")
+    assert "its manifest cannot be read" in reason
+    assert (old_version / "web_text_document.bin").exists()
+    assert "shards/web" in output_names(collection)
+
+
+def overwrite_file(project: Project, stage: str, name: str, file: str, text: str = "{}") -> None:
+    """Write other text into a file of the current version of an output."""
+    folder = project.outputs.current(stage, name).folder.resolve()
+    (folder / file).write_text(text)
+
+
+def point_current_to(text: str) -> Callable[[Project], None]:
+    """Return a function that replaces the file that names the current shards of the corpus web."""
+    return partial(overwrite_file, stage="tokenized", name="web", file="../current.json", text=text)
+
+
+def remove_current_shards(project: Project) -> None:
+    """Remove the version of the corpus's shards that is current."""
+    shutil.rmtree(project.outputs.current("tokenized", "web").folder)
+
+
+def damage_shards_of_current_dataset(project: Project) -> None:
+    """Damage the list of the shards of the current dataset, after other shards became current."""
+    old_shards = project.outputs.current("tokenized", "web").folder
+    change_web(project.config.file.parent, "later")
+    make_inventory(project, "web")
+    make_shards(project, "web")
+    (old_shards / "manifest.json").write_text('{"trunc')
+    os.utime(old_shards / "manifest.json", (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("damage", "damaged_output"),
+    [
+        pytest.param(point_current_to("no JSON"), "tokenized/web", id="current is no JSON"),
+        pytest.param(point_current_to("[]"), "tokenized/web", id="current is a list"),
+        pytest.param(
+            point_current_to('{"digest": "../../raw"}'),
+            "tokenized/web",
+            id="current is outside the root",
+        ),
+        pytest.param(point_current_to('{"digest": 5}'), "tokenized/web", id="current is a number"),
+        pytest.param(remove_current_shards, "tokenized/web", id="current version is missing"),
+        pytest.param(
+            partial(
+                overwrite_file,
+                stage="nanosets",
+                name="pretrain/train/index_mappings",
+                file="manifest.json",
+            ),
+            "pretrain/train/index_mappings",
+            id="manifest of index mappings",
+        ),
+        pytest.param(
+            partial(
+                overwrite_file, stage="nanosets", name="pretrain/train/blend", file="plan.json"
+            ),
+            "pretrain/train/blend",
+            id="plan of a blend",
+        ),
+        pytest.param(
+            damage_shards_of_current_dataset, "tokenized/web", id="shards of the current dataset"
+        ),
+    ],
+)
+def test_nothing_is_removed_if_it_is_unknown_what_is_needed(changed, damage, damaged_output):
+    project, folder = changed
+    assert plan_gc(project).garbage
+    damage(project)
+    data_before = tree(folder / "data")
+
+    for collect_or_plan in (plan_gc, collect):
+        with pytest.raises(StorageError, match="nothing is removed") as caught:
+            collect_or_plan(project, keep=0)
+        assert damaged_output in f"{caught.value.where} {caught.value.found}"
+    assert tree(folder / "data") == data_before
+    outcome = invoke_nanoset(["gc", "--yes", "--config", folder / "nanoset.yaml"])
+    assert outcome.exit_code == 1
+
+    # A build repairs the damage.
+    assert collect(build(folder)).garbage
+
+
+# What nanoset did not write
+
+
+def test_outputs_behind_symbolic_links_are_read_but_not_removed(changed):
+    project, folder = changed
+    datasets = folder.with_name("datasets-elsewhere")
+    (folder / "data/datasets/web").rename(datasets)
+    (folder / "data/datasets/web").symlink_to(datasets)
+    nanosets = folder.with_name("nanosets-elsewhere")
+    (folder / "data/nanosets").rename(nanosets)
+    (folder / "data/nanosets").symlink_to(nanosets)
+    shard = next(path for path in (folder / "data/shards/web").iterdir() if path.is_dir())
+    datasets_before = tree(datasets)
+    nanosets_before = tree(nanosets)
+
+    collection = collect(project)
+
+    assert tree(datasets) == datasets_before
+    assert tree(nanosets) == nanosets_before
+    assert reasons_to_leave_alone(collection, "datasets/web") == ["a symbolic link leads to it"]
+
+    # The rest is collected, but not what the linked outputs need.
+    stages_with_garbage = {output.split("/")[0] for output in output_names(collection)}
+    assert stages_with_garbage <= {
+        "inventory",
+        "shards",
+        "tokenized",
+        "shuffle_plans",
+        "webdatasets",
+    }
+    assert shard.exists() or shard in [item.path for item in collection.garbage]
+    shards = node_at("tokenized/web")
+    manifest = current_output(project, "tokenized/web")
+    assert shards.stage.fault(project, shards.key, manifest) is None
+
+
+def add_a_file(version: Path) -> Path:
+    """Write a file of somebody else into a version."""
+    (version / "mine.txt").write_text("do not lose this")
+    return version
+
+
+def add_a_link(version: Path) -> Path:
+    """Add a symbolic link to a version."""
+    (version / "raw").symlink_to(version.parent)
+    return version
+
+
+def rename_version(version: Path) -> Path:
+    """Give a version a digest that is not its own."""
+    return version.rename(version.with_name("0" * 20))
+
+
+def remove_manifest(version: Path) -> Path:
+    """Remove the manifest of a version."""
+    (version / "manifest.json").unlink()
+    return version
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (add_a_file, "not of nanoset: mine.txt"),
+        (add_a_link, "symbolic link: raw"),
+        (rename_version, "its manifest is that of datasets/web/"),
+        (remove_manifest, "it has no manifest"),
+    ],
+)
+def test_old_versions_that_somebody_changed_are_left_alone(copy, change, reason):
+    folder = copy()
+    old_version = open_project(folder).outputs.current("datasets", "web").folder
+    project = rebuild(folder)
+    old_version = change(old_version)
+    version_before = tree(old_version)
+
+    collection = collect(project)
+
+    assert reason in reasons_to_leave_alone(collection, str(old_version))[0]
+    assert tree(old_version) == version_before
+
+
+def test_outputs_that_are_not_configured_any_more_are_left_alone(copy):
+    folder = copy()
+    config = folder / "nanoset.yaml"
+    config.write_text(config.read_text().replace("  plain:\n", "  other:\n"))
+    shutil.rmtree(folder / "raw/books")
+    (folder / "raw/books").mkdir()
+    shutil.rmtree(folder / "raw/code")
+
+    plan = plan_gc(open_project(folder))
+
+    assert plan.garbage == ()
+    paths = [item.path.relative_to(folder / "data").as_posix() for item in plan.left_alone]
+    assert paths == ["datasets/code", "nanosets/plain"]
+    assert "no longer asks for it" in reasons_to_leave_alone(plan, "nanosets/plain")[0]
+
+
+# Index files, which nanosets share in one folder with those of Megatron
+
+
+FILES_WITHOUT_NOTE = (
+    "a" * 32 + "-GPTDataset-train-sample_index.npy",
+    "nanoset.json",
+    "mine-nanoset.json",
+    "sub/x",
+)
+"""Files in the folder of index files that no note of nanoset lists."""
+
+
+@pytest.fixture
+def shared_cache(changed) -> Path:
+    """The folder of index files, with two files in a folder as NeMo writes them, and four others.
+
+    The note in NeMo's folder lists the other file there. No note lists the four others.
+    """
+    _, folder = changed
+    cache = folder / "data/nanosets/pretrain/cache"
+    (cache / "sub").mkdir()
+    (cache / "0123").mkdir()
+    note = b'{"made_from": {}, "files": {"0123/x.npy": {}}}'
+    content_by_name = {name: b"{}" for name in [*FILES_WITHOUT_NOTE, "0123/x.npy"]}
+    content_by_name["0123/x-nanoset.json"] = note
+    for name, content in content_by_name.items():
+        (cache / name).write_bytes(content)
+        os.utime(cache / name, LONG_AGO)
+    return cache
+
+
+def test_index_files_are_removed_with_their_note_and_others_are_left_alone(changed, shared_cache):
+    project, _ = changed
+
+    collection = collect(project)
+
+    files = [path for path in shared_cache.rglob("*") if path.is_file()]
+    names = {path.relative_to(shared_cache).as_posix() for path in files}
+    assert names >= set(FILES_WITHOUT_NOTE)
+    assert not [name for name in names if name.startswith("0123")]
+    (reason, *_) = reasons_to_leave_alone(collection, "pretrain/cache")
+    assert "4 files (8 bytes) that no note of ours lists" in reason
+
+
+def test_index_files_that_an_interrupted_collection_left_are_removed(copy):
+    folder = copy()
+    cache = folder / "data/nanosets/pretrain/cache"
+    old_names = {path.name for path in cache.iterdir()}
+    project = rebuild(folder)
+    garbage = [item.path for item in plan_gc(project).garbage if item.kind == "cache file"]
+    assert {path.name for path in garbage} <= old_names
+    for path in garbage[:20]:
+        path.unlink()
+
+    collect(project)
+
+    assert tree(folder / "data") == tree_of_fresh_build(folder)
+
+
+# The command
+
+
+def test_the_command_lists_old_versions_and_removes_nothing(changed):
+    _, folder = changed
+    data_before = tree(folder / "data")
+
+    outcome = invoke_nanoset(["gc", "--config", folder / "nanoset.yaml"])
+
+    assert outcome.exit_code == 0, outcome.output
+    assert "datasets/web" in outcome.output
+    assert "nothing was removed yet: add --yes" in outcome.output
+    assert tree(folder / "data") == data_before
+
+
+def test_the_command_prints_its_plan_as_json(changed):
+    _, folder = changed
+    data_before = tree(folder / "data")
+
+    outcome = invoke_nanoset(["gc", "--json", "--config", folder / "nanoset.yaml"])
+
+    plan = json.loads(outcome.output)
+    assert plan["removed"] is False
+    assert plan["bytes"] == sum(item["bytes"] for item in plan["garbage"])
+    assert plan["bytes"] > 0
+    assert tree(folder / "data") == data_before
+
+
+def test_the_command_removes_old_versions_with_yes(changed):
+    _, folder = changed
+    config = folder / "nanoset.yaml"
+
+    outcome = invoke_nanoset(["gc", "--yes", "--config", config])
+
+    assert "removed: " in outcome.output
+    assert tree(folder / "data") == tree_of_fresh_build(folder)
+    next_outcome = invoke_nanoset(["gc", "--config", config])
+    assert "0 versions and files, 0 B" in next_outcome.output
+
+
+def test_a_root_that_does_not_exist_has_no_garbage(make_project):
+    config = make_project()
+
+    assert invoke_nanoset(["gc", "--yes", "--config", config]).exit_code == 0
+
+    assert not (config.parent / "data").exists()
