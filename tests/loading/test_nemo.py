@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from helpers.loaded_samples import assert_sample_of_trainer
-from helpers.nemo import SEED, S, Splits, nemo_builder
+from helpers.nemo import SEED, SEQUENCE_LENGTH, Splits, nemo_builder
 from helpers.packs import write_packs
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder, NanosetConfig
 from nanoset_core.loading.builder import NanosetBuilder
@@ -57,7 +57,7 @@ def prefixes(tmp_path) -> dict[str, str]:
                 builder.add_document(np.append(random.randint(2, 49999, length), 0))
 
     for name, tail in TAILS.items():
-        rules = PackingRules(PieceRule(S), tail, 1, 7)
+        rules = PackingRules(PieceRule(SEQUENCE_LENGTH), tail, 1, 7)
         write_packs(tmp_path / name, tmp_path / f"{name}-packs", rules)
 
     names = [*DOCUMENTS, *(f"{name}-packs" for name in TAILS)]
@@ -90,7 +90,7 @@ def our_config(
     n_train, n_valid, n_test = requested.samples
     return NanosetConfig(
         **source,
-        sequence_length=S,
+        sequence_length=SEQUENCE_LENGTH,
         random_seed=SEED,
         preset="nemo",
         path_to_cache=str(cache),

@@ -200,14 +200,14 @@ def test_each_split_may_have_its_own_datasets(data):
 
 def test_descriptions_and_hashes_are_those_of_the_paths_of_the_trainer(data):
     """The trainer may see the same files under other paths, which are part of its hashes."""
-    here = plan_split(NanosetConfig(data[0], sequence_length=4), "train").members[0]
+    untranslated = plan_split(NanosetConfig(data[0], sequence_length=4), "train").members[0]
     config = NanosetConfig(data[0], sequence_length=4, trainer_paths={data[0]: "/lustre/a"})
 
     member = plan_split(config, "train").members[0]
 
     assert json.loads(member.description)["dataset_path"] == "/lustre/a"
     assert member.prefix == data[0]
-    assert member.hash != here.hash
+    assert member.hash != untranslated.hash
 
 
 def test_tokens_are_counted_exactly_beyond_2_to_the_24(tmp_path):
