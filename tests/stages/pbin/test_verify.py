@@ -1,103 +1,182 @@
-"""Every kind of damage to a .pbin is found and named."""
+"""Verification finds every kind of damage to a .pbin, and names its place."""
+
+from __future__ import annotations
 
 import hashlib
 import shutil
+from pathlib import Path
 
 import pytest
 
 from helpers.building import make_pbin
 from helpers.built_project import first_file, overwrite, problems
 from helpers.inspecting import verify_at
+from helpers.pbin_files import read_documents
 from nanoset_core import PackedDataset
 from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 
+HEADER_BYTES = 12
 
-def pbin(project):
+
+def pbin_of(project: Project) -> Path:
+    """Return the .pbin of the corpus `web`."""
     return first_file(project, "packed/web/*/web.pbin")
 
 
+@pytest.fixture
+def without_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let verification not compare the checksums of files, as if they had none."""
+    monkeypatch.setattr("nanoset_core.stages.pbin.verify.check_files", lambda *_, **__: None)
+
+
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_sound_pbin(project, deep):
+def test_a_sound_pbin_has_no_findings(project, deep):
     report = verify_at(project, "packed/web", deep=deep)
+
     assert report.findings == []
     assert report.figures["tokens_read"] == report.figures["tokens"]
 
 
-def test_a_token_of_it_changed(copy):
+# Tokens
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_token_that_differs_from_the_dataset_is_an_error(copy, deep):
     project = copy()
-    dataset = PackedDataset(pbin(project))
-    token = int(dataset.tokens[1234])
-    overwrite(pbin(project), 12 + 1234 * dataset.token_bytes, bytes([token & 0xFF ^ 1]))
-    for deep in (False, True):
-        (finding,) = verify_at(project, "packed/web", deep=deep).errors
-        assert finding.what == "a token is not that of the dataset"
-        assert finding.where == f"{pbin(project).resolve()}, byte {12 + 1234 * dataset.token_bytes}"
-        assert (finding.found, finding.expected) == (f"id {token ^ 1}", f"id {token}")
+    path = pbin_of(project)
+    dataset = PackedDataset(path)
+    number = 1234
+    token = int(dataset.tokens[number])
+    offset = HEADER_BYTES + number * dataset.token_bytes
+    overwrite(path, offset, bytes([(token ^ 1) & 0xFF]))  # the lowest bit of the token
+
+    (finding,) = verify_at(project, "packed/web", deep=deep).errors
+
+    assert finding.what == "a token is not that of the dataset"
+    assert finding.where == f"{path.resolve()}, byte {offset}"
+    assert finding.found == f"id {token ^ 1}"
+    assert finding.expected == f"id {token}"
+
+
+def test_a_damaged_pbin_does_not_pass_the_verification_of_its_project(copy):
+    project = copy()
+    overwrite(pbin_of(project), HEADER_BYTES, b"\xff")
+
     (report,) = verify_project(project, ["web/packed"], deep=True)
+
     assert not report.passed
 
 
-def test_the_dataset_is_gone(copy):
+def test_tokens_are_not_compared_if_the_dataset_is_missing(copy):
     project = copy()
     shutil.rmtree(first_file(project, "datasets/web/*/manifest.json").parent)
+
     report = verify_at(project, "packed/web")
+
     assert report.passed
-    assert "the dataset is missing or damaged: tokens were not compared with it" in problems(
-        report, "warning"
-    )
+    warning = "the dataset is missing or damaged: tokens were not compared with it"
+    assert warning in problems(report, "warning")
+
+
+# Header and index
 
 
 @pytest.mark.parametrize(
-    ("offset", "data"), [(8, b"\x03"), (0, b"\x00\x00"), (-1, b"\x00"), (-200, b"\xff" * 20)]
+    ("offset", "data"),
+    [
+        pytest.param(8, b"\x03", id="size of tokens"),
+        pytest.param(0, b"\x00\x00", id="number of bytes"),
+        pytest.param(-1, b"\x00", id="end of the index"),
+        pytest.param(-200, b"\xff" * 20, id="entries of the index"),
+    ],
 )
-def test_header_and_index_overwritten(copy, offset, data):
+def test_an_overwritten_header_or_index_is_an_error(copy, offset, data):
     project = copy()
-    path = pbin(project)
-    overwrite(path, offset % path.stat().st_size, data)
+    path = pbin_of(project)
+    overwrite(path, offset % path.stat().st_size, data)  # negative offsets count from the end
+
     (finding,) = verify_at(project, "packed/web").errors
+
     assert path.name in finding.where
     assert finding.remedy.startswith("delete ")
 
 
-def test_cut_or_gone(copy):
-    project = copy()
-    path = pbin(project)
-    path.write_bytes(path.read_bytes()[:-100])
-    assert problems(verify_at(project, "packed/web")) == [
-        "a file has another size than when it was written"
-    ]
-    path.unlink()
-    assert problems(verify_at(project, "packed/web")) == ["a file is missing"]
-
-
-@pytest.mark.parametrize("deep", [False, True])
-def test_borders_between_documents_moved(copy, monkeypatch, deep):
-    project = copy()
-    path = pbin(project)
+def move_a_border(path: Path) -> None:
+    """Move the last token of document 7 to document 8, which does not change the file's size."""
+    documents = read_documents(path)
+    token_bytes = PackedDataset(path).token_bytes
     size = path.stat().st_size
-    dataset = PackedDataset(path)
-    documents, token_bytes = [document.tolist() for document in dataset], dataset.token_bytes
-    moved = [*documents[:7], documents[7][:-1], [documents[7][-1], *documents[8]], *documents[9:]]
-    write_pbin(path, moved, token_bytes=token_bytes)
+
+    moved_token = documents[7].pop()
+    documents[8].insert(0, moved_token)
+    write_pbin(path, documents, token_bytes=token_bytes)
     assert path.stat().st_size == size
-    if deep:  # as if nothing had a checksum
-        monkeypatch.setattr("nanoset_core.stages.pbin.verify.check_files", lambda *_, **__: None)
+
+
+def check_that_a_moved_border_is_found(project: Project, *, deep: bool) -> None:
+    """Move a border between documents, and check that verification finds it."""
+    path = pbin_of(project)
+    move_a_border(path)
+
     (finding,) = verify_at(project, "packed/web", deep=deep).errors
+
     assert finding.what == "documents begin elsewhere than in the dataset"
-    assert finding.where.startswith(f"{path}, byte ") or "web.pbin, byte " in finding.where
-    write_pbin(path, documents[1:], token_bytes=token_bytes)
-    monkeypatch.setattr("nanoset_core.stages.pbin.verify.check_files", lambda *_, **__: None)
+    assert "web.pbin, byte " in finding.where
+
+
+def test_a_border_between_documents_that_moved_is_an_error(copy):
+    check_that_a_moved_border_is_found(copy(), deep=False)
+
+
+@pytest.mark.usefixtures("without_checksums")
+def test_a_border_that_moved_is_found_without_checksums(copy):
+    check_that_a_moved_border_is_found(copy(), deep=True)
+
+
+@pytest.mark.usefixtures("without_checksums")
+@pytest.mark.parametrize("deep", [False, True])
+def test_an_index_without_a_document_is_found_without_checksums(copy, deep):
+    project = copy()
+    path = pbin_of(project)
+    documents = read_documents(path)
+    write_pbin(path, documents[1:], token_bytes=PackedDataset(path).token_bytes)
+
     (finding,) = verify_at(project, "packed/web", deep=deep).errors
+
     assert finding.what == "the index does not cover the tokens as it did when it was written"
     assert f"documents: {len(documents)}" in finding.expected
 
 
-def test_a_large_pbin_has_a_digest(copy, monkeypatch):
+# The file
+
+
+def test_a_pbin_that_was_cut_is_an_error(copy):
+    project = copy()
+    path = pbin_of(project)
+    path.write_bytes(path.read_bytes()[:-100])
+
+    report = verify_at(project, "packed/web")
+
+    assert problems(report) == ["a file has another size than when it was written"]
+
+
+def test_a_pbin_that_was_deleted_is_an_error(copy):
+    project = copy()
+    pbin_of(project).unlink()
+
+    report = verify_at(project, "packed/web")
+
+    assert problems(report) == ["a file is missing"]
+
+
+def test_the_manifest_of_a_large_pbin_has_its_checksum(copy, monkeypatch):
+    # Files of more bytes than this have checksums in the manifest only if their stage gives them.
     monkeypatch.setattr("nanoset_core.outputs.root.HASHED_BYTES", 0)
     project = copy()
+
     manifest = make_pbin(Project.open(project.config.file, rebuild=True), "web")
-    assert (
-        manifest.files["web.pbin"].sha256 == hashlib.sha256(pbin(project).read_bytes()).hexdigest()
-    )
+
+    sha256 = hashlib.sha256(pbin_of(project).read_bytes()).hexdigest()
+    assert manifest.files["web.pbin"].sha256 == sha256
