@@ -2,9 +2,14 @@
 chance.
 """
 
+from __future__ import annotations
+
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +27,14 @@ from nanoset_core.stages.contamination.words import WordVocabulary
 from nanoset_core.text.listing import stat_file
 from nanoset_core.tokenizers.engines.engine import Encoded
 
-WORDS = [
-    "".join(random.Random(number).choices("abcdefghijklmnopqrstuvwxyz", k=3 + number % 7))
-    for number in range(3000)
-]
+
+def made_up_word(number: int) -> str:
+    """Return a word of three to nine letters; the same number always gives the same word."""
+    letters = random.Random(number).choices("abcdefghijklmnopqrstuvwxyz", k=3 + number % 7)
+    return "".join(letters)
+
+
+WORDS = [made_up_word(number) for number in range(3000)]
 BYTE_TOKENS = [bytes([byte]) for byte in range(256)]
 TOKENS = BYTE_TOKENS + [f" {word}".encode() for word in WORDS]
 ID_BY_TOKEN = {token: token_id for token_id, token in enumerate(TOKENS)}
@@ -41,15 +50,17 @@ class ToyEngine:
     helper = ""
     reference = None
 
-    def encode(self, texts):
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Return the tokens of texts."""
         documents = [tokens_of(text) for text in texts]
-        ids = [token for document in documents for token in document]
+        ids = list(chain.from_iterable(documents))
         lengths = [len(document) for document in documents]
         return Encoded(np.array(ids, np.int32), np.array(lengths, np.int32))
 
 
 def tokens_of(text: str) -> list[int]:
-    tokens = []
+    """Return the tokens of a text, which is taken to begin with a space."""
+    tokens: list[int] = []
     for word in text.split(" "):
         spaced_word = f" {word}".encode()
         if spaced_word in ID_BY_TOKEN:
@@ -64,7 +75,7 @@ def random_text(rng: random.Random, n_words: int) -> str:
     return " ".join(WORDS[int(2999 * rng.random() ** 3)] for _ in range(n_words))
 
 
-def edited(rng: random.Random, text: str) -> str:
+def edit_text(rng: random.Random, text: str) -> str:
     """Return a text in which about one word of twelve was replaced, and one at least."""
     words = text.split()
     for _ in range(max(1, len(words) // 12)):
@@ -81,11 +92,13 @@ def collect(texts: list[str]) -> TextCollector:
 
 
 def evaluation_of(texts: list[str]) -> Evaluation:
+    """Return the evaluation of the lines of a file, which is searched for n-grams of five words."""
     collector = collect(texts)
     return Evaluation(collector.vocabulary, collector.index(5))
 
 
-def dataset_of(folder, documents: list[str]) -> MMapIndexedDataset:
+def dataset_of(folder: Path, documents: list[str]) -> MMapIndexedDataset:
+    """Write documents into a folder, and open them as a dataset."""
     with MMapIndexedDatasetBuilder(folder / "data", np.uint16) as builder:
         for text in documents:
             tokens = tokens_of(text)
@@ -122,7 +135,7 @@ class Planted:
         rng = random.Random(1)
         self.texts = [random_text(rng, rng.randrange(12, 60)) for _ in range(200)]
         hosts = [random_text(rng, rng.randrange(0, 200)) for _ in range(800)]
-        edited_texts = [edited(rng, text) for text in self.texts]
+        edited_texts = [edit_text(rng, text) for text in self.texts]
 
         self.documents = list(hosts)
         for number, plant in enumerate(self.texts + edited_texts):
@@ -133,6 +146,7 @@ class Planted:
 
 @pytest.fixture(scope="module")
 def planted() -> Planted:
+    """Documents of which some hold evaluation texts."""
     return Planted()
 
 
@@ -148,19 +162,22 @@ def planted_matches(planted, tmp_path_factory):
 def test_all_copies_are_found(planted_matches):
     share_by_place = {(match.document, match.text): match.share for match in planted_matches}
 
-    assert [share_by_place.get((number, number)) for number in range(200)] == [1.0] * 200
+    shares = [share_by_place.get((number, number)) for number in range(200)]
+    assert shares == [1.0] * 200
 
 
 def test_nearly_all_edited_copies_are_found(planted_matches):
     places = {(match.document, match.text) for match in planted_matches}
 
-    assert len({(200 + number, number) for number in range(200)} & places) >= 195
+    places_of_edited_texts = {(200 + number, number) for number in range(200)}
+    assert len(places_of_edited_texts & places) >= 195
 
 
-def test_nothing_is_found_by_chance_and_nothing_twice(planted_matches):
+def test_no_text_is_found_by_chance_or_twice(planted_matches):
     places = Counter((match.document, match.text) for match in planted_matches)
 
-    assert set(places) <= {(number, number % 200) for number in range(400)}
+    planted_places = {(number, number % 200) for number in range(400)}
+    assert places.keys() <= planted_places
     assert set(places.values()) == {1}
 
 
@@ -256,7 +273,8 @@ def test_an_index_without_n_grams_finds_nothing():
     assert len(index.search(words, 0.5).documents) == 0
 
 
-def write_jsonl(path, *lines: str) -> None:
+def write_jsonl(path: Path, *lines: str) -> None:
+    """Write a file of lines, of which some may be blank."""
     path.write_text("\n".join(lines))
 
 
@@ -287,7 +305,11 @@ def test_a_file_without_any_text_at_the_keys_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "data"), [("c.jsonl", b'{"q": "one"}\n{"q'), ("d.parquet", b"PAR1")]
+    ("name", "data"),
+    [
+        pytest.param("c.jsonl", b'{"q": "one"}\n{"q', id="cut line"),
+        pytest.param("d.parquet", b"PAR1", id="cut table"),
+    ],
 )
 def test_a_damaged_file_is_an_error(tmp_path, name, data):
     (tmp_path / name).write_bytes(data)

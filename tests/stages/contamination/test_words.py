@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def words_of_text(text: str) -> list[str]:
 
 def concatenated(documents: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Return (the tokens of all documents, where each document starts)."""
-    tokens = [token for document in documents for token in document]
+    tokens = list(chain.from_iterable(documents))
     return np.array(tokens, np.uint16), np.cumsum([0, *map(len, documents)])
 
 
@@ -96,7 +97,8 @@ def test_equal_words_have_equal_hashes_and_others_do_not():
     for number, word_hash in enumerate(words.hashes.tolist()):
         text = vocabulary.text(words, number, number + 1)
         hashes_by_text.setdefault(text, set()).add(word_hash)
-    assert all(len(hashes) == 1 for hashes in hashes_by_text.values())
+    n_hashes_by_text = {text: len(hashes) for text, hashes in hashes_by_text.items()}
+    assert set(n_hashes_by_text.values()) == {1}, n_hashes_by_text
     assert len(set(words.hashes.tolist())) == len(hashes_by_text)
 
 
