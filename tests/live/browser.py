@@ -1,6 +1,4 @@
-"""A headless Chromium over the DevTools protocol: enough to look at a page, click in it and
-photograph it.
-"""
+"""A headless Chromium over the DevTools protocol: enough to read, click and photograph a page."""
 
 from __future__ import annotations
 
@@ -20,43 +18,58 @@ from websockets.sync.client import ClientConnection, connect
 
 from helpers.daemons import running, until
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-_FIND = """(() => {
-  const shown = e => { const r = e.getBoundingClientRect(); return r.width > 0 && r.height > 0; };
-  const found = [...document.querySelectorAll(%s)].filter(e => shown(e) && (%s)(e.innerText.trim()));
-  if (!found.length) return null;
-  const e = found.reduce((a, b) => a.contains(b) ? b : a);
-  e.scrollIntoView({block: "nearest"});
-  const r = e.getBoundingClientRect();
-  return [r.x + r.width / 2, r.y + r.height / 2];
+PROGRAM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+START_SECONDS = 30
+EFFECT_SECONDS = 15.0
+"""How long to wait for the effect of a click before the next attempt."""
+FIND_ELEMENT = """(() => {
+  const isShown = element => {
+    const box = element.getBoundingClientRect();
+    return box.width > 0 && box.height > 0;
+  };
+  const elements = [...document.querySelectorAll(%(selector)s)].filter(
+    element => isShown(element) && element.innerText.trim() === %(text)s);
+  if (!elements.length) return null;
+  const innermost = elements.reduce((outer, inner) => outer.contains(inner) ? inner : outer);
+  innermost.scrollIntoView({block: "nearest"});
+  const box = innermost.getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2];
 })()"""
+"""JavaScript: the center of the innermost visible element with a text, or null."""
 
 
 def chromium() -> str | None:
-    """The browser's program; None where there is none."""
-    return next((path for name in NAMES if (path := shutil.which(name))), None)
+    """Return the program of the browser, or None if it is not installed."""
+    for name in PROGRAM_NAMES:
+        program = shutil.which(name)
+        if program is not None:
+            return program
+    return None
 
 
 class Browser:
-    """One page."""
+    """A browser with one page."""
 
     def __init__(self, socket: ClientConnection) -> None:
+        """Control the page to which a socket is connected."""
         self._socket = socket
         self._numbers = itertools.count(1)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Call a method of the protocol and wait for its answer."""
+        """Call a method of the protocol, and return its answer."""
         number = next(self._numbers)
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
+            # Events, which have no number, arrive between the answers.
             message = json.loads(self._socket.recv(timeout=30))
             if message.get("id") == number:
                 if "error" in message:
                     raise RuntimeError(f"{method}: {message['error']}")
-                return message["result"]
+                result: dict[str, Any] = message["result"]
+                return result
 
     def evaluate(self, script: str) -> Any:
-        """The value of a JavaScript expression."""
+        """Return the value of a JavaScript expression."""
         answer = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -65,13 +78,13 @@ class Browser:
         return answer["result"].get("value")
 
     def open(self, url: str, *texts: str) -> None:
-        """Go to an address, and wait until these texts are on the page."""
+        """Go to an address, and wait until the page shows some texts."""
         self.call("Page.navigate", url=url)
         for text in texts:
             self.wait_for(text)
 
     def text(self) -> str:
-        """All text that the page shows."""
+        """Return all text that the page shows."""
         return self.evaluate("document.body ? document.body.innerText : ''") or ""
 
     def wait_for(self, text: str, seconds: float = 90.0) -> None:
@@ -88,22 +101,39 @@ class Browser:
         selector: str = "button, a, [role=button], [role=tab]",
         seconds: float = 45.0,
     ) -> None:
-        """Click on the innermost visible element whose text is `text`."""
-        test = f"text => text === {json.dumps(text)}"
-        script = _FIND % (json.dumps(selector), test)
-        place = until(
+        """Click on the innermost visible element with a text, once there is one.
+
+        Args:
+            text: All of the element's text.
+            selector: A CSS selector of the elements to look at.
+            seconds: How long to wait for the element.
+        """
+        script = FIND_ELEMENT % {"selector": json.dumps(selector), "text": json.dumps(text)}
+        x, y = until(
             lambda: self.evaluate(script),
             seconds,
             lambda: f"nothing to click is called {text!r} on:\n{self.text()}",
         )
-        self.click_at(*place)
+        self.click_at(x, y)
 
-    def click_until(self, text: str, done: Callable[[], bool], attempts: int = 6) -> None:
-        """Click until something has come of it: what still moves, on a busy machine, may be missed."""
+    def click_until(self, text: str, is_done: Callable[[], bool], attempts: int = 6) -> None:
+        """Click on an element until the click has an effect.
+
+        On a busy machine, a click on an element that still moves may miss it.
+
+        Args:
+            text: All of the element's text.
+            is_done: Returns whether there was an effect.
+            attempts: How often to click at most.
+        """
         for attempt in range(1, attempts + 1):
             self.click(text)
             try:
-                until(done, 15.0, lambda: f"nothing comes of clicking {text!r} on:\n{self.text()}")
+                until(
+                    is_done,
+                    EFFECT_SECONDS,
+                    lambda: f"clicking {text!r} has no effect on:\n{self.text()}",
+                )
             except TimeoutError:
                 if attempt == attempts:
                     raise
@@ -115,46 +145,59 @@ class Browser:
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
-    def resize(self, width: int, height: int, pixels: int | None = None) -> None:
-        """Give the window a size; pixels: width of photographs, where it is another one."""
+    def resize(self, width: int, height: int, photograph_width: int | None = None) -> None:
+        """Change the size of the window.
+
+        Args:
+            width: Its width in pixels.
+            height: Its height in pixels.
+            photograph_width: The width of photographs, if it is not that of the window.
+        """
+        if photograph_width is None:
+            photograph_width = width
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
             height=height,
-            deviceScaleFactor=(pixels or width) / width,
+            deviceScaleFactor=photograph_width / width,
             mobile=False,
         )
 
     def photograph(self, file: Path) -> None:
         """Save what the window shows as a PNG."""
-        file.write_bytes(
-            base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
-        )
+        answer = self.call("Page.captureScreenshot", format="png")
+        file.write_bytes(base64.b64decode(answer["data"]))
 
 
 @contextmanager
 def browsing(
     program: str, scratch: Path, width: int = 1400, height: int = 900
 ) -> Iterator[Browser]:
-    """A browser with an empty profile of its own in `scratch`; ended, and seen to be gone, at the
-    end.
+    """Run a browser with an empty profile until the block ends.
+
+    Args:
+        program: The program of the browser.
+        scratch: A folder for its profile and its log.
+        width: The width of its window in pixels.
+        height: The height of its window in pixels.
     """
     profile = scratch / "profile"
-    arguments = [
+    command = [
+        program,
         "--headless=new",
         "--remote-debugging-port=0",
         f"--user-data-dir={profile}",
         "--no-first-run",
-    ]
-    arguments += [
         "--disable-gpu",
         "--hide-scrollbars",
         "--disable-dev-shm-usage",
         "--disable-background-networking",
     ]
-    # the sandbox refuses to run for root
-    arguments += ["--no-sandbox"] if os.geteuid() == 0 else []
-    with running([program, *arguments, "about:blank"], scratch / "chromium.log") as process:
+    if os.geteuid() == 0:
+        command.append("--no-sandbox")  # the sandbox refuses to run as root
+    command.append("about:blank")
+
+    with running(command, scratch / "chromium.log") as process:
         address = _page_address(profile / "DevToolsActivePort", process)
         with connect(address, max_size=None, compression=None) as socket:
             browser = Browser(socket)
@@ -162,17 +205,28 @@ def browsing(
             yield browser
 
 
-def _page_address(file: Path, process: subprocess.Popen[bytes]) -> str:
-    def lines() -> list[str] | None:
-        if process.poll() is not None:
-            raise RuntimeError(
-                f"chromium ended with {process.returncode}; see "
-                f"{file.parent.parent / 'chromium.log'}"
-            )
-        found = file.read_text().splitlines() if file.exists() else []
-        return found if len(found) > 1 else None
+def _page_address(port_file: Path, process: subprocess.Popen[bytes]) -> str:
+    """Return the address by which a browser's page is controlled, once the browser answers.
 
-    port = until(lines, 30, lambda: "chromium never opened its port")[0]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as answer:
+    Args:
+        port_file: The file in which the browser writes its port.
+        process: The browser.
+    """
+
+    def port_lines() -> list[str] | None:
+        """Return the lines of the file, or None if it is not complete."""
+        if process.poll() is not None:
+            log = port_file.parent.parent / "chromium.log"
+            raise RuntimeError(f"chromium ended with {process.returncode}; see {log}")
+        if not port_file.exists():
+            return None
+        lines = port_file.read_text().splitlines()
+        return lines if len(lines) > 1 else None
+
+    lines = until(port_lines, START_SECONDS, lambda: "chromium never opened its port")
+    assert lines is not None
+    url = f"http://127.0.0.1:{lines[0]}/json/list"
+    with urllib.request.urlopen(url, timeout=10) as answer:
         pages = [target for target in json.load(answer) if target["type"] == "page"]
-    return pages[0]["webSocketDebuggerUrl"]
+    address: str = pages[0]["webSocketDebuggerUrl"]
+    return address

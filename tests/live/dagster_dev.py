@@ -15,8 +15,18 @@ from typing import Any
 from helpers.daemons import free_ports, running, until
 
 REPOSITORY = Path(__file__).parents[2]
-_LOCATIONS = """{ workspaceOrError { ... on Workspace { locationEntries {
-    loadStatus locationOrLoadError { ... on PythonError { message } } } } } }"""
+START_SECONDS = 180
+"""How long to wait for the UI: on a busy machine, it takes a minute."""
+LOCATION_STATUS = """
+{
+  workspaceOrError {
+    ... on Workspace {
+      locationEntries { loadStatus locationOrLoadError { ... on PythonError { message } } }
+    }
+  }
+}
+"""
+"""What the UI asks for to show whether the code locations could be loaded."""
 
 
 @contextmanager
@@ -26,76 +36,75 @@ def dagster_dev(
     log: Path,
     *,
     module: str | None = None,
-    more: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """The address of the UI, once it answers; all processes are ended, and seen to be gone, at the
-    end.
+    """Run `dagster dev` until the block ends, and yield the address of its UI once it answers.
 
     Args:
-        project: a nanoset.yaml, or the folder of a project that is loaded from a module of its own.
-        home: the history's folder.
-        log: what it prints.
-        module: that module.
-        more: of the environment; to its PYTHONPATH the repository is added.
+        project: A nanoset.yaml, or the folder of a project that is loaded from a module of its own.
+        home: The folder of the history.
+        log: The file of its output.
+        module: That module; default: the code location of workspace.yaml.
+        environment: Further variables; the repository is added to PYTHONPATH.
     """
     (port,) = free_ports(1)
-    environment = {
+    command = [sys.executable, "-m", "dagster", "dev", "--host", "127.0.0.1", "--port", str(port)]
+    if module is None:
+        command += ["--workspace", str(REPOSITORY / "workspace.yaml")]
+    else:
+        command += ["--module-name", module]
+
+    variables = {
         "NANOSET_CONFIG": str(project),
         "DAGSTER_HOME": str(home),
         "PYTHONUNBUFFERED": "1",
-        **more,
+        **environment,
     }
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [more.get("PYTHONPATH"), str(REPOSITORY)])
-    )
-    location = (
-        ["--workspace", str(REPOSITORY / "workspace.yaml")]
-        if module is None
-        else ["--module-name", module]
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "dagster",
-        "dev",
-        *location,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    module_folders = [str(REPOSITORY)]
+    if environment.get("PYTHONPATH"):
+        module_folders.insert(0, environment["PYTHONPATH"])
+    variables["PYTHONPATH"] = os.pathsep.join(module_folders)
+
     address = f"http://127.0.0.1:{port}"
     folder = project if project.is_dir() else project.parent
-    with running(command, log, folder=folder, environment=environment) as process:
+    with running(command, log, folder=folder, environment=variables) as process:
         until(
-            lambda: process.poll() or loaded(address),
-            60,
+            lambda: process.poll() is not None or has_loaded(address),
+            START_SECONDS,
             lambda: f"no UI came up:\n{log.read_text()}",
         )
         assert process.poll() is None, f"dagster dev ended:\n{log.read_text()}"
         yield address
 
 
-def loaded(address: str) -> bool:
-    """Whether the UI answers, and knows our assets; RuntimeError where it never will."""
+def has_loaded(address: str) -> bool:
+    """Return whether a UI answers and has loaded all its code locations.
+
+    Raises:
+        RuntimeError: A code location cannot be loaded.
+    """
     try:
-        entries = query(address, _LOCATIONS)["workspaceOrError"]["locationEntries"]
+        entries = query(address, LOCATION_STATUS)["workspaceOrError"]["locationEntries"]
     except OSError:
         return False
-    if errors := [
-        found["message"]
-        for entry in entries
-        if "message" in (found := entry["locationOrLoadError"] or {})
-    ]:
+
+    errors = []
+    for entry in entries:
+        location_or_error = entry["locationOrLoadError"] or {}
+        if "message" in location_or_error:
+            errors.append(location_or_error["message"])
+    if errors:
         raise RuntimeError(f"the definitions cannot be loaded: {errors}")
     return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
 
 
 def query(address: str, graphql: str) -> dict[str, Any]:
-    """What the UI's own interface answers."""
-    body = json.dumps({"query": graphql}).encode()
+    """Return the answer to a query of the UI's own interface."""
     request = urllib.request.Request(
-        f"{address}/graphql", body, {"Content-Type": "application/json"}
+        f"{address}/graphql",
+        json.dumps({"query": graphql}).encode(),
+        {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)["data"]
+        data: dict[str, Any] = json.load(answer)["data"]
+    return data

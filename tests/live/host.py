@@ -1,10 +1,10 @@
-"""Somebody's Dagster project, laid out as `create-dagster` does: assets of its own, and two nanoset
-components.
+"""The Dagster project of another team ("host"), with assets of its own and two nanoset components.
+
+Its files are laid out as `create-dagster` does.
 """
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 
 from helpers.sample_project import write_raw
@@ -27,26 +27,29 @@ class Lake(dg.ConfigurableResource):
 
 @dg.asset(group_name="lake")
 def crawl() -> None:
-    """Somebody's crawl."""
+    """Pages of the web."""
 
 
 @dg.asset(key=["lake", "web_dedup"], deps=[crawl], group_name="lake")
 def web_dedup(project: Lake) -> dg.MaterializeResult:
     """Lands the text of the corpus web."""
     (RAW / "web").mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps({"text": f"document {n} of the web, deduplicated by {project.owner} " * 9}) for n in range(300)]
-    (RAW / "web" / "deduplicated.jsonl").write_text("\\n".join(lines) + "\\n")
+    lines = []
+    for number in range(300):
+        text = f"document {number} of the web, deduplicated by {project.owner} " * 9
+        lines.append(json.dumps({"text": text}) + "\\n")
+    (RAW / "web" / "deduplicated.jsonl").write_text("".join(lines))
     return dg.MaterializeResult(metadata={"documents": len(lines)})
 
 
 @dg.asset
 def raw_jsonl() -> None:
-    """A name that an unprefixed project has, too."""
+    """Has a name that a project without prefix uses, too."""
 
 
 @dg.asset(deps=[web_dedup], automation_condition=dg.AutomationCondition.eager(), group_name="lake")
 def report() -> None:
-    """Follows by the host's own automation, which covers everything."""
+    """Is built by the host's own automation, which covers everything."""
 
 
 @dg.asset(deps=[dg.AssetKey(["llm", "pretrain", "handoff"])], group_name="training")
@@ -72,8 +75,9 @@ def host() -> dg.Definitions:
         executor=dg.multiprocess_executor,
     )
 '''
+"""The module of the host's own definitions."""
 
-COMPONENT = """
+COMPONENT = """\
 type: nanoset_assets.NanosetComponent
 attributes:
   key_prefix: [{name}]
@@ -89,36 +93,42 @@ attributes:
     webdatasets:
       shuffled: {{corpora: [web], sequence_length: 33, samples_per_shard: 64, groups: 1}}
 """
+"""The defs.yaml of a nanoset project."""
+PYPROJECT = """\
+[tool.dg]
+directory_type = "project"
+[tool.dg.project]
+root_module = "acme"
+code_location_name = "acme.definitions"
+"""
+DEFINITIONS = """\
+from pathlib import Path
+
+import dagster as dg
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+"""
 
 
 def write_host(folder: Path, home: Path, tokenizer: bytes) -> dict[str, str]:
-    """Write the project, with two components, and an empty history; → the environment that it
-    needs.
+    """Write the project with two components and an empty history; return the environment it needs.
 
-    One of the components has text of another corpus already.
+    The component `llm` has text of the corpus `code` already. The other one, `small`, has none.
+
+    Args:
+        folder: The folder of the project.
+        home: The folder of the history.
+        tokenizer: The content of the tokenizer file of both components.
     """
-    package = folder / "src" / "acme"
     files = {
-        "pyproject.toml": """
-            [tool.dg]
-            directory_type = "project"
-            [tool.dg.project]
-            root_module = "acme"
-            code_location_name = "acme.definitions"
-            """,
+        "pyproject.toml": PYPROJECT,
         "src/acme/__init__.py": "",
-        "src/acme/definitions.py": """
-            from pathlib import Path
-
-            import dagster as dg
-
-
-            @dg.definitions
-            def defs() -> dg.Definitions:
-                return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
-            """,
+        "src/acme/definitions.py": DEFINITIONS,
         "src/acme/defs/__init__.py": "",
-        "src/acme/defs/host.py": HOST,
+        "src/acme/defs/host.py": HOST.lstrip("\n"),
         "src/acme/defs/llm/defs.yaml": COMPONENT.format(
             name="llm", folder=folder, corpora="web: 0.7, code: 0.3"
         ),
@@ -127,13 +137,17 @@ def write_host(folder: Path, home: Path, tokenizer: bytes) -> dict[str, str]:
         ),
     }
     for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(textwrap.dedent(text).lstrip("\n"))
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
     (folder / "tokenizer.json").write_bytes(tokenizer)
-    home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
+
+    # Raw text: that of one corpus of the sample project.
     write_raw(folder / "text")
     (folder / "small" / "raw").mkdir(parents=True)
     (folder / "llm" / "raw").mkdir(parents=True)
     (folder / "text" / "code").rename(folder / "llm" / "raw" / "code")
-    return {"PYTHONPATH": str(package.parent), "HOST_RAW": str(folder / "llm" / "raw")}
+
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
+    return {"PYTHONPATH": str(folder / "src"), "HOST_RAW": str(folder / "llm" / "raw")}

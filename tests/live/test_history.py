@@ -1,4 +1,4 @@
-"""What `nanoset build` has made is in the history that the UI shows."""
+"""The UI shows the runs of `nanoset build`, although `dagster dev` has not launched them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,46 @@ from nanoset_assets.instance import dagster_home
 from nanoset_core.project.project import Project
 
 LOCATION = "nanoset_assets.definitions"
-JOB = """{ pipelineOrError(params: {
+RUNS_OF_JOB = """
+{
+  pipelineOrError(params: {
     pipelineName: "corpus", repositoryName: "__repository__", repositoryLocationName: "%s"
-}) { ... on Pipeline { runs(limit: 10) { status } } } }"""
-TIMELINE = """{ runsOrError(limit: 100) { ... on Runs { results {
-    status repositoryOrigin { repositoryName repositoryLocationName } } } } }"""
+  }) {
+    ... on Pipeline { runs(limit: 10) { status } }
+  }
+}
+"""
+"""What the page of a job asks for."""
+RUNS_OF_TIMELINE = """
+{
+  runsOrError(limit: 100) {
+    ... on Runs { results {
+      status
+      repositoryOrigin { repositoryName repositoryLocationName }
+    } }
+  }
+}
+"""
+"""What the timeline asks for."""
 
 
-@pytest.mark.parametrize("module", [None, LOCATION])
+@pytest.mark.parametrize("module", [None, LOCATION], ids=["workspace.yaml", "a module"])
 def test_runs_of_a_build_are_on_the_timeline_and_on_the_page_of_their_job(
     make_project, tmp_path, monkeypatch, module
 ):
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    file = make_project(replacements={"raw: raw\n": "raw: raw\nautomation: {enabled: false}\n"})
-    opened = Project.open(file)
-    with dg.DagsterInstance.from_config(str(dagster_home(opened.config))) as instance:
-        assert not build(opened, instance, select="raw_jsonl").failed
-    with dagster_dev(file, tmp_path / "home", tmp_path / "dev.log", module=module) as address:
-        assert (
-            query(address, JOB % LOCATION)["pipelineOrError"]["runs"] == [{"status": "SUCCESS"}] * 3
-        )
-        runs = query(address, TIMELINE)["runsOrError"]["results"]
+    # Build three corpora.
+    home = tmp_path / "home"
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    settings = "raw: raw\nautomation: {enabled: false}\n"
+    config_file = make_project(replacements={"raw: raw\n": settings})
+    project = Project.open(config_file)
+    with dg.DagsterInstance.from_config(str(dagster_home(project.config))) as instance:
+        assert not build(project, instance, select="raw_jsonl").failed
+
+    with dagster_dev(config_file, home, tmp_path / "dev.log", module=module) as address:
+        job = query(address, RUNS_OF_JOB % LOCATION)["pipelineOrError"]
+        timeline = query(address, RUNS_OF_TIMELINE)["runsOrError"]["results"]
+
     origin = {"repositoryName": "__repository__", "repositoryLocationName": LOCATION}
-    assert runs == [{"status": "SUCCESS", "repositoryOrigin": origin}] * 3
+    assert job["runs"] == [{"status": "SUCCESS"}] * 3
+    assert timeline == [{"status": "SUCCESS", "repositoryOrigin": origin}] * 3
