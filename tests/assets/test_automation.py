@@ -217,7 +217,7 @@ def test_a_damaged_inventory_is_left_to_the_sensor_over_raw_text(platform):
     # What the dataset was made of is unknown until the inventory is made again.
     assert platform.automation() == {}
     platform.look()
-    assert list(platform.asked()) == ["web"]
+    assert list(platform.requested_run_keys()) == ["web"]
 
 
 # Outputs that do not pass their check

@@ -124,11 +124,11 @@ def test_a_folder_in_which_nothing_is_read_is_reported(platform):
 def test_a_repeated_tick_requests_the_same_run_keys(platform):
     platform.look()
     cursor = platform.cursor
-    run_keys = platform.asked()
+    run_keys = platform.requested_run_keys()
 
     platform.cursor = cursor
 
-    assert platform.asked() == run_keys
+    assert platform.requested_run_keys() == run_keys
 
 
 def test_a_tick_requests_a_limited_number_of_runs(platform, monkeypatch):
@@ -208,8 +208,8 @@ def test_a_changed_corpus_is_requested_when_two_looks_agree(built, change, corpu
     change(built)
     age(built.raw / corpus, 500)
 
-    assert built.asked() == {}
-    assert list(built.asked()) == [corpus]
+    assert built.requested_run_keys() == {}
+    assert list(built.requested_run_keys()) == [corpus]
 
     # If the cursor is lost, it is still requested, and built once.
     built.cursor = None
@@ -224,8 +224,8 @@ def test_several_changes_of_two_corpora_are_one_request_for_each(built):
             write_text(built, corpus, name=name, n_documents=10)
         age(built.raw / corpus, 500)
 
-    assert built.asked() == {}
-    assert sorted(built.asked()) == ["code", "web"]
+    assert built.requested_run_keys() == {}
+    assert sorted(built.requested_run_keys()) == ["code", "web"]
 
 
 def test_a_thousand_new_files_are_one_request(built):
@@ -235,8 +235,8 @@ def test_a_thousand_new_files_are_one_request(built):
         (folder / f"{number}.jsonl").write_bytes(b"{}\n")
     age(built.raw / "web", 500)
 
-    assert built.asked() == {}
-    assert list(built.asked()) == ["web"]
+    assert built.requested_run_keys() == {}
+    assert list(built.requested_run_keys()) == ["web"]
 
 
 def test_unfinished_uploads_are_not_requested(built):
@@ -249,8 +249,8 @@ def test_unfinished_uploads_are_not_requested(built):
     ):
         (built.raw / "web" / name).write_text("{}\n")
 
-    assert built.asked() == {}
-    assert built.asked() == {}
+    assert built.requested_run_keys() == {}
+    assert built.requested_run_keys() == {}
     built.cursor = None
     built.look()
     assert built.tick() == []
@@ -260,7 +260,7 @@ def test_unfinished_uploads_are_not_requested(built):
 def test_a_corpus_without_inventory_is_requested_at_once(built):
     shutil.rmtree(built.config.root_folder / "inventory/web")
 
-    assert list(built.asked()) == ["web"]
+    assert list(built.requested_run_keys()) == ["web"]
 
     built.cursor = None
     built.look()
@@ -276,7 +276,7 @@ def test_with_a_lost_or_damaged_cursor_nothing_is_missed_and_nothing_built_twice
     write_text(built, "web")
     built.cursor = cursor
     built.look()
-    assert list(built.asked()) == ["web"]
+    assert list(built.requested_run_keys()) == ["web"]
 
 
 def test_a_run_by_hand_takes_files_that_were_written_a_moment_ago(built):
@@ -293,7 +293,7 @@ def test_a_run_by_hand_takes_files_that_were_written_a_moment_ago(built):
 # Corpora that are being written
 
 
-def test_a_corpus_waits_so_that_an_upload_is_one_build(built, monkeypatch):
+def test_a_corpus_waits_so_that_an_upload_is_one_build(built):
     write_text(built, "web")
     folder = built.raw / "web/later"
     folder.mkdir()
@@ -305,14 +305,14 @@ def test_a_corpus_waits_so_that_an_upload_is_one_build(built, monkeypatch):
 
     # Two looks agree, but the file is still younger than `settle_seconds`.
     age(folder, 20)
-    assert built.asked() == {}
-    assert built.asked() == {}
+    assert built.requested_run_keys() == {}
+    assert built.requested_run_keys() == {}
 
     # After a long wait the corpus is built nevertheless, without the youngest file.
     cursor = json.loads(built.cursor)
     cursor["written"]["web"] -= sensors.PATIENCE * 30 + 1
     built.cursor = json.dumps(cursor)
-    assert list(built.asked()) == ["web"]
+    assert list(built.requested_run_keys()) == ["web"]
 
 
 def test_a_corpus_that_is_always_written_is_built_without_what_is_being_written(built, monkeypatch):
@@ -366,7 +366,7 @@ def test_a_corpus_waits_as_long_as_a_file_of_its_last_build_is_overwritten(built
 
     age(built.raw / "web")
     built.look()
-    assert list(built.asked()) == ["web"]
+    assert list(built.requested_run_keys()) == ["web"]
 
 
 # Corpora that disappear
@@ -473,7 +473,7 @@ def test_a_fault_fails_the_tick_and_does_not_stop_other_corpora(
     # Others are built.
     write_text(built, "books")
     built.look()
-    assert list(built.asked()) == ["books"]
+    assert list(built.requested_run_keys()) == ["books"]
 
 
 @pytest.mark.parametrize(
@@ -509,13 +509,13 @@ def test_a_corpus_whose_run_has_not_ended_is_not_requested(platform):
     run = start_run(platform, request_of(platform, "web"))
 
     # Not even if its files change in the meantime.
-    assert sorted(platform.asked()) == ["books", "code"]
+    assert sorted(platform.requested_run_keys()) == ["books", "code"]
     write_text(platform, "web")
     platform.look()
-    assert sorted(platform.asked()) == ["books", "code"]
+    assert sorted(platform.requested_run_keys()) == ["books", "code"]
 
     platform.instance.report_run_canceled(run)
-    assert sorted(platform.asked()) == ["books", "code", "web"]
+    assert sorted(platform.requested_run_keys()) == ["books", "code", "web"]
 
 
 def test_a_corpus_whose_run_ends_during_a_tick_is_not_requested(platform, monkeypatch):
@@ -531,7 +531,7 @@ def test_a_corpus_whose_run_ends_during_a_tick_is_not_requested(platform, monkey
 
     monkeypatch.setattr(sensors, "current_inventories", read_inventories_and_end_run)
 
-    assert sorted(platform.asked()) == ["books", "code"]
+    assert sorted(platform.requested_run_keys()) == ["books", "code"]
 
 
 def test_a_killed_run_is_requested_again_under_other_keys_a_few_times(platform):
@@ -543,7 +543,7 @@ def test_a_killed_run_is_requested_again_under_other_keys_a_few_times(platform):
         platform.instance.report_run_failed(start_run(platform, request), "killed")
 
     assert len(run_keys) == failed_runs.MAX_ATTEMPTS
-    assert "web" not in platform.asked()
+    assert "web" not in platform.requested_run_keys()
 
 
 def test_a_killed_run_that_dagster_will_retry_is_not_requested_again(platform):
@@ -552,7 +552,7 @@ def test_a_killed_run_that_dagster_will_retry_is_not_requested_again(platform):
     run = start_run(platform, request, **{"dagster/will_retry": "true"})
     platform.instance.report_run_failed(run, "killed")
 
-    assert "code" not in platform.asked()
+    assert "code" not in platform.requested_run_keys()
 
 
 def test_a_failed_run_is_requested_again_after_a_change_or_a_restart(built, monkeypatch):
@@ -577,7 +577,7 @@ def test_a_failed_run_is_requested_again_after_a_change_or_a_restart(built, monk
     # A restart of the process, and a change of the files, do.
     with monkeypatch.context() as patch:
         patch.setattr(failed_runs, "PROCESS_STARTED_AT", time.time())
-        assert "web" in built.asked()
+        assert "web" in built.requested_run_keys()
     broken_file.unlink()
     age(built.raw / "web", 500)
     built.look()

@@ -79,7 +79,11 @@ def materialised_partitions(instance: dg.DagsterInstance) -> dict[str, set[str]]
 
 def corpora_of_others(platforms: dict[str, Platform], platform: Platform) -> dict[str, set[str]]:
     """Return the partitions of all projects except one, by project."""
-    return {name: other.corpora for name, other in platforms.items() if other is not platform}
+    corpora = {}
+    for name, other_platform in platforms.items():
+        if other_platform is not platform:
+            corpora[name] = other_platform.corpora
+    return corpora
 
 
 def change_corpus(folder: Path, n_documents: int, rng: random.Random) -> None:
@@ -103,7 +107,7 @@ def evaluate_sensors(platform: Platform, rng: random.Random) -> None:
             assert platform.run(request).success
 
     platform.automation()
-    for request in platform.asked_for:
+    for request in platform.stale_requests:
         for key in request.asset_selection:
             assert platform.names.path(key) is not None, f"{key} is of another project"
 

@@ -21,12 +21,12 @@ def config(make_project, monkeypatch):
     return load_config(make_project())
 
 
-def drop_tables(event_log: Path, kept: list[str]) -> None:
-    """Drop the tables of an event log, except some, which are those that were created first."""
+def drop_tables(event_log: Path, first_tables: list[str]) -> None:
+    """Drop the tables of an event log, except those that were created first."""
     connection = sqlite3.connect(event_log)
     tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     for (table,) in tables:
-        if table not in [*kept, "sqlite_sequence"]:
+        if table not in [*first_tables, "sqlite_sequence"]:
             connection.execute(f"DROP TABLE {table}")
     connection.commit()
     connection.close()

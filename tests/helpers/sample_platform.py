@@ -10,6 +10,7 @@ import shutil
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -25,19 +26,28 @@ from nanoset_core.stages.inventory.make import survey_corpus
 
 def age(folder: Path, seconds: float = 3600.0) -> None:
     """Let every file below a folder look as if it had been written some seconds ago."""
-    then = time.time_ns() - int(seconds * 1e9)
+    modified_at = time.time_ns() - int(seconds * 1e9)
     for path in folder.rglob("*"):
         if path.is_file():
-            os.utime(path, ns=(then, then))
+            os.utime(path, ns=(modified_at, modified_at))
 
 
 class Platform:
     """A project with its history, and the daemon: it evaluates sensors and carries out requests."""
 
     def __init__(self, config_file: Path, instance: dg.DagsterInstance) -> None:
-        self.config_file, self.instance = config_file, instance
+        """Load the definitions of a project.
+
+        Args:
+            config_file: The nanoset.yaml of the project.
+            instance: Its history.
+        """
+        self.config_file = config_file
+        self.instance = instance
         self.cursor: str | None = None
-        self.asked_for: list[dg.RunRequest] = []
+        """The cursor of the sensor over raw text."""
+        self.stale_requests: list[dg.RunRequest] = []
+        """The runs that the sensor of stale outputs has requested in its last tick."""
         self.load()
 
     def load(self) -> None:
@@ -65,19 +75,21 @@ class Platform:
 
     def evaluate(self, sensor: str, cursor: str | None = None) -> dg.SensorResult:
         """Evaluate a sensor once, without carrying out what it requests."""
+        definition = self._repository.get_sensor_def(self.names.definition(sensor))
         with (
             dg.build_sensor_context(
                 instance=self.instance, cursor=cursor, repository_def=self._repository
             ) as context,
             dg.partition_loading_context(dynamic_partitions_store=self.instance),
         ):
-            return self._repository.get_sensor_def(self.names.definition(sensor)).evaluate_tick(
-                context
-            )
+            return definition.evaluate_tick(context)
 
-    def look(self):
-        """Evaluate the sensor of raw text once; partitions that it requests are added, but no run
-        starts.
+    # Raw text
+
+    def look(self) -> Any:
+        """Evaluate the sensor over raw text once, and return its tick.
+
+        Partitions that it requests are added and deleted, but no run is started.
         """
         tick = self.evaluate(raw_text_sensor.SENSOR, self.cursor)
         self.cursor = tick.cursor
@@ -91,14 +103,20 @@ class Platform:
                     self.instance.delete_dynamic_partition(request.partitions_def_name, name)
         return tick
 
-    def asked(self) -> dict[str, str]:
-        """Evaluate the sensor of raw text; return the run keys that it requests, by corpus."""
-        return {
-            request.partition_key: request.run_key for request in self.look().run_requests or []
-        }
+    def requested_run_keys(self) -> dict[str, str]:
+        """Evaluate the sensor over raw text; return the run keys that it requests, by corpus."""
+        requests = self.look().run_requests or []
+        return {request.partition_key: request.run_key for request in requests}
 
-    def run(self, request, *, raises: bool = True) -> dg.ExecuteInProcessResult:
-        return self.definitions.resolve_job_def(self.names.definition("corpus")).execute_in_process(
+    def run(self, request: dg.RunRequest, *, raises: bool = True) -> dg.ExecuteInProcessResult:
+        """Carry out a request to build a corpus.
+
+        Args:
+            request: The request.
+            raises: Whether the error of a step is raised.
+        """
+        job = self.definitions.resolve_job_def(self.names.definition("corpus"))
+        return job.execute_in_process(
             instance=self.instance,
             partition_key=request.partition_key,
             tags={**request.tags, "dagster/run_key": request.run_key},
@@ -106,53 +124,73 @@ class Platform:
         )
 
     def tick(self) -> list[str]:
-        """Evaluate the sensor of raw text, carry out its runs, and return their corpora."""
-        done = self.look().run_requests or []
-        for request in done:
+        """Evaluate the sensor over raw text, carry out its runs, and return their corpora."""
+        requests = self.look().run_requests or []
+        for request in requests:
             assert self.run(request).success
-        return sorted(request.partition_key for request in done)
+        return sorted(request.partition_key for request in requests)
+
+    # Missing and stale outputs
 
     def automation(self) -> dict[str, set[str | None]]:
         """Evaluate the sensor of stale outputs; return the partitions that it requests, by asset."""
         tick = self.evaluate(stale_sensor.SENSOR)
-        self.asked_for = tick.run_requests or []
-        asked: dict[str, set[str | None]] = defaultdict(set)
-        for request in self.asked_for:
-            for key in request.asset_selection:
-                asked[key.to_user_string()].add(request.partition_key)
-        return dict(asked)
+        self.stale_requests = list(tick.run_requests or [])
+        partitions_by_asset: dict[str, set[str | None]] = defaultdict(set)
+        for request in self.stale_requests:
+            for key in request.asset_selection or ():
+                partitions_by_asset[key.to_user_string()].add(request.partition_key)
+        return dict(partitions_by_asset)
 
     def carry_out(
-        self, asked: dict[str, set[str | None]] | None = None, *, raises: bool = True
+        self,
+        partitions_by_asset: dict[str, set[str | None]] | None = None,
+        *,
+        raises: bool = True,
     ) -> None:
         """Carry out what the last tick requested, as the daemon does.
 
         Args:
-            asked: Partitions by asset to materialise instead, as a person does in the UI.
+            partitions_by_asset: Partitions to materialise instead, as a person does in the UI.
             raises: Whether the error of a step is raised.
         """
-        by_hand = [
-            dg.RunRequest(partition_key=part, asset_selection=[dg.AssetKey.from_user_string(asset)])
-            for asset, partitions in (asked or {}).items()
-            for part in sorted(partitions, key=str)
-        ]
-        for request in self.asked_for if asked is None else by_hand:
-            self.definitions.resolve_job_def(request.job_name or "__ASSET_JOB").execute_in_process(
+        requests = self.stale_requests
+        if partitions_by_asset is not None:
+            requests = _requests_of(partitions_by_asset)
+        for request in requests:
+            job = self.definitions.resolve_job_def(request.job_name or "__ASSET_JOB")
+            job.execute_in_process(
                 instance=self.instance,
                 partition_key=request.partition_key,
-                asset_selection=list(request.asset_selection),
+                asset_selection=list(request.asset_selection or ()),
                 tags=request.tags,
                 raise_on_error=raises,
             )
 
     def follow(self) -> list[dict[str, set[str | None]]]:
-        """Evaluate the sensor of stale outputs and carry out its requests until there are none."""
-        ticks = []
-        while asked := self.automation():
-            ticks.append(asked)
-            assert len(ticks) < 10, f"it does not come to rest: {ticks}"
+        """Evaluate the sensor of stale outputs and carry out its requests until there are none.
+
+        Returns:
+            The requested partitions by asset of each tick.
+        """
+        ticks: list[dict[str, set[str | None]]] = []
+        requested = self.automation()
+        while requested:
+            ticks.append(requested)
+            assert len(ticks) < 10, f"it requests outputs again and again: {ticks}"
             self.carry_out()
+            requested = self.automation()
         return ticks
+
+
+def _requests_of(partitions_by_asset: dict[str, set[str | None]]) -> list[dg.RunRequest]:
+    """Return a request for each partition of some assets."""
+    requests = []
+    for asset, partitions in partitions_by_asset.items():
+        selection = [dg.AssetKey.from_user_string(asset)]
+        for partition in sorted(partitions, key=str):
+            requests.append(dg.RunRequest(partition_key=partition, asset_selection=selection))
+    return requests
 
 
 def build_template(config_file: Path, home: Path) -> BuildReport:
@@ -173,5 +211,5 @@ def copy_template(template: Path, folder: Path) -> Path:
     shutil.copytree(template, folder, symlinks=True)
     project = Project.open(folder / "nanoset.yaml")
     for corpus in corpus_names(project):
-        survey_corpus(project, corpus)  # a copied file is another one to the memory of digests
+        survey_corpus(project, corpus)  # digests are remembered by inode, and a copy has another
     return project.config.file
