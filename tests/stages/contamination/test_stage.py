@@ -29,6 +29,7 @@ from nanoset_core.project.settings import check_config
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.contamination.make import SearchTask, find_contamination
 from nanoset_core.stages.contamination.stage import contaminated_documents
+from nanoset_core.stages.stage import Node
 
 # The first file has questions as they are and in other layout, the second one with a word changed.
 FILES = {
@@ -129,26 +130,26 @@ def test_a_block_names_a_match_and_how_to_leave_it_out(project):
     assert "clean_of: [evals] instead of web" in str(error.remedy)
 
 
-@pytest.mark.parametrize(
-    ("policy", "blend", "is_gated"),
-    [
-        ("block", "web", True),
-        ("block", "clean", False),
-        ("warn", "web", False),
-        ("exclude", "web", False),
-    ],
-)
-def test_only_a_block_has_to_pass_before_training_reads_the_corpus(
-    project, policy, blend, is_gated
-):
+def gates_of_training(project: Project, policy: str, blend: str) -> dict[str, Node]:
+    """Return the searches that have to pass before training reads a blend, by their labels."""
     project = with_settings(project, "contamination.evals", policy=policy)
     project = with_settings(project, "nanosets.plain", blend=blend)
-
     inputs = node_at("nanosets/plain/train/index_mappings").inputs(project.config)
-
     search = node_at("contamination/evals/web")
-    gates = {name: node for name, node in inputs.items() if node.stage is search.stage}
-    assert gates == ({"after evals of web": search} if is_gated else {})
+    return {label: node for label, node in inputs.items() if node.stage is search.stage}
+
+
+def test_a_block_has_to_pass_before_training_reads_the_corpus(project):
+    gates = gates_of_training(project, policy="block", blend="web")
+
+    assert gates == {"after evals of web": node_at("contamination/evals/web")}
+
+
+@pytest.mark.parametrize(
+    ("policy", "blend"), [("block", "clean"), ("warn", "web"), ("exclude", "web")]
+)
+def test_other_policies_and_clean_views_do_not_delay_training(project, policy, blend):
+    assert gates_of_training(project, policy, blend) == {}
 
 
 def test_a_block_is_no_parent_of_what_is_made_after_it(project):

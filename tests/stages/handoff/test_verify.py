@@ -1,6 +1,9 @@
 """Every kind of damage to the files of a handoff is found and named."""
 
+from __future__ import annotations
+
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +14,8 @@ from nanoset_core.stages.handoff.stage import write_handoff
 from nanoset_core.stages.handoff.verify import verify_handoff
 
 
-def file_of(project, name, file):
+def file_of(project: Project, name: str, file: str) -> Path:
+    """Return the path of a file in the handoff of a nanoset."""
     return first_file(project, f"nanosets/{name}/handoff/*/{file}")
 
 
@@ -59,8 +63,8 @@ def test_a_file_that_was_cut_is_an_error(copy, file, name):
     path = file_of(project, name, file)
     content = path.read_bytes()
 
-    for rest in (content[:-1], b""):
-        path.write_bytes(rest)
+    for shorter_content in (content[:-1], b""):
+        path.write_bytes(shorter_content)
         (finding,) = verify_handoff(project, name).errors
         assert finding.where.endswith(file)
 
