@@ -93,28 +93,45 @@ def encoded(
         part: Rows of the first member or frame, of a row group, or of a record batch.
         checked: Whether zstd frames and pages of Parquet have checksums.
     """
-    if not name.endswith((".parquet", ".arrow")):
-        parts = [jsonl(some) for some in (rows[:part], rows[part:]) if some]
-        if name.endswith(".gz"):
-            parts = [gzip.compress(data, mtime=0) for data in parts]
-        if name.endswith(".zst"):
-            import zstandard
+    if name.endswith(".parquet"):
+        return _encoded_parquet(rows, part, checked=checked)
+    if name.endswith(".arrow"):
+        return _encoded_arrow(rows, part, is_stream=name.endswith(".stream.arrow"))
 
-            parts = [
-                zstandard.ZstdCompressor(write_checksum=checked).compress(data) for data in parts
-            ]
-        return b"".join(parts)
+    parts = [jsonl(part_rows) for part_rows in (rows[:part], rows[part:]) if part_rows]
+    if name.endswith(".gz"):
+        parts = [gzip.compress(data, mtime=0) for data in parts]
+    if name.endswith(".zst"):
+        import zstandard
+
+        compressor = zstandard.ZstdCompressor(write_checksum=checked)
+        parts = [compressor.compress(data) for data in parts]
+    return b"".join(parts)
+
+
+def _encoded_parquet(rows: Sequence[Mapping[str, object]], part: int, *, checked: bool) -> bytes:
+    """Return rows as a Parquet file with row groups of `part` rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table, file = pa.Table.from_pylist(list(rows)), io.BytesIO()
-    if name.endswith(".parquet"):
-        pq.write_table(table, file, row_group_size=part, write_page_checksum=checked)
-        return file.getvalue()
-    make, options = pa.ipc.new_file, None
-    if name.endswith(".stream.arrow"):
-        make, options = pa.ipc.new_stream, pa.ipc.IpcWriteOptions(compression="zstd")
-    with make(file, table.schema, options=options) as writer:
+    table = pa.Table.from_pylist(list(rows))
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=part, write_page_checksum=checked)
+    return file.getvalue()
+
+
+def _encoded_arrow(rows: Sequence[Mapping[str, object]], part: int, *, is_stream: bool) -> bytes:
+    """Return rows as an Arrow file, or as a compressed Arrow stream, in batches of `part` rows."""
+    import pyarrow as pa
+
+    table = pa.Table.from_pylist(list(rows))
+    file = io.BytesIO()
+    if is_stream:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        writer = pa.ipc.new_stream(file, table.schema, options=options)
+    else:
+        writer = pa.ipc.new_file(file, table.schema)
+    with writer:
         writer.write_table(table, max_chunksize=part)
     return file.getvalue()
 
@@ -132,8 +149,10 @@ def tokenizer_json(vocab_size: int = 300, *corpora: str) -> bytes:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    rows = (row for corpus in corpora or ("web",) for row in sentences(corpus, 60))
-    tokenizer.train_from_iterator([row["text"] for row in rows], trainer)
+    texts: list[str] = []
+    for corpus in corpora or ("web",):
+        texts += [row["text"] for row in sentences(corpus, 60)]
+    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer.to_str(pretty=True).encode()
 
 
@@ -144,12 +163,14 @@ def write_raw(raw: Path) -> None:
         file = raw / "web" / f"part-{part // 2}" / f"web-{part}.jsonl"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(jsonl(web[part * 60 : part * 60 + 60]))
-    for corpus, name, count, first in (
-        ("code", "code.jsonl.gz", 120, 50),
-        ("books", "books.jsonl.zst", 90, 30),
-    ):
-        (raw / corpus).mkdir()
-        (raw / corpus / name).write_bytes(encoded(name, sentences(corpus, count), first))
+    _write_compressed(raw / "code" / "code.jsonl.gz", count=120, part=50)
+    _write_compressed(raw / "books" / "books.jsonl.zst", count=90, part=30)
+
+
+def _write_compressed(file: Path, count: int, part: int) -> None:
+    """Write sentences of a corpus, named like the file's folder, in two members or frames."""
+    file.parent.mkdir()
+    file.write_bytes(encoded(file.name, sentences(file.parent.name, count), part))
 
 
 def write_project(
@@ -177,21 +198,24 @@ def write_corpus(
     folder: Path, tokenizer_file: Path, settings: Mapping[str, Any] | None = None
 ) -> Path:
     """Write a project of one corpus with two dozen files, and return its nanoset.yaml."""
-    (folder / "raw" / "web").mkdir(parents=True)
+    raw = folder / "raw" / "web"
+    raw.mkdir(parents=True)
     for number in range(24):
-        (folder / "raw" / "web" / f"{number}.jsonl").write_bytes(
-            jsonl(sentences(f"web{number}", 400))
-        )
+        rows = sentences(f"web{number}", 400)
+        (raw / f"{number}.jsonl").write_bytes(jsonl(rows))
     shutil.copy(tokenizer_file, folder / "tokenizer.json")
-    given = {
+
+    config: dict[str, Any] = {
         "raw": "raw",
         "root": "data",
         "tokenizer": {"path": "tokenizer.json", "eod": EOD},
-    } | dict(settings or {})
-    how = {"range_mib": 0.1, "workers": 2, "engine": "tokenizers"}
-    given["tokenization"] = how | given.get("tokenization", {})
-    (folder / "nanoset.yaml").write_text(json.dumps(given))
-    return folder / "nanoset.yaml"
+        **(settings or {}),
+    }
+    small_ranges = {"range_mib": 0.1, "workers": 2, "engine": "tokenizers"}
+    config["tokenization"] = small_ranges | config.get("tokenization", {})
+    config_file = folder / "nanoset.yaml"
+    config_file.write_text(json.dumps(config))
+    return config_file
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -199,21 +223,20 @@ def tree(folder: Path) -> dict[str, str]:
 
     Files that only speed up the next run are left out.
     """
-    found = {}
+    content_by_name = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
-            found[name] = f"-> {path.readlink()}"
+            content_by_name[name] = f"-> {path.readlink()}"
         elif path.is_file() and path.name != ".fingerprints.json" and "/.registered/" not in name:
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+            content_by_name[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return content_by_name
 
 
 def outputs_of(config: Path) -> dict[str, str]:
     """Return the sha256 of each file of a local root that a bucket would hold, by relative path."""
-    found = tree(config.parent / "data")
-    return {
-        name: sha
-        for name, sha in found.items()
-        if ".in-use" not in name and not name.endswith("/current")
-    }
+    outputs = {}
+    for name, sha256 in tree(config.parent / "data").items():
+        if ".in-use" not in name and not name.endswith("/current"):
+            outputs[name] = sha256
+    return outputs
