@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from helpers import dagster_history
 
 ROOT = Path(__file__).parents[2]
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
 def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[str]:
@@ -25,21 +25,27 @@ def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> subproce
     SIGTERM as well, and children inherit both. The process leads a group, so that a signal can be
     sent to all of its children, as a terminal does.
     """
-    return subprocess.Popen(
-        [os.fspath(word) for word in command],
-        **{"stderr": subprocess.PIPE, "text": True, "start_new_session": True, "preexec_fn": _hear}
-        | options,
-    )
+    defaults: dict[str, Any] = {
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "start_new_session": True,
+        "preexec_fn": _obey_signals,
+    }
+    words = [os.fspath(word) for word in command]
+    return subprocess.Popen(words, **(defaults | options))
 
 
-def _hear() -> None:
+def _obey_signals() -> None:
+    """Let signals end this process, whatever its parent has set."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
 def start_nanoset(*arguments: object, before: str = "", **options: Any) -> subprocess.Popen[str]:
     """Start `nanoset` of this checkout; `before` is Python code that it runs first."""
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = str(ROOT)
+    if os.environ.get("PYTHONPATH"):
+        path = os.pathsep.join([path, os.environ["PYTHONPATH"]])
     environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "200"} | options.pop("env", {})
     script = f"{before}\nfrom nanoset_core.cli import main\nmain()"
     return start([sys.executable, "-c", script, *map(str, arguments)], env=environment, **options)
@@ -47,23 +53,28 @@ def start_nanoset(*arguments: object, before: str = "", **options: Any) -> subpr
 
 def members(group: int) -> list[int]:
     """Return the ids of the living processes of a group."""
-    found = []
+    process_ids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            text = stat.read_text()
         except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(its_group) == group and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
+            continue  # the process has ended
+        # The name of the program may contain spaces: the fields after it follow its bracket.
+        fields = text.rpartition(")")[2].split()
+        is_zombie = fields[0] == "Z"
+        if int(fields[2]) == group and not is_zombie:
+            process_ids.append(int(stat.parent.name))
+    return process_ids
 
 
-def wait_until(condition: Callable[[], Found], seconds: float = 60.0, pause: float = 0.02) -> Found:
+def wait_until(condition: Callable[[], Value], seconds: float = 60.0, pause: float = 0.02) -> Value:
     """Evaluate a condition until it is true or the time is over; return its last value."""
     deadline = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < deadline:
+    value = condition()
+    while not value and time.monotonic() < deadline:
         time.sleep(pause)
-    return found
+        value = condition()
+    return value
 
 
 def interrupt(
@@ -76,30 +87,47 @@ def interrupt(
     """Send signals to a process once `when` holds, and return what it wrote to stderr.
 
     The process must end, and no process of its group may be left.
+
+    Args:
+        process: The process, which leads a group.
+        numbers: The signals, which are sent shortly after one another.
+        when: Returns whether it is time to send them.
+        group: Whether all processes of the group get them.
     """
+    send = os.killpg if group else os.kill
     try:
         assert wait_until(lambda: when() or process.poll() is not None, 120)
         assert process.poll() is None, process.communicate()
         for number in numbers:
-            (os.killpg if group else os.kill)(process.pid, number)
+            send(process.pid, number)
             time.sleep(0.1)
-        said = process.communicate(timeout=60)[1]
+        stderr = process.communicate(timeout=60)[1]
         assert wait_until(lambda: not members(process.pid))
     finally:
         process.kill()
         process.wait()
-    return said
+    return stderr
 
 
 def check_interrupted(process: subprocess.Popen[str], said: str, number: signal.Signals) -> None:
-    """Check that a build ended with the exit code of a signal, and said so in one sentence."""
-    code = process.returncode  # negative where a second one came in the last moment
-    assert (code if code >= 0 else 128 - code) == 128 + number, said
+    """Check that a build ended with the exit code of a signal, and said so in one sentence.
+
+    Args:
+        process: The process, which has ended.
+        said: What it wrote to stderr.
+        number: The first signal that was sent to it.
+    """
+    code = process.returncode
+    if code < 0:  # a second signal arrived in the last moment, and ended Python itself
+        code = 128 - code
+    assert code == 128 + number, said
     assert said.count("run the same command again to continue") == 1, said
-    assert ("interrupted: " if number == signal.SIGINT else f"ended by {number.name}: ") in said
-    said = said.replace("raw_jsonl, tokenized_shards, indexed_dataset [web]", "")
+    reason = "interrupted: " if number == signal.SIGINT else f"ended by {number.name}: "
+    assert reason in said
+
+    other_text = said.replace("raw_jsonl, tokenized_shards, indexed_dataset [web]", "")
     for noise in ("Traceback", "Error", "SpawnProcess", "Exception", "Aborted"):
-        assert noise not in said, said
+        assert noise not in other_text, said
 
 
 def start_forked(
@@ -110,14 +138,18 @@ def start_forked(
     This is faster than `start_nanoset`, which is for tests of imports and of the start of Python.
     The process leads a group. What it prints is appended to the file `said`.
     """
-    quick = {name: os.environ[name] for name in (dagster_history.VARIABLE,) if name in os.environ}
-    told = quick | dict(environment or {})
-    process = _server().Process(target=_run, args=([*map(str, arguments)], told, said))
+    variables = dict(environment or {})
+    quick_history = os.environ.get(dagster_history.VARIABLE)
+    if quick_history is not None:
+        variables.setdefault(dagster_history.VARIABLE, quick_history)
+    words = [str(argument) for argument in arguments]
+    process = _server().Process(target=_run, args=(words, variables, said))
     process.start()
     return process
 
 
 def _server() -> multiprocessing.context.ForkServerContext:
+    """Return what forks processes that have imported everything that commands need."""
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(
         [
@@ -138,10 +170,11 @@ def _server() -> multiprocessing.context.ForkServerContext:
 
 
 def _run(arguments: list[str], environment: dict[str, str], said: Path | None) -> None:
+    """Run `nanoset` in this process, as `start_forked` says."""
     from nanoset_core.cli import main
 
     os.setsid()
-    _hear()
+    _obey_signals()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python does when it starts
     os.environ.update(environment)
     dagster_history.quicken()

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-COLUMNS, ROWS = 80, 24
+COLUMNS = 80
+ROWS = 24
 _CONTROL = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])|([\r\n])")
 
 
@@ -38,66 +39,88 @@ class Screen:
     @property
     def longest_gap(self) -> float:
         """The most seconds without a byte, including the start and the end."""
-        times = [0.0, *(second for second, _ in self.chunks), self.seconds]
+        times = [0.0]
+        times += [second for second, _ in self.chunks]
+        times.append(self.seconds)
         return max(after - before for before, after in itertools.pairwise(times))
 
     def frames(self) -> list[list[str]]:
-        """The screen after each chunk, as lines; those above a cursor that moved down are kept."""
-        lines = [""]
-        row, column = 0, 0
+        """Return the lines on the screen after each chunk, also those above its upper edge."""
+        grid = _Grid()
         frames = []
         for _, text in self.chunks:
-            position = 0
-            for control in _CONTROL.finditer(text):
-                row, column = _put(lines, row, column, text[position : control.start()])
-                position = control.end()
-                parameter, command, plain = control.groups()
-                if plain == "\r":
-                    column = 0
-                elif plain == "\n":
-                    row += 1
-                    if row == len(lines):
-                        lines.append("")
-                elif command == "A":
-                    row = max(row - int(parameter or 1), 0)
-                elif command == "K":
-                    lines[row] = "" if parameter == "2" else lines[row][:column]
-            row, column = _put(lines, row, column, text[position:])
-            frames.append([line.rstrip() for line in lines])
+            grid.write(text)
+            frames.append([line.rstrip() for line in grid.lines])
         return frames
 
 
-def _put(lines: list[str], row: int, column: int, text: str) -> tuple[int, int]:
-    """Write text at the cursor, wrapping at the last column; return where the cursor is afterwards."""
-    for character in text:
-        if column == COLUMNS:
-            row, column = row + 1, 0
-            if row == len(lines):
-                lines.append("")
-        line = lines[row].ljust(column)
-        lines[row] = line[:column] + character + line[column + 1 :]
-        column += 1
-    return row, column
+@dataclass
+class _Grid:
+    """The lines of a screen, and its cursor."""
+
+    lines: list[str] = field(default_factory=lambda: [""])
+    row: int = 0
+    column: int = 0
+
+    def write(self, text: str) -> None:
+        """Write text that contains control characters at the cursor."""
+        position = 0
+        for control in _CONTROL.finditer(text):
+            self._put(text[position : control.start()])
+            position = control.end()
+            parameter, command, plain = control.groups()
+            self._obey(plain or command, parameter)
+        self._put(text[position:])
+
+    def _obey(self, command: str, parameter: str | None) -> None:
+        """Carry out the controls that are used here: ends of lines, cursor up, and erasing."""
+        if command == "\r":
+            self.column = 0
+        elif command == "\n":
+            self._next_row()
+        elif command == "A":
+            self.row = max(self.row - int(parameter or 1), 0)
+        elif command == "K" and parameter == "2":
+            self.lines[self.row] = ""
+        elif command == "K":
+            self.lines[self.row] = self.lines[self.row][: self.column]
+
+    def _put(self, text: str) -> None:
+        """Write text at the cursor, with a new line after the last column."""
+        for character in text:
+            if self.column == COLUMNS:
+                self._next_row()
+                self.column = 0
+            line = self.lines[self.row].ljust(self.column)
+            self.lines[self.row] = line[: self.column] + character + line[self.column + 1 :]
+            self.column += 1
+
+    def _next_row(self) -> None:
+        """Move the cursor down, into a new line if it is in the last one."""
+        self.row += 1
+        if self.row == len(self.lines):
+            self.lines.append("")
 
 
 def run_in_terminal(command: Sequence[str], cwd: Path | None = None, **environment: str) -> Screen:
     """Run a command to its end in a pseudo-terminal of 80 columns."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    inherited = {
-        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
-    }
-    variables = inherited | {"TERM": "xterm"} | environment
+    our_end, their_end = pty.openpty()
+    fcntl.ioctl(their_end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    variables = dict(os.environ)
+    # These would take precedence over the size of the terminal.
+    variables.pop("COLUMNS", None)
+    variables.pop("LINES", None)
+    variables |= {"TERM": "xterm"} | environment
     screen = Screen()
     started = time.monotonic()
     with subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=variables, cwd=cwd
+        command, stdin=their_end, stdout=their_end, stderr=their_end, env=variables, cwd=cwd
     ) as process:
-        os.close(theirs)
+        os.close(their_end)
         pending = b""
         while True:
             try:
-                pending += os.read(ours, 1 << 16)
+                pending += os.read(our_end, 1 << 16)
             except OSError:  # the command has ended
                 break
             complete = pending.decode(errors="ignore")  # a character may be cut in two
@@ -105,5 +128,5 @@ def run_in_terminal(command: Sequence[str], cwd: Path | None = None, **environme
             screen.chunks.append((time.monotonic() - started, complete))
         screen.code = process.wait()
     screen.seconds = time.monotonic() - started
-    os.close(ours)
+    os.close(our_end)
     return screen
