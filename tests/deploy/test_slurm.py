@@ -1,5 +1,6 @@
-"""deploy/slurm on a real Slurm: workers come, go and die, jobs end at their time limit, and the
-bytes are the same.
+"""deploy/slurm on a real Slurm: workers start, end and die, jobs reach their time limit.
+
+The outputs are the same bytes as on one machine, and no job is left behind.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import dagster as dg
 import pytest
@@ -34,130 +37,220 @@ from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.execution.slurm import SlurmJobs
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.store import Store
 
-SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
-NAP = (
-    "open({file!r}, 'a').write(__import__('os').environ['{variable}'] + '\\n') and "
-    "__import__('time').sleep({seconds})"
-)
-"""A task that notes where it runs."""
+REPOSITORY = Path(__file__).parents[2]
+SCRIPTS = REPOSITORY / "deploy" / "slurm"
+BUILD_SECONDS = 120
+JOB_SECONDS = 180
+RUN_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def cluster(tmp_path_factory) -> Iterator[Slurm]:
+    """A Slurm cluster of three nodes, whose jobs find this checkout and this Python."""
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    folder = tmp_path_factory.mktemp("slurm")
-    with slurm(folder) as started:
-        paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        started.environment |= {
-            "PATH": os.pathsep.join(
-                [str(Path(sys.executable).parent), started.environment["PATH"]]
-            ),
-            "PYTHONPATH": os.pathsep.join(paths),
-            "NANOSET_HOST": "127.0.0.1",
-        }
+    with slurm(tmp_path_factory.mktemp("slurm")) as started:
+        python_folder = str(Path(sys.executable).parent)
+        program_folders = [python_folder, started.environment["PATH"]]
+        module_folders = [str(REPOSITORY)]
+        if os.environ.get("PYTHONPATH"):
+            module_folders.append(os.environ["PYTHONPATH"])
+        started.environment["PATH"] = os.pathsep.join(program_folders)
+        started.environment["PYTHONPATH"] = os.pathsep.join(module_folders)
+        started.environment["NANOSET_HOST"] = "127.0.0.1"
         yield started
 
 
-@pytest.fixture
-def workers(cluster, tmp_path):
-    """Submits an array of workers for a scheduler in this process; → its executor."""
-    run = tmp_path / ".nanoset" / "dask"
-    run.mkdir(parents=True)
-    with within() as scheduler, connections_kept():
-        (run / "scheduler.json").write_text(json.dumps({"address": scheduler.scheduler_address}))
-        at = DaskScheduler(file=run / "scheduler.json", wait_seconds=60)
-
-        def submit(elements: str, *options: str) -> str:
-            given = ("--array", elements, "--cpus-per-task=1", *options)
-            return cluster.submit(SCRIPTS / "workers.sbatch", options=given, cwd=tmp_path)
-
-        submit.executor = DaskExecutor(at, FileAccess(tmp_path / "shared"))
-        submit.scheduler = scheduler.scheduler
-        yield submit
-        cluster.run("scancel", "--user", str(os.getuid()))
-        cluster.until(lambda: not cluster.run("squeue", "-h"))
-
-
 @pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sbatch")), ids=lambda path: path.name)
-def test_slurm_takes_every_script(cluster, script):
+def test_slurm_accepts_every_script(cluster, script):
     cluster.run("sbatch", "--test-only", str(script))
 
 
-def naps(tmp_path: Path, variable: str, seconds: float, count: int) -> tuple[Path, list[str]]:
-    noted = tmp_path / "noted"
-    return noted, [NAP.format(file=str(noted), variable=variable, seconds=seconds)] * count
+# Tasks on workers
 
 
-def test_a_worker_is_cancelled_and_a_node_dies(cluster, workers, tmp_path):
-    """In the middle of a task, which another one does."""
-    array = workers("0-2", "--exclusive")  # one a node
+class NotedTasks:
+    """Tasks that note where they run, and take some time."""
+
+    def __init__(self, file: Path, variable: str, seconds: float) -> None:
+        """Describe the tasks.
+
+        Args:
+            file: Where they note the value of the variable.
+            variable: An environment variable that says where a task runs.
+            seconds: How long each takes.
+        """
+        self.file = file
+        self.variable = variable
+        self.seconds = seconds
+
+    def expressions(self, count: int) -> list[str]:
+        """Return Python expressions that workers evaluate, one for each task."""
+        note = (
+            f"open({str(self.file)!r}, 'a')"
+            f".write(__import__('os').environ[{self.variable!r}] + '\\n')"
+        )
+        return [f"{note} and __import__('time').sleep({self.seconds})"] * count
+
+    def places(self) -> list[str]:
+        """Return where tasks have started so far."""
+        return self.file.read_text().split()
+
+
+class Workers:
+    """Workers in jobs of Slurm, and their scheduler in this process."""
+
+    def __init__(self, cluster: Slurm, scheduler: Any, folder: Path) -> None:
+        """Describe a scheduler without workers.
+
+        Args:
+            cluster: Where the workers are to run.
+            scheduler: The scheduler.
+            folder: The folder of the project, in which workers find the scheduler's address.
+        """
+        self.cluster = cluster
+        self.scheduler = scheduler
+        self.folder = folder
+        self.scheduler_file = folder / ".nanoset" / "dask" / "scheduler.json"
+        self.shared = FileAccess(folder / "shared")
+
+    def submit(self, elements: str, *options: str) -> str:
+        """Submit an array of workers, and return the number of its job."""
+        return self.cluster.submit(
+            SCRIPTS / "workers.sbatch",
+            sbatch_options=["--array", elements, "--cpus-per-task=1", *options],
+            folder=self.folder,
+        )
+
+    def executor(self, wait_seconds: int = 60, **options: Any) -> DaskExecutor:
+        """Return an executor that waits some time for workers."""
+        scheduler = DaskScheduler(file=self.scheduler_file, wait_seconds=wait_seconds)
+        return DaskExecutor(scheduler, self.shared, **options)
+
+
+@pytest.fixture
+def workers(cluster, tmp_path) -> Iterator[Workers]:
+    """A scheduler in this process, for which workers can be submitted."""
+    with within() as scheduler, connections_kept():
+        workers = Workers(cluster, scheduler.scheduler, tmp_path)
+        workers.scheduler_file.parent.mkdir(parents=True)
+        address = {"address": scheduler.scheduler_address}
+        workers.scheduler_file.write_text(json.dumps(address))
+        yield workers
+        cluster.cancel_all()
+
+
+def run_six_tasks(
+    workers: Workers, tasks: NotedTasks, end_worker: Callable[[str], object]
+) -> list[str]:
+    """Run tasks, end a worker in the middle of a task, and return where tasks were started.
+
+    Args:
+        workers: Run the tasks.
+        tasks: The tasks.
+        end_worker: Ends the worker at the place where the newest task runs.
+    """
+    results = workers.executor().run(eval, tasks.expressions(6))
+    next(results)
+    end_worker(tasks.places()[-1])
+    assert len(list(results)) == 5
+    return tasks.places()
+
+
+def test_tasks_of_a_worker_that_is_cancelled_or_whose_node_dies_are_repeated(
+    cluster, workers, tmp_path
+):
+    # Each node has one worker.
+    array = workers.submit("0-2", "--exclusive")
     cluster.until(lambda: len(workers.scheduler.workers) == 3)
-    ends = {"SLURM_ARRAY_TASK_ID": lambda number: cluster.run("scancel", f"{array}_{number}")}
-    ends["SLURMD_NODENAME"] = cluster.kill_node
-    for variable, end in ends.items():
-        noted, tasks = naps(tmp_path, variable, 1.0, 6)
-        results = workers.executor.run(eval, tasks)
-        next(results)
-        end(noted.read_text().split()[-1])
-        assert len(list(results)) == 5
-        assert len(noted.read_text().split()) > 6, "none was under way"
-        noted.unlink()
+
+    # A worker is cancelled: its task is started again elsewhere.
+    tasks = NotedTasks(tmp_path / "elements", "SLURM_ARRAY_TASK_ID", 1.0)
+    places = run_six_tasks(
+        workers, tasks, lambda element: cluster.run("scancel", f"{array}_{element}")
+    )
+    assert len(places) > 6
+
+    # A node dies.
+    tasks = NotedTasks(tmp_path / "nodes", "SLURMD_NODENAME", 1.0)
+    places = run_six_tasks(workers, tasks, cluster.kill_node)
+    assert len(places) > 6
     cluster.start()
 
 
-def test_an_array_waits_in_the_queue_is_renewed_and_cancelled(cluster, workers, tmp_path):
-    """Each element is ended by SIGTERM, as at its time limit, and the next one begins."""
-    heard: list[str] = []
-    array = workers("0-9%1", "--hold")
+def test_a_build_waits_for_queued_workers_and_continues_on_their_successors(
+    cluster, workers, tmp_path
+):
+    # One element of the array runs at a time, and none before it is released. It is released as
+    # soon as the executor has reported a few times that it waits.
+    array = workers.submit("0-9%1", "--hold")
+    reports: list[str] = []
 
-    def release(news):
-        heard.append(news.name)
-        if heard == [news.name] * 3:
+    def release(news: Any) -> None:
+        reports.append(news.name)
+        if reports == [news.name] * 3:
             cluster.run("scontrol", "release", array)
 
-    at = workers.executor.cluster
-    shown = RecordingDisplay(release)
-    held = DaskExecutor(at, workers.executor.shared, progress=shown.progress)
-    noted, tasks = naps(tmp_path, "SLURM_ARRAY_TASK_ID", 0.5, 4)
-    results = held.run(eval, tasks)
+    display = RecordingDisplay(release)
+    tasks = NotedTasks(tmp_path / "elements", "SLURM_ARRAY_TASK_ID", 0.5)
+    results = workers.executor(progress=display.progress).run(eval, tasks.expressions(4))
     next(results)
-    assert heard[0] == f"for workers of {at.file}"
-    cluster.run("scancel", f"{array}_{noted.read_text().split()[-1]}")
+    assert reports[0] == f"for workers of {workers.scheduler_file}"
+
+    # The first element is ended by SIGTERM, as at its time limit; the next one takes over.
+    cluster.run("scancel", f"{array}_{tasks.places()[-1]}")
     assert len(list(results)) == 3
-    assert set(noted.read_text().split()) == {"0", "1"}
+    assert set(tasks.places()) == {"0", "1"}
+
+
+def test_a_build_whose_workers_were_cancelled_gives_up_after_some_time(cluster, workers):
+    array = workers.submit("0")
+    cluster.until(lambda: len(workers.scheduler.workers) == 1)
     cluster.run("scancel", array)
     cluster.until(lambda: not workers.scheduler.workers)
-    hasty = DaskScheduler(file=at.file, wait_seconds=1)
+    executor = workers.executor(wait_seconds=1)
+
     with pytest.raises(MissingError, match="has no workers"):
-        list(DaskExecutor(hasty, workers.executor.shared).run(abs, [-1]))
+        list(executor.run(abs, [-1]))
 
 
-def test_a_build_goes_on_after_its_time_limit(cluster, make_project, tmp_path):
-    """One allocation of scheduler, workers and build, told as Slurm tells it that its time is
-    nearly over.
-    """
-    local = build_all(make_project("local"))
+def test_a_build_that_reaches_its_time_limit_is_continued_by_a_new_job(
+    cluster, make_project, tmp_path
+):
+    local_project = build_all(make_project("local"))
     folder = make_project("spread").parent
-    options = ("--ntasks=2", "--mem-per-cpu=100M", "--output=log")
+
+    # One job has the scheduler, the workers and the build. When it has made shards, it is signalled
+    # as Slurm does shortly before the time limit.
     job = cluster.submit(
-        SCRIPTS / "coordinator.sbatch", "--corpus", "web", options=options, cwd=folder
+        SCRIPTS / "coordinator.sbatch",
+        "--corpus",
+        "web",
+        sbatch_options=["--ntasks=2", "--mem-per-cpu=100M", "--output=log"],
+        folder=folder,
     )
-    cluster.until(lambda: any((folder / "data" / "shards").glob("web/*/manifest.json")), 120)
+    shards = folder / "data" / "shards"
+    cluster.until(lambda: any(shards.glob("web/*/manifest.json")), BUILD_SECONDS)
     cluster.run("scancel", "--batch", "--signal=USR1", job)
-    cluster.until(lambda: cluster.state(job) in ("COMPLETED", "FAILED"), 180)
+
+    # It is requeued, and completes the build.
+    cluster.until(lambda: cluster.state(job) in ("COMPLETED", "FAILED"), JOB_SECONDS)
     log = (folder / "log").read_text()
     assert cluster.state(job) == "COMPLETED", log
     assert log.count("ended by SIGTERM: ") == 1, log
     assert (folder / ".nanoset" / "dask" / "ended").exists()
-    built = tree(folder / "data" / "datasets" / "web")
-    assert built
-    assert built == tree(local.outputs.folder / "datasets" / "web")
+    files = tree(folder / "data" / "datasets" / "web")
+    assert files
+    assert files == tree(local_project.outputs.folder / "datasets" / "web")
+
+
+# Builds that submit their own workers
 
 
 @pytest.fixture
-def submits(cluster, monkeypatch):
-    """This process, and what it starts, submits jobs to the cluster."""
+def _submitting_environment(cluster, monkeypatch) -> None:
+    """Let this process, and those that it starts, submit jobs to the cluster."""
     pytest.importorskip("dask_jobqueue", reason="the extra `slurm` is not installed")
     for name in ("SLURM_CONF", "PATH", "PYTHONPATH"):
         monkeypatch.setenv(name, cluster.environment[name])
@@ -165,90 +258,146 @@ def submits(cluster, monkeypatch):
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch, request):
-    """Where outputs go: a folder, or a bucket."""
+def store(tmp_path, monkeypatch, request) -> Iterator[Store]:
+    """The store of outputs: a folder or a bucket."""
     if request.param == "a folder":
         yield LocalStore(tmp_path / "data")
         return
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    with chosen_server(tmp_path / "server") as address:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        yield new_bucket(address, "root")
+    with chosen_server(tmp_path / "server") as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        yield new_bucket(endpoint, "root")
 
 
-def start_build(folder, tokenizer_file, place, *directives):
-    jobs = {"kind": "slurm", "jobs": 2, "memory": "1GB", "directives": directives}
-    root = str(place.folder) if isinstance(place, LocalStore) else place.url()
-    return start_nanoset(
-        "build", "-c", write_corpus(folder, tokenizer_file, {"root": root, "executor": jobs})
+@pytest.fixture
+def start_build(tmp_path, tokenizer_file, store, _submitting_environment) -> Callable[..., Any]:
+    """A function that starts a build of one corpus, with directives for its jobs."""
+
+    def start(*directives: str) -> Any:
+        root = str(store.folder) if isinstance(store, LocalStore) else store.url()
+        executor = {"kind": "slurm", "jobs": 2, "memory": "1GB", "directives": directives}
+        settings = {"root": root, "executor": executor}
+        config_file = write_corpus(tmp_path, tokenizer_file, settings)
+        return start_nanoset("build", "-c", config_file)
+
+    return start
+
+
+def manifests_of(store: Store, stage: str) -> list[str]:
+    """Return the names of all complete manifests of a stage."""
+    names = []
+    for file in store.list(stage):
+        if file.name.endswith("/manifest.json") and "/.tmp-" not in file.name:
+            names.append(file.name)
+    return names
+
+
+class Interruption(NamedTuple):
+    """When and how a build is interrupted."""
+
+    moment: str
+    signals: list[signal.Signals]
+    directives: tuple[str, ...] = ()
+    """Directives for the jobs of the build."""
+
+
+IN_THE_QUEUE = "in the queue"
+AMID_SHARDS = "amid shards"
+AT_THE_MERGE = "at the merge"
+
+
+def has_come(moment: str, cluster: Slurm, store: Store) -> bool:
+    """Return whether a build has come to a moment."""
+    if moment == IN_THE_QUEUE:
+        return bool(cluster.queue())
+    stages = {AMID_SHARDS: "shards", AT_THE_MERGE: "tokenized"}
+    return bool(manifests_of(store, stages[moment]))
+
+
+@pytest.mark.parametrize(
+    ("store", "interruption"),
+    [
+        pytest.param(
+            "a folder",
+            Interruption(IN_THE_QUEUE, [signal.SIGINT, signal.SIGINT], ("--hold",)),
+            id="in the queue, by SIGINT twice, outputs in a folder",
+        ),
+        pytest.param(
+            "a bucket",
+            Interruption(IN_THE_QUEUE, [signal.SIGTERM], ("--hold",)),
+            id="in the queue, by SIGTERM, outputs in a bucket",
+        ),
+        pytest.param(
+            "a folder",
+            Interruption(AMID_SHARDS, [signal.SIGHUP]),
+            id="amid shards, by SIGHUP, outputs in a folder",
+        ),
+        pytest.param(
+            "a bucket",
+            Interruption(AMID_SHARDS, [signal.SIGINT, signal.SIGINT]),
+            id="amid shards, by SIGINT twice, outputs in a bucket",
+        ),
+        pytest.param(
+            "a folder",
+            Interruption(AT_THE_MERGE, [signal.SIGTERM]),
+            id="at the merge, by SIGTERM, outputs in a folder",
+        ),
+    ],
+    indirect=["store"],
+)
+def test_a_signal_ends_a_build_and_its_jobs(cluster, start_build, store, tmp_path, interruption):
+    # As with every other executor: see tests/cli/test_interruption.py.
+    process = start_build(*interruption.directives)
+
+    # A terminal sends Ctrl-C to all its processes.
+    output = interrupt(
+        process,
+        interruption.signals,
+        lambda: has_come(interruption.moment, cluster, store),
+        group=True,
     )
 
+    # The build has ended with one sentence, and so have its jobs.
+    check_interrupted(process, output, interruption.signals[0])
+    cluster.until(lambda: not cluster.queue())
 
-def manifests(place, stage):
-    return [
-        one
-        for one in place.list(stage)
-        if one.name.endswith("/manifest.json") and "/.tmp-" not in one.name
-    ]
-
-
-INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-MOMENTS = {
-    "in the queue": lambda cluster, place: cluster.run("squeue", "-h"),
-    "amid shards": lambda cluster, place: manifests(place, "shards"),
-    "at the merge": lambda cluster, place: manifests(place, "tokenized"),
-}
-ENDS = [
-    ("in the queue", "a folder", [INT, INT]),
-    ("in the queue", "a bucket", [TERM]),
-    ("amid shards", "a folder", [HUP]),
-    ("amid shards", "a bucket", [INT, INT]),
-    ("at the merge", "a folder", [TERM]),
-]
+    # Only logs are left of them.
+    suffixes = {path.suffix for path in (tmp_path / ".nanoset" / "slurm").iterdir()}
+    assert suffixes <= {".out", ".err"}
+    assert not list(store.list(".in-use"))
 
 
-@pytest.mark.parametrize(("moment", "place", "numbers"), ENDS, indirect=["place"])
-def test_a_signal_ends_a_build_and_its_jobs(
-    cluster, submits, tmp_path, tokenizer_file, place, moment, numbers
+@pytest.mark.parametrize("store", ["a folder", "a bucket"], indirect=True)
+def test_garbage_collection_removes_what_a_killed_build_has_left(
+    cluster, start_build, store, tmp_path
 ):
-    """As with every other executor: tests/cli/test_interruption.py. A terminal's Ctrl-C comes to
-    all its processes.
-    """
-    process = start_build(
-        tmp_path, tokenizer_file, place, *(["--hold"] if moment == "in the queue" else [])
-    )
-    said = interrupt(process, numbers, lambda: MOMENTS[moment](cluster, place), group=True)
-    check_interrupted(process, said, numbers[0])
-    cluster.until(lambda: not cluster.run("squeue", "-h"))
-    assert {path.suffix for path in (tmp_path / ".nanoset" / "slurm").iterdir()} <= {
-        ".out",
-        ".err",
-    }, "logs"
-    assert not list(place.list(".in-use"))
-
-
-@pytest.mark.parametrize("place", ["a folder", "a bucket"], indirect=True)
-def test_what_a_killed_build_leaves_goes(cluster, submits, tmp_path, tokenizer_file, place):
-    process = start_build(tmp_path, tokenizer_file, place)
-    assert wait_until(lambda: manifests(place, "shards"), 120), process.communicate()
+    process = start_build()
+    has_shards = wait_until(lambda: manifests_of(store, "shards"), BUILD_SECONDS)
+    assert has_shards, process.communicate()
     process.kill()
     process.communicate()
-    keys = [path for path in (tmp_path / ".nanoset" / "slurm").iterdir() if path.is_dir()]
-    assert [oct((folder / "key").stat().st_mode) for folder in keys] == ["0o100600"]
-    assert list(place.list(".in-use"))
-    assert list(place.list(".workers"))
-    cluster.until(lambda: not cluster.run("squeue", "-h"))
+
+    # Left are keys, which others cannot read, leases, and files of workers.
+    key_folders = [path for path in (tmp_path / ".nanoset" / "slurm").iterdir() if path.is_dir()]
+    modes = [oct((folder / "key").stat().st_mode) for folder in key_folders]
+    assert modes == ["0o100600"]
+    assert list(store.list(".in-use"))
+    assert list(store.list(".workers"))
+
+    # When the jobs have ended by themselves, everything can be removed.
+    cluster.until(lambda: not cluster.queue())
     collect_garbage(open_project(tmp_path / "nanoset.yaml"))
-    assert not any(path.exists() for path in keys)
-    assert not list(place.list(".in-use"))
-    assert not list(place.list(".workers"))
+    assert not any(folder.exists() for folder in key_folders)
+    assert not list(store.list(".in-use"))
+    assert not list(store.list(".workers"))
 
 
-def test_a_build_that_starts_its_own_workers(cluster, submits, tmp_path):
+@pytest.mark.usefixtures("_submitting_environment")
+def test_a_worker_that_is_cancelled_is_replaced_by_another_job(cluster, tmp_path):
     import dask
 
-    dask.config.refresh()
+    dask.config.refresh()  # reads the environment
     jobs = SlurmJobs(
         jobs=2,
         cpus=1,
@@ -257,26 +406,41 @@ def test_a_build_that_starts_its_own_workers(cluster, submits, tmp_path):
         folder=tmp_path / "logs",
         directives=("--nice=0",),
     )
-    shared = FileAccess(tmp_path / "shared")
-    noted, tasks = naps(tmp_path, "SLURM_JOB_ID", 0.5, 6)
+    tasks = NotedTasks(tmp_path / "jobs", "SLURM_JOB_ID", 0.5)
+
+    def n_running_jobs() -> int:
+        return len(cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%i").split())
+
     with connections_kept():
-        results = DaskExecutor(jobs, shared).run(eval, tasks)
-        next(results)
-        cluster.run("scancel", noted.read_text().split()[-1])
-        assert len(list(results)) == 5
-        cluster.until(
-            lambda: cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%i").count("\n") == 1
+        results = DaskExecutor(jobs, FileAccess(tmp_path / "shared")).run(
+            eval, tasks.expressions(6)
         )
-    cluster.until(lambda: not cluster.run("squeue", "-h"))
-    refused = SlurmJobs(
+        next(results)
+        cluster.run("scancel", tasks.places()[-1])
+        assert len(list(results)) == 5
+        cluster.until(lambda: n_running_jobs() == 2)
+
+    # The jobs end with the connection.
+    cluster.until(lambda: not cluster.queue())
+
+
+@pytest.mark.usefixtures("_submitting_environment")
+def test_jobs_that_slurm_refuses_are_an_error_with_its_message(tmp_path):
+    jobs = SlurmJobs(
         jobs=1, cpus=1, memory="1GB", seconds=600, folder=tmp_path / "logs", partition="nowhere"
     )
+    executor = DaskExecutor(jobs, FileAccess(tmp_path / "shared"))
+
     with pytest.raises(ConfigError, match="Slurm refuses the jobs") as caught:
-        list(DaskExecutor(refused, shared).run(eval, ["1"]))
+        list(executor.run(eval, ["1"]))
+
     assert "partition" in caught.value.found
 
 
-NAPPING = """
+# Runs of Dagster that are jobs of Slurm
+
+
+NAP_MODULE = """
 import time
 import dagster as dg
 
@@ -288,57 +452,83 @@ def nap():
 def napping():
     nap()
 """
-
-
+"""A code location with a job that takes long."""
 NAP_RUN = ("-f", "napping.py", "-j", "napping")
 
 
-class Runs:
+@dataclass(frozen=True)
+class JobHealth:
+    """What the launcher reports of a run's job."""
+
+    status: str
+    message: str | None
+
+
+class LaunchedRuns:
     """A Dagster whose runs are jobs of a Slurm."""
 
     def __init__(self, cluster: Slurm, instance: dg.DagsterInstance, folder: Path) -> None:
-        self.cluster, self.instance, self._folder, self._count = cluster, instance, folder, 0
+        """Start without runs.
 
-    def launch(self, *asked: str, code: int = 0, **tags: str) -> str:
-        """Launch a run as a user does; → its id."""
-        self._count += 1
-        run_id = f"00000000-0000-4000-8000-{self._count:012}"
-        given = [
-            "--run-id",
-            run_id,
-            "--tags",
-            json.dumps({name.replace("_", "/"): tag for name, tag in tags.items()}),
-        ]
-        launch = (sys.executable, "-m", "dagster", "job", "launch")
-        self.cluster.run(*launch, *given, *asked, cwd=self._folder, env=os.environ, code=code)
+        Args:
+            cluster: Where runs are executed.
+            instance: The history of runs.
+            folder: The current folder of commands.
+        """
+        self.cluster = cluster
+        self.instance = instance
+        self._folder = folder
+        self._n_runs = 0
+
+    def launch(self, *arguments: str, tags: dict[str, str] | None = None, code: int = 0) -> str:
+        """Launch a run as a user does, and return its id.
+
+        Args:
+            arguments: Arguments of `dagster job launch` that name a job.
+            tags: Tags of the run.
+            code: The exit code to expect.
+        """
+        self._n_runs += 1
+        run_id = f"00000000-0000-4000-8000-{self._n_runs:012}"
+        self.cluster.run(
+            sys.executable,
+            *("-m", "dagster", "job", "launch", "--run-id", run_id),
+            *("--tags", json.dumps(tags or {})),
+            *arguments,
+            cwd=self._folder,
+            env=os.environ,
+            code=code,
+        )
         return run_id
 
-    def job(self, run_id: str) -> str:
-        """Number of a run's job."""
-        return self.run(run_id).tags[JOB_TAG]
-
     def run(self, run_id: str) -> dg.DagsterRun:
-        """A run as it is now."""
+        """Return a run as it is now."""
         run = self.instance.get_run_by_id(run_id)
         assert run is not None
         return run
 
+    def job_of(self, run_id: str) -> str:
+        """Return the number of a run's job."""
+        return self.run(run_id).tags[JOB_TAG]
+
     def until(self, run_id: str, status: str) -> dg.DagsterRun:
-        """Wait for a status of a run."""
-        self.cluster.until(lambda: self.run(run_id).status.value == status, 120)
+        """Wait until a run has a status, and return it."""
+        self.cluster.until(lambda: self.run(run_id).status.value == status, RUN_SECONDS)
         return self.run(run_id)
 
-    def health(self, run_id: str) -> tuple[str, str | None]:
-        """What the launcher says of a run's job."""
-        found = self.instance.run_launcher.check_run_worker_health(self.run(run_id))
-        return found.status.value, found.msg
+    def terminate(self, run_id: str) -> bool:
+        """Cancel a run, and return whether there was something to cancel."""
+        return self.instance.run_launcher.terminate(run_id)
+
+    def health(self, run_id: str) -> JobHealth:
+        """Return what the launcher reports of a run's job."""
+        result = self.instance.run_launcher.check_run_worker_health(self.run(run_id))
+        return JobHealth(result.status.value, result.msg)
 
 
 @pytest.fixture
-def runs(cluster, tmp_path, monkeypatch) -> Iterator[Runs]:
-    home = tmp_path / "home"
-    home.mkdir()
-    launcher = {"log_folder": str(tmp_path / "logs"), "options": ["--mem=100M", "--ntasks=1"]}
+def runs(cluster, tmp_path, monkeypatch) -> Iterator[LaunchedRuns]:
+    """A Dagster whose runs are jobs of the cluster."""
     settings = {
         "telemetry": {"enabled": False},
         "run_coordinator": {
@@ -348,80 +538,122 @@ def runs(cluster, tmp_path, monkeypatch) -> Iterator[Runs]:
         "run_launcher": {
             "module": "nanoset_assets.slurm",
             "class": "SlurmRunLauncher",
-            "config": launcher,
+            "config": {
+                "log_folder": str(tmp_path / "logs"),
+                "options": ["--mem=100M", "--ntasks=1"],
+            },
         },
     }
+    home = tmp_path / "home"
+    home.mkdir()
     (home / "dagster.yaml").write_text(yaml.safe_dump(settings))
-    (tmp_path / "napping.py").write_text(NAPPING)
-    for name, value in (cluster.environment | {"DAGSTER_HOME": str(home)}).items():
+    (tmp_path / "napping.py").write_text(NAP_MODULE)
+    for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        yield Runs(cluster, instance, tmp_path)
-    cluster.run("scancel", "--user", str(os.getuid()))
-    cluster.until(lambda: not cluster.run("squeue", "-h"))
+        yield LaunchedRuns(cluster, instance, tmp_path)
+    cluster.cancel_all()
 
 
-def test_a_run_of_dagster_is_a_job(runs, make_project, monkeypatch):
-    local, config = build_all(make_project("local")), make_project("slurm")
-    monkeypatch.setenv("NANOSET_CONFIG", str(config))
-    project = open_project(config)
-    register(
-        runs.instance, ProjectDefs.of(project.config).names, corpus_names(project), project.config
-    )
+def test_a_run_is_executed_by_a_job(runs, make_project, monkeypatch):
+    local_project = build_all(make_project("local"))
+    config_file = make_project("slurm")
+    monkeypatch.setenv("NANOSET_CONFIG", str(config_file))
+    project = open_project(config_file)
+    names = ProjectDefs.of(project.config).names
+    register(runs.instance, names, corpus_names(project), project.config)
+
     run_id = runs.launch(
-        "-m", "nanoset_assets.definitions", "-j", "corpus", dagster_partition="web"
+        *("-m", "nanoset_assets.definitions", "-j", "corpus"), tags={"dagster/partition": "web"}
     )
+
+    # The run succeeds, and then its job is completed.
     run = runs.until(run_id, "SUCCESS")
-    runs.cluster.until(
-        lambda: runs.health(run_id) == ("SUCCESS", f"Slurm job {run.tags[JOB_TAG]} is COMPLETED")
-    )
-    assert tree(config.parent / "data" / "datasets" / "web") == tree(
-        local.outputs.folder / "datasets" / "web"
-    )
+    completed = JobHealth("SUCCESS", f"Slurm job {run.tags[JOB_TAG]} is COMPLETED")
+    runs.cluster.until(lambda: runs.health(run_id) == completed)
+
+    files = tree(config_file.parent / "data" / "datasets" / "web")
+    assert files == tree(local_project.outputs.folder / "datasets" / "web")
 
 
-def test_a_run_is_cancelled_before_its_job_begins_and_within_it(runs):
-    for is_taken in (False, True):
-        waiting = runs.launch(*NAP_RUN, slurm_options="--hold")
-        assert runs.health(waiting) == ("RUNNING", f"Slurm job {runs.job(waiting)} is PENDING")
-        if is_taken:  # by another user
-            runs.cluster.run("scancel", runs.job(waiting))
-        assert runs.instance.run_launcher.terminate(waiting)
-        assert runs.run(waiting).status == dg.DagsterRunStatus.CANCELED
-        assert not runs.instance.run_launcher.terminate(waiting)
-    begun = runs.launch(*NAP_RUN)
-    runs.until(begun, "STARTED")
-    assert runs.health(begun) == ("RUNNING", f"Slurm job {runs.job(begun)} is RUNNING")
-    assert runs.instance.run_launcher.terminate(begun)
-    runs.until(begun, "CANCELED")
-    runs.cluster.until(lambda: not runs.cluster.run("squeue", "-h"))
-
-
-def test_a_run_whose_job_is_lost_or_out_of_time(runs):
-    lost = runs.launch(*NAP_RUN)
-    runs.until(lost, "STARTED")
-    runs.cluster.run("scancel", "--batch", "--signal=KILL", runs.job(lost))
-    runs.cluster.until(lambda: runs.health(lost)[0] == "FAILED")
-    said = runs.instance.run_launcher.get_run_worker_debug_info(runs.run(lost))
-    assert f"slurm-{runs.job(lost)}.log" in said
-    assert "JobState=FAILED" in said
-
-    late = runs.launch(*NAP_RUN)
-    runs.until(late, "STARTED")
-    # as Slurm does before the limit
-    runs.cluster.run("scancel", "--batch", "--signal=TERM", runs.job(late))
-    failed = runs.until(late, "FAILURE")
-    assert failed.tags["dagster/failure_reason"] == "UNEXPECTED_TERMINATION", (
-        "or it would not be tried again"
+def test_a_run_whose_job_is_queued_can_be_cancelled(runs):
+    run_id = runs.launch(*NAP_RUN, tags={OPTIONS_TAG: "--hold"})
+    assert runs.health(run_id) == JobHealth(
+        "RUNNING", f"Slurm job {runs.job_of(run_id)} is PENDING"
     )
 
+    assert runs.terminate(run_id)
 
-def test_what_slurm_refuses_is_a_failed_run(runs):
-    run_id = runs.launch(*NAP_RUN, slurm_options="--partition=nowhere", code=1)
+    assert runs.run(run_id).status == dg.DagsterRunStatus.CANCELED
+    assert not runs.terminate(run_id)
+
+
+def test_a_run_whose_job_somebody_has_cancelled_can_be_cancelled(runs):
+    run_id = runs.launch(*NAP_RUN, tags={OPTIONS_TAG: "--hold"})
+    runs.cluster.run("scancel", runs.job_of(run_id))
+
+    assert runs.terminate(run_id)
+
+    assert runs.run(run_id).status == dg.DagsterRunStatus.CANCELED
+    assert not runs.terminate(run_id)
+
+
+def test_a_run_that_has_started_can_be_cancelled(runs):
+    run_id = runs.launch(*NAP_RUN)
+    runs.until(run_id, "STARTED")
+    assert runs.health(run_id) == JobHealth(
+        "RUNNING", f"Slurm job {runs.job_of(run_id)} is RUNNING"
+    )
+
+    assert runs.terminate(run_id)
+
+    runs.until(run_id, "CANCELED")
+    runs.cluster.until(lambda: not runs.cluster.queue())
+
+
+def test_a_run_whose_job_was_killed_is_reported_as_failed_with_its_log(runs):
+    run_id = runs.launch(*NAP_RUN)
+    runs.until(run_id, "STARTED")
+
+    runs.cluster.run("scancel", "--batch", "--signal=KILL", runs.job_of(run_id))
+
+    runs.cluster.until(lambda: runs.health(run_id).status == "FAILED")
+    info = runs.instance.run_launcher.get_run_worker_debug_info(runs.run(run_id))
+    assert f"slurm-{runs.job_of(run_id)}.log" in info
+    assert "JobState=FAILED" in info
+
+
+def test_a_run_that_reaches_the_time_limit_of_its_job_fails_so_that_it_is_retried(runs):
+    run_id = runs.launch(*NAP_RUN)
+    runs.until(run_id, "STARTED")
+
+    # As Slurm does shortly before the limit.
+    runs.cluster.run("scancel", "--batch", "--signal=TERM", runs.job_of(run_id))
+
+    run = runs.until(run_id, "FAILURE")
+    # Dagster retries only runs that failed for this reason.
+    assert run.tags["dagster/failure_reason"] == "UNEXPECTED_TERMINATION"
+
+
+def test_a_run_that_slurm_refuses_has_failed_with_its_message(runs):
+    run_id = runs.launch(*NAP_RUN, tags={OPTIONS_TAG: "--partition=nowhere"}, code=1)
+
+    events = [str(record.dagster_event) for record in runs.instance.all_logs(run_id)]
+    log = "\n".join(events)
     assert runs.run(run_id).status == dg.DagsterRunStatus.FAILURE
-    said = "\n".join(str(record.dagster_event) for record in runs.instance.all_logs(run_id))
-    assert "Slurm refuses the run" in said
-    assert "partition" in said
-    unknown = runs.run(run_id).with_tags({JOB_TAG: "99999999"})
-    assert runs.instance.run_launcher.check_run_worker_health(unknown).status.value == "NOT_FOUND"
+    assert "Slurm refuses the run" in log
+    assert "partition" in log
+
+
+def test_a_job_that_slurm_does_not_know_is_not_found(runs):
+    run = dg.DagsterRun(job_name="napping", run_id="b" * 32, tags={JOB_TAG: "99999999"})
+
+    result = runs.instance.run_launcher.check_run_worker_health(run)
+
+    assert result.status.value == "NOT_FOUND"
+
+
+def test_the_tag_for_options_of_slurm_is_stable():
+    # Users write it into tags of runs.
     assert OPTIONS_TAG == "slurm/options"
