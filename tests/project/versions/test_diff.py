@@ -1,9 +1,10 @@
-"""`nanoset diff`: what went in and out, and what survives."""
+"""`nanoset diff` says which files two versions of a corpus differ in, and what has to be rebuilt."""
 
 from __future__ import annotations
 
-import json
 import shutil
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,291 +13,440 @@ from hypothesis import strategies as st
 
 from helpers.building import make_corpora, make_shuffle_plan
 from helpers.changing import build, change_web
-from helpers.command import invoke_nanoset
-from helpers.sample_project import jsonl, sentences
+from helpers.command import invoke_nanoset, json_of, output_of
+from helpers.sample_project import SPLITS, jsonl, sentences
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.project.diff import FileDiff, diff_datasets
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.diff import DatasetDiff, FileDiff, diff_datasets
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
 from nanoset_core.stages.shards.document_table import document_table
 from nanoset_core.text.document_batch import DocumentBatch
 
+CHANGED_FILE = "part-1/web-3.jsonl"
+"""The file of the corpus web that `change_web` appends to."""
+NO_DOCUMENTS = DocumentCounts()
 
-def chain(folder, corpus="web"):
+
+def rebuild_web(folder: Path) -> Project:
+    """Build the corpus web of a project, but not what is made from it."""
     project = Project.open(folder / "nanoset.yaml")
-    make_corpora(project, corpus)
+    make_corpora(project, "web")
     return project
 
 
-def tokens_of(dataset, first, count):
-    """Counted from the merged dataset itself."""
+def change_config(folder: Path, old: str, new: str) -> None:
+    """Replace text in the nanoset.yaml of a project."""
+    config = folder / "nanoset.yaml"
+    assert old in config.read_text()
+    config.write_text(config.read_text().replace(old, new))
+
+
+def count_tokens(dataset: Manifest, start: int, n_documents: int) -> DocumentCounts:
+    """Count documents and their tokens in the dataset itself.
+
+    Args:
+        dataset: The dataset.
+        start: Number of the first document.
+        n_documents: How many documents are counted.
+    """
     opened = MMapIndexedDataset(dataset.path(dataset.facts["prefix"]))
-    ends = opened.document_indices
-    return int(opened.sequence_lengths[ends[first] : ends[first + count]].sum())
+    sequences = slice(opened.document_indices[start], opened.document_indices[start + n_documents])
+    return DocumentCounts(n_documents, int(opened.sequence_lengths[sequences].sum()))
 
 
-def test_files_that_came_went_and_changed(copy):
-    folder = copy()
+def fate_by_output(diff: DatasetDiff) -> dict[str, str]:
+    """Return what becomes of each output that is made from the corpus."""
+    return {outcome.output: outcome.fate for outcome in diff.outcomes}
+
+
+# Files that differ
+
+
+class TwoVersions(NamedTuple):
+    """A project with two versions of the dataset `web`."""
+
+    project: Project
+    old: Manifest
+    new: Manifest
+
+
+@pytest.fixture(scope="module")
+def web_with_other_files(built, tmp_path_factory) -> TwoVersions:
+    """The corpus web after a file was removed, one changed and one added; not to be written to."""
+    folder = tmp_path_factory.mktemp("diff") / "project"
+    shutil.copytree(built, folder, symlinks=True)
     old = Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web")
-    change_web(folder)
     (folder / "raw/web/part-0/web-0.jsonl").unlink()
+    change_web(folder)
     (folder / "raw/web/part-2").mkdir()
     (folder / "raw/web/part-2/web-9.jsonl").write_bytes(jsonl(sentences("new", 7)))
-    project = chain(folder)
-    new = project.outputs.current("datasets", "web")
+    project = rebuild_web(folder)
+    return TwoVersions(project, old, new=project.outputs.current("datasets", "web"))
+
+
+def test_the_current_version_of_a_corpus_is_compared_with_the_one_before(web_with_other_files):
+    project, old, new = web_with_other_files
+
     diff = diff_datasets(project, "web")
-    assert (diff.old.dataset.digest, diff.new.dataset.digest) == (old.digest, new.digest)
-    assert diff.settings == []
+
+    assert diff.old.dataset.digest == old.digest
+    assert diff.new.dataset.digest == new.digest
+
+
+def test_files_that_differ_are_listed_with_their_documents_and_tokens(web_with_other_files):
+    project, old, new = web_with_other_files
+
+    diff = diff_datasets(project, "web")
+
     assert diff.files == [
+        FileDiff("part-0/web-0.jsonl", "removed", count_tokens(old, 0, 60), NO_DOCUMENTS),
         FileDiff(
-            "part-0/web-0.jsonl",
-            "removed",
-            DocumentCounts(60, tokens_of(old, 0, 60)),
-            DocumentCounts(),
+            "part-1/web-3.jsonl", "changed", count_tokens(old, 180, 60), count_tokens(new, 120, 63)
         ),
-        FileDiff(
-            "part-1/web-3.jsonl",
-            "changed",
-            DocumentCounts(60, tokens_of(old, 180, 60)),
-            DocumentCounts(63, tokens_of(new, 120, 63)),
-        ),
-        FileDiff(
-            "part-2/web-9.jsonl",
-            "added",
-            DocumentCounts(),
-            DocumentCounts(7, tokens_of(new, 183, 7)),
-        ),
+        FileDiff("part-2/web-9.jsonl", "added", NO_DOCUMENTS, count_tokens(new, 183, 7)),
     ]
     assert diff.unchanged == 2
-    assert diff.shards_kept == len(diff.old.shards.keys() & diff.new.shards.keys()) >= 1
-    step = diff.total("after").tokens - diff.total("before").tokens
-    assert step == new.facts["tokens"] - old.facts["tokens"]
-    other = diff_datasets(project, new.digest, old.digest)
-    assert [(file.path, file.change) for file in other.files] == [
+    assert diff.settings == []
+
+
+def test_the_files_that_differ_explain_the_change_of_the_token_count(web_with_other_files):
+    project, old, new = web_with_other_files
+
+    diff = diff_datasets(project, "web")
+
+    difference = diff.total("after").tokens - diff.total("before").tokens
+    assert difference == new.facts["tokens"] - old.facts["tokens"]
+
+
+def test_shards_of_both_versions_are_counted(web_with_other_files):
+    diff = diff_datasets(web_with_other_files.project, "web")
+
+    assert diff.shards_kept == len(diff.old.shards.keys() & diff.new.shards.keys())
+    assert diff.shards_kept >= 1
+
+
+def test_versions_are_compared_in_the_order_in_which_they_are_named(web_with_other_files):
+    project, old, new = web_with_other_files
+
+    diff = diff_datasets(project, new.digest, old.digest)
+
+    assert [(file.path, file.change) for file in diff.files] == [
         ("part-1/web-3.jsonl", "changed"),
         ("part-2/web-9.jsonl", "removed"),
         ("part-0/web-0.jsonl", "added"),
     ]
 
 
-def test_changed_settings_show_in_every_file_that_they_reach(copy):
+def test_changed_settings_are_named_and_change_every_file(copy):
     folder = copy()
-    config = folder / "nanoset.yaml"
-    config.write_text(config.read_text().replace("append_eod: true", "append_eod: false"))
-    diff = diff_datasets(chain(folder), "web")
-    assert [setting.partition(":")[0] for setting in diff.settings] == [
-        "token ids after each document (EOD)"
-    ]
+    change_config(folder, "append_eod: true", "append_eod: false")
+
+    diff = diff_datasets(rebuild_web(folder), "web")
+
+    changed_settings = [setting.partition(":")[0] for setting in diff.settings]
+    assert changed_settings == ["token ids after each document (EOD)"]
     assert {file.change for file in diff.files} == {"other settings"}
     assert len(diff.files) == 4
     for file in diff.files:
-        assert file.before.documents == file.after.documents == 60
-        assert file.before.tokens - file.after.tokens == 60, "one end token a document"
+        assert file.before.documents == 60
+        assert file.after.documents == 60
+        # One end token less for each document.
+        assert file.before.tokens - file.after.tokens == 60
 
 
-def test_other_ranges_alone_change_no_file(copy):
+def test_another_size_of_ranges_changes_no_file(copy):
     folder = copy()
-    config = folder / "nanoset.yaml"
-    config.write_text(config.read_text().replace("range_mib: 0.02", "range_mib: 0.5"))
-    project = chain(folder)
-    current = project.outputs.current("datasets", "web").digest
-    diff = diff_datasets(project, current, current)
+    change_config(folder, "range_mib: 0.02", "range_mib: 0.5")
+    project = rebuild_web(folder)
+    digest = project.outputs.current("datasets", "web").digest
+
+    diff = diff_datasets(project, digest, digest)
+
     assert diff.files == []
     assert {outcome.fate for outcome in diff.outcomes} == {"survives"}
 
 
 def test_only_shards_of_files_that_differ_are_read(changed):
     project, folder = changed
+    diff_before = diff_datasets(project, "web")
+    shards_of_changed_file = set()
+    for version in (diff_before.old, diff_before.new):
+        for digest, files in version.shards.items():
+            if CHANGED_FILE in files:
+                shards_of_changed_file.add(digest)
+    for shard_folder in (folder / "data/shards/web").iterdir():
+        if shard_folder.name not in shards_of_changed_file:
+            (shard_folder / "documents.parquet").write_bytes(b"not to be read")
+
     diff = diff_datasets(project, "web")
-    touched = {
-        digest
-        for version in (diff.old, diff.new)
-        for digest, files in version.shards.items()
-        if "part-1/web-3.jsonl" in files
-    }
-    for folder_of_shard in (folder / "data/shards/web").iterdir():
-        if folder_of_shard.name not in touched:
-            (folder_of_shard / "documents.parquet").write_bytes(b"not to be read")
-    assert diff_datasets(project, "web").files == diff.files
+
+    assert diff.files == diff_before.files
 
 
-def test_what_survives_before_and_after_the_rebuild(copy):
+# What has to be rebuilt
+
+
+def needed_cache_files(project: Project) -> set[str]:
+    """Return the names of the index files of the split `pretrain/train`."""
+    names: set[str] = set()
+    for output in ("index_mappings", "blend"):
+        manifest = project.outputs.current("nanosets", f"pretrain/train/{output}")
+        names.update(manifest.facts["cache_files"])
+    return names
+
+
+def test_the_fate_of_each_output_is_given_before_and_after_the_rebuild(copy):
     folder = copy()
     change_web(folder)
-    project = chain(folder)
-    waiting = {outcome.output: outcome for outcome in diff_datasets(project, "web").outcomes}
-    fates = {"packed books": "survives", "webdataset shuffled": "to be rebuilt"}
-    for split in ("train", "valid", "test"):
-        fates |= {
-            f"nanoset pretrain {split}": "to be rebuilt",
-            f"nanoset plain {split}": "survives",
-        }
-    assert {name: outcome.fate for name, outcome in waiting.items()} == fates
-    train = waiting["nanoset pretrain train"]
+    project = rebuild_web(folder)
+
+    # Before the rebuild, what was made from web waits for it.
+    diff_before = diff_datasets(project, "web")
+    expected_fates = {"packed books": "survives", "webdataset shuffled": "to be rebuilt"}
+    for split in SPLITS:
+        expected_fates[f"nanoset pretrain {split}"] = "to be rebuilt"
+        expected_fates[f"nanoset plain {split}"] = "survives"
+    assert fate_by_output(diff_before) == expected_fates
+
+    # With a new plan only, the tars are still those of the old plan.
     make_shuffle_plan(project, "shuffled")
-    planned = {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
-    assert planned["webdataset shuffled"] == "to be rebuilt", (
-        "its tars are still those of the old plan"
-    )
-    there = {path.name for path in (folder / "data/nanosets/pretrain/cache").iterdir()}
+    diff_with_plan = diff_datasets(project, "web")
+    assert fate_by_output(diff_with_plan)["webdataset shuffled"] == "to be rebuilt"
+
+    # After the rebuild, the same outputs are called rebuilt.
+    cache = folder / "data/nanosets/pretrain/cache"
+    cache_files_before = {path.name for path in cache.iterdir()}
     build(folder)
-    rebuilt = {outcome.output: outcome for outcome in diff_datasets(project, "web").outcomes}
-    assert (
-        rebuilt["nanoset pretrain train"].fate == rebuilt["webdataset shuffled"].fate == "rebuilt"
-    )
-    needed = {
-        name
-        for asset in ("index_mappings", "blend")
-        for name in project.outputs.current("nanosets", f"pretrain/train/{asset}").facts[
-            "cache_files"
-        ]
-    }
-    assert (train.index_files, train.kept_files) == (len(needed), len(needed & there))
-    assert train.kept_files > 0, "those of the corpus code, which did not change"
-    for split in ("train", "valid", "test"):
-        before, after = waiting[f"nanoset pretrain {split}"], rebuilt[f"nanoset pretrain {split}"]
-        assert (before.index_files, before.kept_files) == (after.index_files, after.kept_files)
+    diff_after = diff_datasets(project, "web")
+    assert fate_by_output(diff_after)["nanoset pretrain train"] == "rebuilt"
+    assert fate_by_output(diff_after)["webdataset shuffled"] == "rebuilt"
+
+    # Which index files would be kept was known before: those of the corpus code.
+    outcomes_before = {outcome.output: outcome for outcome in diff_before.outcomes}
+    outcomes_after = {outcome.output: outcome for outcome in diff_after.outcomes}
+    train = outcomes_before["nanoset pretrain train"]
+    needed_files = needed_cache_files(project)
+    assert train.index_files == len(needed_files)
+    assert train.kept_files == len(needed_files & cache_files_before)
+    assert train.kept_files > 0
+    for split in SPLITS:
+        before = outcomes_before[f"nanoset pretrain {split}"]
+        after = outcomes_after[f"nanoset pretrain {split}"]
+        assert before.index_files == after.index_files
+        assert before.kept_files == after.kept_files
 
 
-def test_what_was_never_built_or_cannot_be_is_told(copy):
+def test_outputs_that_were_never_built_or_cannot_be_are_marked(copy):
     folder = copy()
-    config = folder / "nanoset.yaml"
-    config.write_text(
-        config.read_text().replace(
-            "samples: {train: 400}", "samples: {train: 4000000}\n    max_epochs: 2"
-        )
-    )
+    change_config(folder, "samples: {train: 400}", "samples: {train: 4000000}\n    max_epochs: 2")
     shutil.rmtree(folder / "data/webdatasets")
     change_web(folder)
-    found = {outcome.output: outcome for outcome in diff_datasets(chain(folder), "web").outcomes}
-    assert found["webdataset shuffled"].fate == "not built"
-    assert "it cannot be built: " in found["nanoset pretrain train"].why
+
+    diff = diff_datasets(rebuild_web(folder), "web")
+
+    outcomes = {outcome.output: outcome for outcome in diff.outcomes}
+    assert outcomes["webdataset shuffled"].fate == "not built"
+    assert "it cannot be built: " in outcomes["nanoset pretrain train"].why
 
 
-def test_after_a_third_version_the_old_ones_still_compare(copy):
+# Older versions
+
+
+def test_two_older_versions_can_be_compared(copy):
     folder = copy()
     project = Project.open(folder / "nanoset.yaml")
     digests = [project.outputs.current("datasets", "web").digest]
     for word in ("one", "two"):
         change_web(folder, word)
-        digests.append(chain(folder).outputs.current("datasets", "web").digest)
-    diff = diff_datasets(project, digests[0][:8], digests[1][:8])
+        rebuilt = rebuild_web(folder)
+        digests.append(rebuilt.outputs.current("datasets", "web").digest)
+    first, second, third = digests
+
+    # Digests may be abbreviated.
+    diff = diff_datasets(project, first[:8], second[:8])
+
     assert diff.files[0].after.documents - diff.files[0].before.documents == 3
-    assert {outcome.fate for outcome in diff.outcomes if "pretrain" in outcome.output} == {
-        "to be rebuilt"
-    }
-    assert {outcome.index_files for outcome in diff.outcomes} == {None}, (
-        "it is not the current version"
-    )
-    assert diff_datasets(project, digests[0], digests[2]).files[0].after.documents == 66
+    fates = {outcome.fate for outcome in diff.outcomes if "pretrain" in outcome.output}
+    assert fates == {"to be rebuilt"}
+    # Index files are counted only for the current version.
+    assert {outcome.index_files for outcome in diff.outcomes} == {None}
+    assert diff_datasets(project, first, third).files[0].after.documents == 66
 
 
-def test_what_gc_keeps_can_be_compared(changed):
+def test_an_old_version_can_be_compared_while_gc_keeps_it(changed):
     project, _ = changed
-    before = diff_datasets(project, "web")
+    diff_before = diff_datasets(project, "web")
+
     collect(project, keep=1)
-    assert diff_datasets(project, "web").to_json() == before.to_json()
+    assert diff_datasets(project, "web").to_json() == diff_before.to_json()
+
     collect(project)
     with pytest.raises(MissingError, match="no previous version"):
         diff_datasets(project, "web")
 
 
+# Errors
+
+
 @pytest.mark.parametrize(
     ("first", "second", "error", "message"),
     [
-        ("nothing", None, ConfigError, "no such corpus"),
-        ("../datasets/web", None, ConfigError, "cannot name a corpus"),
-        ("code", None, MissingError, "no previous version"),
-        ("abc", "def", ConfigError, "no such version"),
-        ("*", "*", ConfigError, "no such version"),
-        ("@web", "@code", ConfigError, "two corpora"),
+        pytest.param("nothing", None, ConfigError, "no such corpus", id="unknown corpus"),
+        pytest.param("../datasets/web", None, ConfigError, "cannot name a corpus", id="path"),
+        pytest.param("code", None, MissingError, "no previous version", id="one version only"),
+        pytest.param("abc", "def", ConfigError, "no such version", id="unknown digests"),
+        pytest.param("*", "*", ConfigError, "no such version", id="patterns"),
     ],
 )
-def test_names_of_nothing_are_errors(copy, first, second, error, message):
-    project = Project.open(copy() / "nanoset.yaml")
-    first, second = (
-        one and (project.outputs.current("datasets", one[1:]).digest if one[0] == "@" else one)
-        for one in (first, second)
-    )
+def test_versions_that_do_not_exist_are_errors(built, first, second, error, message):
+    project = Project.open(built / "nanoset.yaml")
+
     with pytest.raises(error, match=message):
         diff_datasets(project, first, second)
 
 
-def test_lost_and_broken_tables_are_named(changed):
-    project, folder = changed
+def test_versions_of_two_corpora_cannot_be_compared(built):
+    project = Project.open(built / "nanoset.yaml")
+    web = project.outputs.current("datasets", "web")
+    code = project.outputs.current("datasets", "code")
+
+    with pytest.raises(ConfigError, match="two corpora"):
+        diff_datasets(project, web.digest, code.digest)
+
+
+def table_of_changed_file(project: Project) -> Path:
+    """Return the table of documents of the first current shard with the changed file."""
     diff = diff_datasets(project, "web")
-    shard = next(
-        digest for digest, files in diff.new.shards.items() if "part-1/web-3.jsonl" in files
-    )
-    table = folder / "data/shards/web" / shard / "documents.parquet"
-    table.write_bytes(b"PAR1 no")
+    for digest, files in diff.new.shards.items():
+        if CHANGED_FILE in files:
+            return project.outputs.folder / "shards/web" / digest / "documents.parquet"
+    raise AssertionError("no shard has the changed file")
+
+
+def test_a_damaged_table_of_documents_is_an_error(changed):
+    project, _ = changed
+    table_of_changed_file(project).write_bytes(b"PAR1 no")
+
     with pytest.raises(FormatError, match="not the table"):
         diff_datasets(project, "web")
-    table.unlink()
+
+
+def test_a_missing_table_of_documents_is_an_error(changed):
+    project, _ = changed
+    table_of_changed_file(project).unlink()
+
     with pytest.raises(MissingError, match="table of documents is missing"):
         diff_datasets(project, "web")
+
+
+def test_a_deleted_inventory_is_an_error(changed):
+    project, folder = changed
     shutil.rmtree(folder / "data/inventory/web")
+
     with pytest.raises(MissingError, match="inventory of this version was deleted"):
         diff_datasets(project, "web")
 
 
-def test_the_command(copy):
-    folder = copy()
+# The command
+
+
+@pytest.fixture(scope="module")
+def config_of_changed(built, tmp_path_factory) -> Path:
+    """The nanoset.yaml of a project whose corpus web was rebuilt after a change of one file."""
+    folder = tmp_path_factory.mktemp("diff-command") / "project"
+    shutil.copytree(built, folder, symlinks=True)
     change_web(folder)
-    chain(folder)
-    config = ["--config", str(folder / "nanoset.yaml")]
-    printed = invoke_nanoset(["diff", "web", *config])
-    assert printed.exit_code == 0, printed.output
-    for text in (
-        "part-1/web-3.jsonl",
-        "changed",
-        "to be rebuilt",
-        "+3",
-        "files that differ: 1, the same: 3",
-    ):
-        assert text in printed.output
-    assert (
-        "… and 1 more file (--show)"
-        in invoke_nanoset(["diff", "web", "--show", "0", *config]).output
+    rebuild_web(folder)
+    return folder / "nanoset.yaml"
+
+
+def test_the_command_prints_the_files_and_what_becomes_of_the_outputs(config_of_changed):
+    outcome = invoke_nanoset(["diff", "web", "--config", config_of_changed])
+
+    assert outcome.exit_code == 0, outcome.output
+    assert CHANGED_FILE in outcome.output
+    assert "changed" in outcome.output
+    assert "to be rebuilt" in outcome.output
+    assert "+3" in outcome.output
+    assert "files that differ: 1, the same: 3" in outcome.output
+
+
+def test_the_command_shows_a_limited_number_of_files(config_of_changed):
+    output = output_of("diff", "web", "--show", 0, "--config", config_of_changed)
+
+    assert "… and 1 more file (--show)" in output
+
+
+def test_the_command_prints_json(config_of_changed):
+    content = json_of("diff", "web", "--json", "--config", config_of_changed)
+
+    assert content["new"]["documents"] - content["old"]["documents"] == 3
+    assert content["files"][0]["after"]["documents"] == 63
+
+
+# Documents and tokens of each file of a shard, counted from its table of documents
+
+
+def write_document_table(
+    path: Path, names: list[str] | str, file_numbers: np.ndarray, lengths: np.ndarray
+) -> None:
+    """Write the table of a shard's documents.
+
+    Args:
+        path: The table.
+        names: Names of the files.
+        file_numbers: int32, (n_documents,), the file of each document, as an index into `names`.
+        lengths: int32, (n_documents,), how many tokens each document has.
+    """
+    n_documents = len(file_numbers)
+    numbers = list(range(n_documents))
+    batch = DocumentBatch(
+        files=file_numbers.tolist(), lines=numbers, offsets=numbers, ids=[None] * n_documents
     )
-    value = json.loads(invoke_nanoset(["diff", "web", "--json", *config]).output)
-    assert value["new"]["documents"] - value["old"]["documents"] == 3
-    assert value["files"][0]["after"]["documents"] == 63
+    with document_table(path, names) as add:
+        add(batch, lengths, np.ones(n_documents, bool))
+
+
+FILE_NAMES = "abcdef"
+DOCUMENTS = st.lists(
+    st.tuples(st.sampled_from(range(len(FILE_NAMES))), st.integers(0, 2**31 - 1)), max_size=60
+)
+"""(number of its file, number of its tokens) of each document of a shard."""
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**31 - 1)), max_size=60))
-def test_counting_by_file_is_as_a_plain_loop_does_it(tmp_path_factory, rows):
-    expected = {}
-    for file, tokens in rows:
-        expected["abcdef"[file]] = expected.get("abcdef"[file], DocumentCounts()) + DocumentCounts(
-            1, tokens
-        )
+@given(DOCUMENTS)
+def test_counts_by_file_equal_those_of_a_plain_loop(tmp_path_factory, documents):
+    expected: dict[str, DocumentCounts] = {}
+    for file_number, n_tokens in documents:
+        name = FILE_NAMES[file_number]
+        expected[name] = expected.get(name, NO_DOCUMENTS) + DocumentCounts(1, n_tokens)
     path = tmp_path_factory.mktemp("counts") / "documents.parquet"
-    files, lengths = (np.array([row[place] for row in rows], np.int32) for place in (0, 1))
-    with document_table(path, "abcdef") as add:
-        add(batch(files), lengths, np.ones(len(rows), bool))
-    assert counts_by_file(path) == expected
-    assert list(counts_by_file(path)) == list(expected)
+    file_numbers = np.array([file_number for file_number, _ in documents], np.int32)
+    lengths = np.array([n_tokens for _, n_tokens in documents], np.int32)
+    write_document_table(path, FILE_NAMES, file_numbers, lengths)
+
+    counts = counts_by_file(path)
+
+    assert counts == expected
+    # Also in the same order: that of the files' first documents.
+    assert list(counts) == list(expected)
 
 
 def test_counts_are_added_over_row_groups(tmp_path):
-    rows = 150_000
+    n_documents = 150_000  # more than a row group has
     path = tmp_path / "documents.parquet"
-    files = np.sort(np.arange(rows) % 3).astype(np.int32)
-    lengths = np.arange(rows, dtype=np.int32)
-    with document_table(path, ["a", "b", "c"]) as add:
-        add(batch(files), lengths, np.ones(rows, bool))
-    assert counts_by_file(path) == {
-        name: DocumentCounts(rows // 3, int(lengths[files == number].sum()))
-        for number, name in enumerate("abc")
-    }
+    file_numbers = np.sort(np.arange(n_documents) % 3).astype(np.int32)
+    lengths = np.arange(n_documents, dtype=np.int32)
+    write_document_table(path, ["a", "b", "c"], file_numbers, lengths)
 
+    counts = counts_by_file(path)
 
-def batch(files):
-    numbers = list(range(len(files)))
-    return DocumentBatch(
-        files=files.tolist(), lines=numbers, offsets=numbers, ids=[None] * len(files)
-    )
+    expected = {}
+    for number, name in enumerate("abc"):
+        n_tokens = int(lengths[file_numbers == number].sum())
+        expected[name] = DocumentCounts(n_documents // 3, n_tokens)
+    assert counts == expected

@@ -8,7 +8,9 @@ import platform
 import random
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -32,204 +34,343 @@ from nanoset_core.project import survey as survey_module
 from nanoset_core.project.gc import collect, old_versions, plan_gc
 from nanoset_core.project.graph import ANOTHER_IS_CURRENT
 from nanoset_core.project.project import Project
-from nanoset_core.project.status import project_status
+from nanoset_core.project.status import StatusRow, project_status
+
+PRETRAIN_ROWS = {f"nanoset pretrain {part}" for part in (*SPLITS, "handoff")}
+"""Labels of the rows of the nanoset `pretrain`, which is made from the corpora web and code."""
 
 
-def status(folder):
-    return {row.label: row for row in project_status(Project.open(folder / "nanoset.yaml"))}
+def open_project(folder: Path) -> Project:
+    """Open the project in a folder."""
+    return Project.open(folder / "nanoset.yaml")
 
 
-def states(folder):
-    return {label: row.state for label, row in status(folder).items() if row.state != "up to date"}
+def rows_by_label(folder: Path) -> dict[str, StatusRow]:
+    """Return the rows of a project's status by their labels, such as `corpus web`."""
+    return {row.label: row for row in project_status(open_project(folder))}
 
 
-def why(folder, label):
-    return list(status(folder)[label].why)
+def outdated(folder: Path) -> dict[str, str]:
+    """Return the states of the rows that are not up to date, by their labels."""
+    rows = rows_by_label(folder)
+    return {label: row.state for label, row in rows.items() if row.state != "up to date"}
 
 
-def set_config(folder, old, new):
+def reasons(folder: Path, label: str) -> list[str]:
+    """Return why a row is in its state."""
+    return list(rows_by_label(folder)[label].why)
+
+
+def change_config(folder: Path, old: str, new: str) -> None:
+    """Replace text in the nanoset.yaml of a project."""
     config = folder / "nanoset.yaml"
     assert old in config.read_text()
     config.write_text(config.read_text().replace(old, new))
 
 
-def test_all_is_up_to_date_after_a_build(copy):
-    folder = copy()
-    before = tree(folder / "data")
-    found = status(folder)
-    assert {row.state for row in found.values()} == {"up to date"}
-    assert not any(row.why for row in found.values())
-    parts = [
-        f"nanoset {name} {part}" for name in ("pretrain", "plain") for part in (*SPLITS, "handoff")
-    ]
-    assert list(found) == [
+def print_status(folder: Path) -> str:
+    """Return what `nanoset status` prints about a project."""
+    return invoke_nanoset(["status", "--config", folder / "nanoset.yaml"]).output
+
+
+def print_status_as_json(folder: Path) -> Any:
+    """Return the rows that `nanoset status --json` prints about a project."""
+    return json.loads(
+        invoke_nanoset(["status", "--json", "--config", folder / "nanoset.yaml"]).stdout
+    )
+
+
+# Projects that are up to date, or were never built
+
+
+def test_everything_is_up_to_date_after_a_build(built):
+    rows = rows_by_label(built)
+
+    assert {row.state for row in rows.values()} == {"up to date"}
+    assert not any(row.why for row in rows.values())
+
+
+def test_status_changes_no_output(built):
+    data_before = tree(built / "data")
+
+    rows_by_label(built)
+
+    assert tree(built / "data") == data_before
+
+
+def test_corpora_come_before_what_is_made_from_them(built):
+    assert list(rows_by_label(built)) == [
         "corpus books",
         "corpus code",
         "corpus web",
-        *parts,
+        "nanoset pretrain train",
+        "nanoset pretrain valid",
+        "nanoset pretrain test",
+        "nanoset pretrain handoff",
+        "nanoset plain train",
+        "nanoset plain valid",
+        "nanoset plain test",
+        "nanoset plain handoff",
         "webdataset shuffled",
         "packed books",
     ]
-    assert tree(folder / "data") == before
-    dataset = Project.open(folder / "nanoset.yaml").outputs.current("datasets", "web")
-    figures = found["corpus web"].figures
-    assert figures["files"] == 4
-    assert (figures["documents"], figures["tokens"]) == (240, dataset.facts["tokens"])
-    assert figures["bytes"] == sum(os.path.getsize(path) for path in dataset.folder.glob("web_*"))
-    assert found["corpus web"].made_at == pytest.approx(
-        (dataset.folder / "manifest.json").stat().st_mtime
-    )
-    assert found["nanoset pretrain train"].figures["samples"] == 400
-    assert found["nanoset pretrain train"].figures["tokens"] == 400 * 32
 
 
-def test_all_is_missing_before_a_build(copy):
+def test_a_corpus_has_the_figures_of_its_dataset(built):
+    dataset = open_project(built).outputs.current("datasets", "web")
+
+    row = rows_by_label(built)["corpus web"]
+
+    assert row.figures["files"] == 4
+    assert row.figures["documents"] == 240
+    assert row.figures["tokens"] == dataset.facts["tokens"]
+    n_bytes = sum(os.path.getsize(path) for path in dataset.folder.glob("web_*"))
+    assert row.figures["bytes"] == n_bytes
+    written_at = (dataset.folder / "manifest.json").stat().st_mtime
+    assert row.made_at == pytest.approx(written_at)
+
+
+def test_a_split_has_the_figures_of_its_samples(built):
+    row = rows_by_label(built)["nanoset pretrain train"]
+
+    assert row.figures["samples"] == 400
+    assert row.figures["tokens"] == 400 * 32
+
+
+def test_everything_is_missing_before_a_build(copy):
     folder = copy()
     shutil.rmtree(folder / "data")
-    found = status(folder)
-    assert {row.state for row in found.values()} == {"missing"}
-    assert found["corpus web"].why == ("not built yet",)
-    assert found["nanoset pretrain train"].why == (
+
+    rows = rows_by_label(folder)
+
+    assert {row.state for row in rows.values()} == {"missing"}
+    assert rows["corpus web"].why == ("not built yet",)
+    assert rows["nanoset pretrain train"].why == (
         "web is not up to date",
         "code is not up to date",
     )
     assert not (folder / "data").exists()
 
 
-def test_many_corpora_without_outputs_are_named_once(copy, monkeypatch):
+@pytest.fixture
+def without_books(copy) -> Path:
+    """The folder of a project that has no outputs of the corpus books itself."""
     folder = copy()
     for stage in ("inventory", "tokenized", "datasets"):
         shutil.rmtree(folder / "data" / stage / "books")
-    command = ["status", "--config", str(folder / "nanoset.yaml")]
-    said = invoke_nanoset(command).output
-    assert "│ books " in said.partition("packed")[0]
-    assert "not built yet, named below" not in said
+    return folder
+
+
+def test_a_corpus_without_outputs_has_a_row_in_the_table(without_books):
+    output = print_status(without_books)
+
+    corpora_table = output.partition("packed")[0]
+    assert "│ books " in corpora_table
+    assert "not built yet, named below" not in output
+
+
+def test_many_corpora_without_outputs_are_listed_below_the_table(without_books, monkeypatch):
     monkeypatch.setattr("nanoset_core.cli.commands.status._MAX_UNBUILT", 0)
-    said = invoke_nanoset(command).output
-    assert "corpus: 1 of 3 not built yet, named below" in said
-    assert "missing: corpus books: not built yet" in said
-    assert "│ books " not in said.partition("packed")[0]
-    assert "│ web " in said
+
+    output = print_status(without_books)
+
+    assert "corpus: 1 of 3 not built yet, named below" in output
+    assert "missing: corpus books: not built yet" in output
+    corpora_table = output.partition("packed")[0]
+    assert "│ books " not in corpora_table
+    assert "│ web " in output
 
 
-@pytest.mark.parametrize("kind", ["added", "removed", "changed", "grown"])
-def test_changed_files_are_named_with_all_that_is_made_of_them(copy, kind):
+# Changes of the raw text
+
+
+def add_file(file: Path) -> None:
+    """Write another file next to a file of raw text."""
+    (file.parent / "web-4.jsonl").write_bytes(jsonl(sentences("new", 2)))
+
+
+def change_file(file: Path) -> None:
+    """Write other text of the same length into a file of raw text."""
+    file.write_bytes(file.read_bytes().replace(b"the", b"eht"))
+
+
+def append_to_file(file: Path) -> None:
+    """Append documents to a file of raw text."""
+    file.write_bytes(file.read_bytes() + jsonl(sentences("late", 3)))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        pytest.param(add_file, "1 file added (part-1/web-4.jsonl)", id="added"),
+        pytest.param(Path.unlink, "1 file removed (part-1/web-3.jsonl)", id="removed"),
+        pytest.param(change_file, "1 file changed (part-1/web-3.jsonl)", id="changed"),
+        pytest.param(append_to_file, "1 file changed (part-1/web-3.jsonl)", id="grown"),
+    ],
+)
+def test_changed_files_make_everything_stale_that_is_made_from_them(
+    copy, change: Callable[[Path], None], reason
+):
     folder = copy()
-    file = folder / "raw/web/part-1/web-3.jsonl"
-    if kind == "added":
-        (file.parent / "web-4.jsonl").write_bytes(jsonl(sentences("new", 2)))
-    elif kind == "removed":
-        file.unlink()
-    elif kind == "changed":
-        file.write_bytes(file.read_bytes().replace(b"the", b"eht"))
-    else:
-        change_web(folder)
-    expected = {
-        "added": "1 file added (part-1/web-4.jsonl)",
-        "removed": "1 file removed (part-1/web-3.jsonl)",
-        "changed": "1 file changed (part-1/web-3.jsonl)",
-        "grown": "1 file changed (part-1/web-3.jsonl)",
-    }
-    assert why(folder, "corpus web") == [expected[kind]]
-    found = states(folder)
-    assert set(found) == {
-        "corpus web",
-        *(f"nanoset pretrain {part}" for part in ("train", "valid", "test", "handoff")),
-        "webdataset shuffled",
-    }
-    assert set(found.values()) == {"stale"}
+
+    change(folder / "raw/web/part-1/web-3.jsonl")
+
+    assert reasons(folder, "corpus web") == [reason]
+    states = outdated(folder)
+    assert set(states) == {"corpus web", "webdataset shuffled"} | PRETRAIN_ROWS
+    assert set(states.values()) == {"stale"}
     build(folder)
-    assert states(folder) == {}
+    assert outdated(folder) == {}
 
 
-def test_a_file_that_was_only_touched_is_read_where_it_is_small(copy, monkeypatch):
+def test_a_small_file_with_a_new_time_is_read_to_compare(copy):
     folder = copy()
-    file = folder / "raw/web/part-1/web-3.jsonl"
-    # what was written a moment ago is not remembered
     for path in (folder / "raw/web").rglob("*.jsonl*"):
         os.utime(path, (time.time() - 100, time.time() - 100))
-    assert states(folder) == {}
-    make_inventory(Project.open(folder / "nanoset.yaml"), "web")
-    os.utime(file, (time.time() - 99, time.time() - 99))
+
+    assert outdated(folder) == {}
+
+
+def test_a_large_file_with_a_new_time_is_not_read_and_makes_its_corpus_stale(copy, monkeypatch):
+    folder = copy()
+    # Fingerprints are remembered only of files that were not written just now.
+    for path in (folder / "raw/web").rglob("*.jsonl*"):
+        os.utime(path, (time.time() - 100, time.time() - 100))
+    make_inventory(open_project(folder), "web")
+    touched_file = folder / "raw/web/part-1/web-3.jsonl"
+    os.utime(touched_file, (time.time() - 99, time.time() - 99))
+
     monkeypatch.setattr(survey_module, "READ_BYTES", 10)
-    assert why(folder, "corpus web") == [
+
+    assert reasons(folder, "corpus web") == [
         "1 file copied or written again, which the next build reads to compare (part-1/web-3.jsonl)"
     ]
-    assert "web is not up to date" in why(folder, "webdataset shuffled")
+    assert "web is not up to date" in reasons(folder, "webdataset shuffled")
 
 
-def test_a_copied_project_is_told_as_such_and_settles_with_a_build_that_has_nothing_to_do(
-    copy, monkeypatch, tmp_path
-):
-    """As `cp -r` makes it: all times and inodes are new."""
+def test_a_copied_project_needs_a_build_that_only_reads_its_files(copy, monkeypatch, tmp_path):
+    # `cp -r` gives all files new times and inodes.
     folder = tmp_path / "copied"
     shutil.copytree(copy(), folder, symlinks=True, copy_function=shutil.copyfile)
-    for number, path in enumerate(sorted((folder / "raw").rglob("*.jsonl*"))):
+    raw_files = sorted((folder / "raw").rglob("*.jsonl*"))
+    for number, path in enumerate(raw_files):
         os.utime(path, (1e9 + number, 1e9 + number))
-    files = [
-        path.relative_to(folder / "raw/web") for path in (folder / "raw/web").rglob("*.jsonl*")
-    ]
-    some = min(path.stat().st_size for path in (folder / "raw").rglob("*.jsonl*")) + 1
-    monkeypatch.setattr(survey_module, "READ_BYTES", some)
-    assert len(files) > 1
-    assert why(folder, "corpus web")[0].startswith(f"{len(files)} files copied or written again"), (
-        "all of them, not some"
-    )
-    before = tree(folder / "data")
+    # The smallest of the files may be read to compare. All are reported nevertheless.
+    smallest_size = min(path.stat().st_size for path in raw_files)
+    monkeypatch.setattr(survey_module, "READ_BYTES", smallest_size + 1)
+    n_web_files = len([*(folder / "raw/web").rglob("*.jsonl*")])
+    assert n_web_files > 1
+
+    first_reason = reasons(folder, "corpus web")[0]
+    assert first_reason.startswith(f"{n_web_files} files copied or written again")
+
+    # The build writes only files that save time.
+    data_before = tree(folder / "data")
     build(folder)
-    assert states(folder) == {}
-    changed = {name for name, digest in tree(folder / "data").items() if before.get(name) != digest}
-    assert all(
-        name.endswith(".fingerprints.json") or name.startswith(".in-use") for name in changed
-    )
+    assert outdated(folder) == {}
+    changed_names = [
+        name
+        for name, digest in tree(folder / "data").items()
+        if data_before.get(name) != digest
+        and not name.endswith(".fingerprints.json")
+        and not name.startswith(".in-use")
+    ]
+    assert changed_names == []
 
 
-def test_known_files_are_not_read(copy, monkeypatch):
+def test_files_that_did_not_change_are_not_read(copy, monkeypatch):
     folder = copy()
     for path in (folder / "raw").rglob("*.jsonl*"):
         os.utime(path, (1e9, 1e9))
     for corpus in ("web", "code", "books"):
-        make_inventory(Project.open(folder / "nanoset.yaml"), corpus)
+        make_inventory(open_project(folder), corpus)
 
-    def read(*_):
+    def refuse_to_read(*_: object) -> NoReturn:
         raise AssertionError("a file was read")
 
-    monkeypatch.setattr(survey_module, "fingerprint", read)
-    assert states(folder) == {}
+    monkeypatch.setattr(survey_module, "fingerprint", refuse_to_read)
+
+    assert outdated(folder) == {}
 
 
-def test_changed_settings_are_named(copy):
+def test_a_file_that_shrank_is_noticed_before_and_after_the_build(copy):
     folder = copy()
-    set_config(folder, "append_eod: true", "append_eod: false")
-    set_config(folder, "seed: 7", "seed: 8")
-    set_config(folder, "member: npy", "member: json.gz")
-    assert [reason.partition(":")[0] for reason in why(folder, "corpus web")] == [
-        "token ids after each document (EOD)"
+    path = folder / "raw/web/part-0/web-0.jsonl"
+    text_before = path.read_bytes()
+    first_lines = text_before.splitlines(keepends=True)[:30]
+    path.write_bytes(b"".join(first_lines))
+
+    def notices() -> list[str]:
+        return [notice.text for notice in rows_by_label(folder)["corpus web"].notices]
+
+    sizes = f"{len(text_before):,} → {path.stat().st_size:,} bytes"
+    expected = f"1 file is smaller than in the previous version: part-0/web-0.jsonl ({sizes})"
+    assert notices() == [expected]
+    build(folder)
+    assert notices() == [expected]
+
+    # The notice disappears with its cause.
+    path.write_bytes(text_before)
+    assert notices() == []
+    build(folder)
+    assert notices() == []
+
+
+# Changes of the settings
+
+
+def test_changed_settings_are_named_with_their_values(copy):
+    folder = copy()
+
+    change_config(folder, "append_eod: true", "append_eod: false")
+    change_config(folder, "seed: 7", "seed: 8")
+    change_config(folder, "member: npy", "member: json.gz")
+
+    changed_settings = [reason.partition(":")[0] for reason in reasons(folder, "corpus web")]
+    assert changed_settings == ["token ids after each document (EOD)"]
+    assert "seed: 7 → 8" in reasons(folder, "nanoset pretrain valid")
+    assert "web changed" in reasons(folder, "nanoset pretrain valid")
+    assert "member: npy → json.gz" in reasons(folder, "webdataset shuffled")
+    assert reasons(folder, "packed books") == ["dataset changed"]
+
+
+def test_a_new_path_for_trainers_is_described_in_words(copy):
+    folder = copy()
+
+    change_config(folder, "    trainer_path: /lustre/data\n", "")
+
+    start = (
+        "where trainers find the outputs (trainer_path, or else their location): /lustre/data → "
+    )
+    matching = [
+        reason for reason in reasons(folder, "nanoset pretrain train") if reason.startswith(start)
     ]
-    assert "seed: 7 → 8" in why(folder, "nanoset pretrain valid")
-    assert "web changed" in why(folder, "nanoset pretrain valid")
-    assert "member: npy → json.gz" in why(folder, "webdataset shuffled")
-    assert why(folder, "packed books") == ["dataset changed"]
+    assert matching
 
 
-def test_two_configurations_of_one_root_are_told_who_replaced_what(copy):
+def test_two_configurations_of_one_root_see_what_the_other_one_replaced(copy):
     folder = copy()
-    other = folder / "other.yaml"
-    other.write_text((folder / "nanoset.yaml").read_text().replace("seed: 7", "seed: 8"))
-    parts = {f"nanoset pretrain {part}" for part in ("train", "valid", "test", "handoff")}
-    assert {
-        row.label: row.state
-        for row in project_status(Project.open(other))
-        if row.state != "up to date"
-    } == (dict.fromkeys(parts, "stale")), "a setting of one nanoset makes nothing else stale"
-    build_all(other)
-    assert why(folder, "nanoset pretrain train") == ["seed: 8 → 7", ANOTHER_IS_CURRENT]
-    assert why(folder, "nanoset pretrain handoff") == [
+    other_config = folder / "other.yaml"
+    text = (folder / "nanoset.yaml").read_text()
+    other_config.write_text(text.replace("seed: 7", "seed: 8"))
+
+    # The seed of one nanoset makes nothing else stale.
+    other_rows = project_status(Project.open(other_config))
+    other_states = {row.label: row.state for row in other_rows if row.state != "up to date"}
+    assert other_states == dict.fromkeys(PRETRAIN_ROWS, "stale")
+
+    # After the other one was built, this one is stale.
+    build_all(other_config)
+    assert reasons(folder, "nanoset pretrain train") == ["seed: 8 → 7", ANOTHER_IS_CURRENT]
+    assert reasons(folder, "nanoset pretrain handoff") == [
         "train changed",
         "valid changed",
         "test changed",
     ]
-    assert set(states(folder)) == parts
+    assert set(outdated(folder)) == PRETRAIN_ROWS
+
+
+# Damaged outputs
 
 
 @pytest.mark.parametrize(
@@ -267,143 +408,192 @@ def test_two_configurations_of_one_root_are_told_who_replaced_what(copy):
         ("packed/books/*/books.pbin", "packed books", "damaged: books.pbin is missing"),
     ],
 )
-def test_lost_files_are_named(copy, pattern, label, reason):
+def test_a_lost_file_is_named_in_the_row_of_its_output(copy, pattern, label, reason):
     folder = copy()
     next((folder / "data").glob(pattern)).unlink()
-    found = status(folder)
-    assert found[label].state == "stale"
-    assert any(reason in text for text in found[label].why), found[label].why
+
+    row = rows_by_label(folder)[label]
+
+    assert row.state == "stale"
+    assert [text for text in row.why if reason in text], row.why
 
 
 @pytest.mark.parametrize(
-    "place", ["tokenized/web", "nanosets/pretrain/train/blend", "webdatasets/shuffled"]
+    "output", ["tokenized/web", "nanosets/pretrain/train/blend", "webdatasets/shuffled"]
 )
-@pytest.mark.parametrize("file", ["current.json", "manifest.json"])
-def test_unreadable_state_is_damage_not_a_crash(copy, place, file):
+@pytest.mark.parametrize("file", ["current.json", "current/manifest.json"])
+def test_outputs_with_unreadable_manifests_are_reported_as_damaged(copy, output, file):
     folder = copy()
-    path = folder / "data" / place / ("current/" * (file == "manifest.json") + file)
-    path.write_text("{]")
-    rows = [row for row in status(folder).values() if row.state != "up to date"]
+    (folder / "data" / output / file).write_text("{]")
+
+    rows = [row for row in rows_by_label(folder).values() if row.state != "up to date"]
+
     assert {row.state for row in rows} <= {"stale", "missing"}
-    assert any(
-        "does not name a version" in text or "not a manifest" in text
-        for row in rows
-        for text in row.why
-    )
+    all_reasons = "; ".join("; ".join(row.why) for row in rows)
+    assert "does not name a version" in all_reasons or "not a manifest" in all_reasons
 
 
-def test_corpora_that_cannot_be_read_are_failing_and_the_rest_is_told(copy):
-    folder = copy()
-    shutil.rmtree(folder / "raw/code")
-    (folder / "raw/books/dangling.jsonl").symlink_to(folder / "nowhere")
-    found = status(folder)
-    assert found["corpus code"].state == "failing"
-    assert "no folder of raw text" in found["corpus code"].why[0]
-    assert found["corpus books"].state == "failing"
-    assert "a file is missing" in found["corpus books"].why[0]
-    assert found["corpus web"].state == "up to date"
-    assert found["nanoset pretrain train"].why == ("code is not up to date",)
-    assert found["packed books"].why == ("books is not up to date",)
-
-
-def test_a_corpus_with_too_many_rejects_is_failing_and_they_are_pointed_at(copy):
-    folder = copy()
-    file = folder / "raw/web/part-0/web-0.jsonl"
-    file.write_bytes(file.read_bytes() + b"no json\n" * 3)
-    build(folder)
-    found = status(folder)
-    assert found["corpus web"].state == "up to date"
-    assert found["corpus web"].figures["rejected"] == 3
-    lines = [
-        line for path in found["corpus web"].rejects for line in Path(path).read_text().splitlines()
-    ]
-    assert len(lines) == 3
-    printed = invoke_nanoset(["status", "--config", str(folder / "nanoset.yaml")])
-    assert printed.exit_code == 0
-    assert f"rejected lines of web: {found['corpus web'].rejects[0]}" in printed.output
-
-    set_config(folder, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
-    assert states(folder)["corpus web"] == "failing"
-    assert "3 of 243 lines rejected, 1.23% (invalid_json 3)" in why(folder, "corpus web")[0]
-    assert "documents.max_rejected_fraction" in why(folder, "corpus web")[0]
-
-    file.write_bytes(file.read_bytes() + b"no json\n")
-    assert states(folder)["corpus web"] == "stale", "its shards are not there to tell"
-    project = Project.open(folder / "nanoset.yaml")
-    make_inventory(project, "web")
-    with pytest.raises(NanosetError):
-        make_shards(project, "web")
-    assert states(folder)["corpus web"] == "failing"
-    assert "4 of 244 lines rejected" in why(folder, "corpus web")[0]
-
-
-def test_a_split_that_cannot_be_built_is_failing(copy):
-    folder = copy()
-    set_config(folder, "samples: {train: 400}", "samples: {train: 4000000}\n    max_epochs: 2")
-    found = status(folder)
-    assert found["nanoset pretrain train"].state == "failing"
-    assert "more often" in found["nanoset pretrain train"].why[0]
-
-
-def test_tars_are_counted_while_they_are_made(copy, monkeypatch):
-    folder, asked = copy(), []
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "nanoset_core.stages.webdataset.make.is_group_written",
-            lambda project, name, group: asked.append(group) or True,
-        )
-        assert not why(folder, "webdataset shuffled")
-    assert not asked, "groups of a webdataset that is up to date are not looked at"
-    set_config(folder, "seed: 5", "seed: 6")
-    assert why(folder, "webdataset shuffled") == ["seed: 5 → 6"]
-    project = Project.open(folder / "nanoset.yaml")
-    plan = make_shuffle_plan(project, "shuffled")
-    make_tars(project, "shuffled", 1)
-    assert why(folder, "webdataset shuffled") == ["plan changed", "1 of 3 groups of tars written"]
-    (plan.folder / "plan.json").write_bytes(b"x" * plan.files["plan.json"].size)
-    assert "this file is not as it was written" in why(folder, "webdataset shuffled")
-
-
-def test_bytes_are_told_as_soon_as_there_are_some(copy):
+def test_a_row_without_a_current_version_counts_the_bytes_that_exist(copy):
     folder = copy()
     shutil.rmtree(folder / "data/nanosets/pretrain/train/blend")
-    row = status(folder)["nanoset pretrain train"]
+
+    row = rows_by_label(folder)["nanoset pretrain train"]
+
     assert row.state == "missing"
     assert row.to_json()["bytes"] > 0
 
 
-def test_what_is_being_built_is_marked(copy):
+# Outputs that cannot be built
+
+
+def test_corpora_that_cannot_be_read_are_failing_and_all_others_have_their_state(copy):
     folder = copy()
-    with leased_by_a_build(Project.open(folder / "nanoset.yaml"), "web"):
-        assert {label for label, row in status(folder).items() if row.busy} == {"corpus web"}
-        assert states(folder) == {}
-        change_web(folder)
-        config = ["--config", str(folder / "nanoset.yaml")]
-        said = invoke_nanoset(["status", *config])
-        rows = json.loads(invoke_nanoset(["status", "--json", *config]).output)
+    shutil.rmtree(folder / "raw/code")
+    (folder / "raw/books/dangling.jsonl").symlink_to(folder / "nowhere")
+
+    rows = rows_by_label(folder)
+
+    assert rows["corpus code"].state == "failing"
+    assert "no folder of raw text" in rows["corpus code"].why[0]
+    assert rows["corpus books"].state == "failing"
+    assert "a file is missing" in rows["corpus books"].why[0]
+    assert rows["corpus web"].state == "up to date"
+    assert rows["nanoset pretrain train"].why == ("code is not up to date",)
+    assert rows["packed books"].why == ("books is not up to date",)
+
+
+def test_a_split_that_cannot_be_built_is_failing(copy):
+    folder = copy()
+    too_many_samples = "samples: {train: 4000000}\n    max_epochs: 2"
+    change_config(folder, "samples: {train: 400}", too_many_samples)
+
+    row = rows_by_label(folder)["nanoset pretrain train"]
+
+    assert row.state == "failing"
+    assert "more often" in row.why[0]
+
+
+def test_rejected_lines_are_reported_and_too_many_fail_their_corpus(copy):
+    folder = copy()
+    file = folder / "raw/web/part-0/web-0.jsonl"
+    file.write_bytes(file.read_bytes() + b"no json\n" * 3)
+    build(folder)
+
+    # Few rejected lines are counted, and the files that list them are named.
+    row = rows_by_label(folder)["corpus web"]
+    assert row.state == "up to date"
+    assert row.figures["rejected"] == 3
+    rejected_lines = []
+    for path in row.rejects:
+        rejected_lines += Path(path).read_text().splitlines()
+    assert len(rejected_lines) == 3
+    outcome = invoke_nanoset(["status", "--config", folder / "nanoset.yaml"])
+    assert outcome.exit_code == 0
+    assert f"rejected lines of web: {row.rejects[0]}" in outcome.output
+
+    # With a lower limit, they are too many.
+    change_config(folder, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
+    row = rows_by_label(folder)["corpus web"]
+    assert row.state == "failing"
+    assert "3 of 243 lines rejected, 1.23% (invalid_json 3)" in row.why[0]
+    assert "documents.max_rejected_fraction" in row.why[0]
+
+    # How many lines of a changed file are rejected is known only after its shards were made.
+    file.write_bytes(file.read_bytes() + b"no json\n")
+    assert outdated(folder)["corpus web"] == "stale"
+    project = open_project(folder)
+    make_inventory(project, "web")
+    with pytest.raises(NanosetError):
+        make_shards(project, "web")
+    row = rows_by_label(folder)["corpus web"]
+    assert row.state == "failing"
+    assert "4 of 244 lines rejected" in row.why[0]
+
+
+# Builds that are under way
+
+
+def test_groups_of_tars_are_not_looked_at_if_their_webdataset_is_up_to_date(built, monkeypatch):
+    groups_looked_at = []
+
+    def record_group(project: Project, name: str, group: int) -> bool:
+        groups_looked_at.append(group)
+        return True
+
+    monkeypatch.setattr("nanoset_core.stages.webdataset.make.is_group_written", record_group)
+
+    assert not reasons(built, "webdataset shuffled")
+    assert not groups_looked_at
+
+
+def test_groups_of_tars_are_counted_while_they_are_written(copy):
+    folder = copy()
+    change_config(folder, "seed: 5", "seed: 6")
+    assert reasons(folder, "webdataset shuffled") == ["seed: 5 → 6"]
+
+    project = open_project(folder)
+    plan = make_shuffle_plan(project, "shuffled")
+    make_tars(project, "shuffled", 1)
+    assert reasons(folder, "webdataset shuffled") == [
+        "plan changed",
+        "1 of 3 groups of tars written",
+    ]
+
+    # A damaged plan is reported, too.
+    (plan.folder / "plan.json").write_bytes(b"x" * plan.files["plan.json"].size)
+    assert "this file is not as it was written" in reasons(folder, "webdataset shuffled")
+
+
+def test_the_row_of_a_running_build_is_marked(copy):
+    folder = copy()
+
+    with leased_by_a_build(open_project(folder), "web"):
+        busy_labels = {label for label, row in rows_by_label(folder).items() if row.busy}
+        assert busy_labels == {"corpus web"}
+        assert outdated(folder) == {}
+
+
+def test_a_corpus_is_printed_as_being_built_instead_of_stale(copy):
+    folder = copy()
+    change_web(folder)
+
+    with leased_by_a_build(open_project(folder), "web"):
+        outcome = invoke_nanoset(["status", "--config", folder / "nanoset.yaml"])
+        rows = print_status_as_json(folder)
+
     host = platform.node()
-    assert said.exit_code == 1
-    assert f"being built: corpus web: on {host}" in said.output
-    (web,) = [row for row in rows if (row["kind"], row["name"]) == ("corpus", "web")]
-    assert {name: web[name] for name in ("state", "why", "building", "host", "share")} == {
-        "state": "being built", "why": [f"on {host}"], "building": True, "host": host, "share": None,
-    }  # fmt: skip
-    assert states(folder)["corpus web"] == "stale"
+    assert outcome.exit_code == 1
+    assert f"being built: corpus web: on {host}" in outcome.output
+    (web,) = [row for row in rows if row["kind"] == "corpus" and row["name"] == "web"]
+    assert web["state"] == "being built"
+    assert web["why"] == [f"on {host}"]
+    assert web["building"] is True
+    assert web["host"] == host
+    assert web["share"] is None
+
+    # After the build has ended, without success.
+    assert outdated(folder)["corpus web"] == "stale"
 
 
-def test_a_project_that_moved_says_so_in_words(copy):
-    folder = copy()
-    set_config(folder, "    trainer_path: /lustre/data\n", "")
-    said = "where trainers find the outputs (trainer_path, or else their location): /lustre/data → "
-    assert any(reason.startswith(said) for reason in why(folder, "nanoset pretrain train"))
+# Agreement with builds
+
+
+def check_against_graph(folder: Path) -> None:
+    """Check that the rows that are not up to date are those of the steps that a build makes."""
+    steps = graph_of(open_project(folder)).steps()
+    stale_steps = [step for step in steps if not step.is_up_to_date]
+    labels = {" ".join(filter(None, step.node.row)) for step in stale_steps}
+
+    stale_outputs = [(step.node.stage.layout.folder, step.node.name) for step in stale_steps]
+    assert set(outdated(folder)) == labels, stale_outputs
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
+def test_exactly_what_a_build_would_make_is_not_up_to_date(copy, seed):
     folder = copy()
     draw = random.Random(seed)
-    project = Project.open(folder / "nanoset.yaml")
-    events = [
+    project = open_project(folder)
+    actions = [
         lambda: change_web(folder, f"word{draw.random()}"),
         lambda: make_inventory(project, "web"),
         lambda: make_shards(project, "web"),
@@ -416,67 +606,102 @@ def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
         lambda: draw.choice(sorted((folder / "data/nanosets").glob("*/cache/*.npy"))).unlink(),
         lambda: build(folder),
     ]
+
     for _ in range(12):
+        action = draw.choice(actions)
         try:
-            draw.choice(events)()
+            action()
         except NanosetError:
+            # A step whose inputs are missing changes nothing.
             continue
-        assert_as_build(folder)
+        check_against_graph(folder)
 
 
-def assert_as_build(folder):
-    project = Project.open(folder / "nanoset.yaml")
-    steps = graph_of(project).steps()
-    undone = [
-        (step.node.stage.layout.folder, step.node.name) for step in steps if not step.is_up_to_date
-    ]
-    expected = {" ".join(filter(None, step.node.row)) for step in steps if not step.is_up_to_date}
-    assert {
-        label for label, row in status(folder).items() if row.state != "up to date"
-    } == expected, undone
+# The command
 
 
-def test_the_command_prints_tables_or_json_and_exits_by_state(copy):
+def test_the_command_succeeds_if_everything_is_up_to_date(built):
+    outcome = invoke_nanoset(["status", "--config", built / "nanoset.yaml"])
+
+    assert outcome.exit_code == 0, outcome.output
+    assert "13 up to date" in outcome.output
+
+
+def test_the_command_fails_and_says_why_if_something_is_stale(copy):
     folder = copy()
-    config = ["--config", str(folder / "nanoset.yaml")]
-    done = invoke_nanoset(["status", *config])
-    assert done.exit_code == 0, done.output
-    assert "13 up to date" in done.output
     change_web(folder)
-    stale = invoke_nanoset(["status", *config])
-    assert stale.exit_code == 1
-    assert "stale: corpus web: 1 file changed (part-1/web-3.jsonl)" in stale.output
-    rows = invoke_nanoset(["status", "--json", *config])
-    assert rows.exit_code == 1
-    found = {(row["kind"], row["name"], row["part"]): row for row in json.loads(rows.output)}
-    assert found["corpus", "web", None]["state"] == "stale"
-    assert found["corpus", "code", None]["documents"] == 120
+
+    outcome = invoke_nanoset(["status", "--config", folder / "nanoset.yaml"])
+
+    assert outcome.exit_code == 1
+    assert "stale: corpus web: 1 file changed (part-1/web-3.jsonl)" in outcome.output
 
 
-def test_what_lies_among_the_files_is_told_and_not_built(copy):
+def test_the_command_prints_all_rows_as_json(copy):
+    folder = copy()
+    change_web(folder)
+
+    outcome = invoke_nanoset(["status", "--json", "--config", folder / "nanoset.yaml"])
+
+    assert outcome.exit_code == 1
+    row_by_name = {
+        (row["kind"], row["name"], row["part"]): row for row in json.loads(outcome.output)
+    }
+    assert row_by_name["corpus", "web", None]["state"] == "stale"
+    assert row_by_name["corpus", "code", None]["documents"] == 120
+
+
+# Files that are not read
+
+
+@pytest.fixture
+def with_unread_files(copy) -> Path:
+    """The folder of a built project with files among its raw text that no build reads."""
     folder = copy()
     (folder / "raw/web/notes.txt").write_text("not read")
     (folder / "raw/web/part-0/b.jsonl.gz.part").write_text("not all of it")
     (folder / "raw/c4").mkdir()
     (folder / "raw/c4/a.json.bz2").write_bytes(b"BZh")
-    found = status(folder)
-    assert [notice.kind for notice in found["corpus web"].notices] == ["not_read", "unfinished"]
-    assert found["corpus books"].notices == ()
-    assert found.pop("folder c4").state == "not read"
-    assert {row.state for row in found.values()} == {"up to date"}
-    config = str(folder / "nanoset.yaml")
-    shown = invoke_nanoset(["status", "-c", config])
-    assert shown.exit_code == 0
-    assert "notice: corpus web: 1 file is not read: 1 .txt (notes.txt)" in shown.output
+    return folder
+
+
+def test_files_that_are_not_read_are_noticed_and_make_nothing_stale(with_unread_files):
+    rows = rows_by_label(with_unread_files)
+
+    notice_kinds = [notice.kind for notice in rows["corpus web"].notices]
+    assert notice_kinds == ["not_read", "unfinished"]
+    assert rows["corpus books"].notices == ()
+    assert rows.pop("folder c4").state == "not read"
+    assert {row.state for row in rows.values()} == {"up to date"}
+
+
+def test_files_that_are_not_read_are_printed_and_the_command_succeeds(with_unread_files):
+    outcome = invoke_nanoset(["status", "-c", with_unread_files / "nanoset.yaml"])
+
+    assert outcome.exit_code == 0
+    assert "notice: corpus web: 1 file is not read: 1 .txt (notes.txt)" in outcome.output
     assert (
         "not read: folder c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2"
-        in shown.output
+        in outcome.output
     )
-    rows = json.loads(invoke_nanoset(["status", "-c", config, "--json"]).stdout)
-    assert rows[0] | {"why": []} == {
-        "kind": "folder", "name": "c4", "part": None, "state": "not read", "why": [], "made_at": None,
-        "building": False, "rejects": [], "warnings": [], "notices": [],
-    }  # fmt: skip
+
+
+def test_files_that_are_not_read_are_in_the_json(with_unread_files):
+    rows = print_status_as_json(with_unread_files)
+
+    folder_row = rows[0]
+    del folder_row["why"]
+    assert folder_row == {
+        "kind": "folder",
+        "name": "c4",
+        "part": None,
+        "state": "not read",
+        "made_at": None,
+        "building": False,
+        "rejects": [],
+        "warnings": [],
+        "notices": [],
+    }
     (web,) = [row for row in rows if row["name"] == "web"]
     assert web["notices"][0] == {
         "kind": "not_read",
@@ -485,44 +710,29 @@ def test_what_lies_among_the_files_is_told_and_not_built(copy):
     }
 
 
-def test_a_file_that_shrank_is_told_before_and_after_the_build(copy):
-    folder = copy()
-    path = folder / "raw/web/part-0/web-0.jsonl"
-    size = path.stat().st_size
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:30]))
-    sizes = f"{size:,} → {path.stat().st_size:,} bytes"
-    said = f"1 file is smaller than in the previous version: part-0/web-0.jsonl ({sizes})"
-    assert [notice.text for notice in status(folder)["corpus web"].notices] == [said]
-    build(folder)
-    assert [notice.text for notice in status(folder)["corpus web"].notices] == [said]
-    path.write_bytes(b"".join(lines))
-    assert status(folder)["corpus web"].notices == ()
-    build(folder)
-    assert status(folder)["corpus web"].notices == ()
+# Old versions
 
 
-def printed_status(folder):
-    config = str(folder / "nanoset.yaml")
-    return invoke_nanoset(["status", "--config", config]).stdout
-
-
-def test_a_project_without_old_versions_names_none(copy):
-    assert "nanoset gc" not in printed_status(copy())
+def test_a_project_without_old_versions_names_none(built):
+    assert "nanoset gc" not in print_status(built)
 
 
 def test_old_versions_are_named_with_their_size_and_the_command_that_removes_them(copy):
     folder = copy()
-    project = Project.open(folder / "nanoset.yaml")
+    project = open_project(folder)
     change_web(folder)
     build(folder)
 
     count, size = old_versions(project)
-    found = plan_gc(project)
 
-    assert (count, size) == (len(found.garbage), found.size)
-    line = next(line for line in printed_status(folder).splitlines() if "nanoset gc" in line)
+    plan = plan_gc(project)
+    assert count == len(plan.garbage)
+    assert size == plan.size
+    lines = print_status(folder).splitlines()
+    (line,) = [line for line in lines if "nanoset gc" in line]
     assert line.startswith(f"{count:,} old versions and index files, ")
+
+    # After a collection, no old versions are named any more.
     collect(project)
     assert old_versions(project) == (0, 0)
-    assert "nanoset gc" not in printed_status(folder)
+    assert "nanoset gc" not in print_status(folder)
