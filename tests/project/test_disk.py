@@ -1,10 +1,9 @@
-"""What a build takes of the disk is told before it starts, and refused where it is clearly not
-there.
-"""
+"""A build estimates the disk space that it needs, and is refused if the disk is clearly too small."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,90 +16,187 @@ from nanoset_core.project.disk import check_disk, disk_need
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.stage import Node
+
+TOKEN_BYTES = 2
+"""Size of a token of the sample project, whose vocabulary is small."""
+TEXT_BYTES_PER_TOKEN = 4
+"""What is assumed of a corpus before any of it was tokenized."""
 
 
-def every_node(project):
+def every_node(project: Project) -> Sequence[Node]:
+    """Return the outputs of a whole build."""
     return graph_over(project, {}, corpus_names(project)).nodes()
 
 
-def test_tokens_are_estimated_by_the_text_and_then_by_earlier_shards(make_project):
+def estimated_tokens(project: Project, *folders: str) -> float:
+    """Return how many tokens the raw text in some folders is estimated to have."""
+    text_bytes = 0
+    for folder in folders:
+        files = (project.config.file.parent / "raw" / folder).rglob("*.*")
+        text_bytes += sum(path.stat().st_size for path in files)
+    return text_bytes / TEXT_BYTES_PER_TOKEN
+
+
+def nearly(n_bytes: float) -> object:
+    """Return a value that equals numbers of bytes that differ by rounding only."""
+    return pytest.approx(n_bytes, abs=8)
+
+
+# Before the first build
+
+
+def test_tokens_are_estimated_by_the_size_of_the_text(make_project):
     project = Project.open(make_project())
-    nodes = every_node(project)
-    text = sum(path.stat().st_size for path in (project.config.file.parent / "raw").rglob("*.*"))
-    first = disk_need(project, nodes)
-    assert first["shards"] == pytest.approx(text / 4 * 2, abs=8)
-    assert (first["datasets"], first["packed"]) == (pytest.approx(first["shards"], abs=8), 0)
-    assert first["tars"] == pytest.approx(first["shards"], abs=8)
-    assert disk_need(project, []) == dict.fromkeys(first, 0)
-    build_all(project.config.file)
-    again = disk_need(project, nodes)
-    bins = sum(
-        path.stat().st_size
-        for path in {*map(Path.resolve, project.outputs.folder.glob("datasets/*/*/*.bin"))}
-    )
-    assert (again["shards"], again["datasets"]) == (0, pytest.approx(bins, abs=8))
-    shutil.rmtree(project.outputs.folder / "tokenized")
-    assert disk_need(project, nodes)["shards"] < first["shards"] / 2, (
-        "a build that was cut short goes on"
-    )
 
-
-@pytest.mark.parametrize(
-    ("settings", "share"),
-    [
-        ("corpora: {web: 0.5, books: 0}", lambda web, books: web / 2),
-        ("corpora: {web: 0.5, books: 0.5}\n    mix: weights", lambda web, books: 2 * books),
-        (
-            "corpora: {web: 1, books: 1}\n    mix: weights\n    contexts: 10",
-            lambda web, books: 10 * 33,
-        ),
-    ],
-)
-def test_tars_hold_what_is_taken_of_the_corpora(make_project, settings, share):
-    config = make_project(replacements={"corpora: [web, code, books]": settings})
-    project = Project.open(config)
-    web, books = (sum(path.stat().st_size for path in (config.parent / "raw" / name).rglob("*.*")) / 4
-                  for name in ("web", "books"))  # fmt: skip
-    assert books < web
-    assert disk_need(project, every_node(project))["tars"] == pytest.approx(
-        2 * share(web, books), abs=8
-    )
-
-
-def test_exports_take_what_they_write_and_nothing_for_links(make_project):
-    exports = (
-        "views: {few: {of: web, documents: 9}}\nexports:\n  one: {of: web, format: datatrove}\n"
-    )
-    project = Project.open(make_project(replacements={"nanosets:\n": exports + "nanosets:\n"}))
     need = disk_need(project, every_node(project))
+
+    token_bytes = estimated_tokens(project, ".") * TOKEN_BYTES
+    assert need["shards"] == nearly(token_bytes)
+    assert need["datasets"] == nearly(need["shards"])
+    assert need["tars"] == nearly(need["shards"])
+    assert need["packed"] == 0
+
+
+def test_a_build_of_nothing_needs_no_space(make_project):
+    project = Project.open(make_project())
+
+    need = disk_need(project, [])
+
+    assert need == dict.fromkeys(disk_need(project, every_node(project)), 0)
+
+
+def project_with_tars_of(make_project, settings: str) -> Project:
+    """Write a project whose webdataset has other corpora, and open it."""
+    project = Project.open(make_project(replacements={"corpora: [web, code, books]": settings}))
+    # The smallest corpus limits how much can be mixed.
+    assert estimated_tokens(project, "books") < estimated_tokens(project, "web")
+    return project
+
+
+def test_tars_need_the_requested_share_of_each_corpus(make_project):
+    project = project_with_tars_of(make_project, "corpora: {web: 0.5, books: 0}")
+
+    need = disk_need(project, every_node(project))
+
+    assert need["tars"] == nearly(estimated_tokens(project, "web") / 2 * TOKEN_BYTES)
+
+
+def test_tars_of_a_mixture_end_with_its_smallest_corpus(make_project):
+    settings = "corpora: {web: 0.5, books: 0.5}\n    mix: weights"
+    project = project_with_tars_of(make_project, settings)
+
+    need = disk_need(project, every_node(project))
+
+    assert need["tars"] == nearly(2 * estimated_tokens(project, "books") * TOKEN_BYTES)
+
+
+def test_tars_of_a_number_of_contexts_need_the_space_of_these(make_project):
+    settings = "corpora: {web: 1, books: 1}\n    mix: weights\n    contexts: 10"
+    project = project_with_tars_of(make_project, settings)
+
+    need = disk_need(project, every_node(project))
+
+    context_length = 33
+    assert need["tars"] == nearly(10 * context_length * TOKEN_BYTES)
+
+
+def test_exports_that_consist_of_links_need_no_space(make_project):
+    exports = "exports:\n  one: {of: web, format: datatrove}\n"
+    project = Project.open(make_project(replacements={"nanosets:\n": exports + "nanosets:\n"}))
+
+    need = disk_need(project, every_node(project))
+
     assert need["exports"] == 0
-    more = (
-        "  two: {of: web, format: mds, sequence_length: 9}\n  three: {of: few, format: olmo-core}\n"
-    )
-    file = project.config.file
-    file.write_text(file.read_text().replace("format: datatrove}\n", "format: datatrove}\n" + more))
-    project = Project.open(file)
-    web = sum(path.stat().st_size for path in (file.parent / "raw" / "web").rglob("*.*")) / 4 * 2
-    assert disk_need(project, every_node(project))["exports"] == pytest.approx(2 * web, abs=8)
 
 
-def test_a_build_is_refused_only_where_it_is_clearly_too_large(make_project, monkeypatch):
+def test_exports_that_are_written_need_the_space_of_their_tokens(make_project):
+    # The view counts as its whole corpus: how many tokens its documents have is not known yet.
+    exports = """\
+views: {few: {of: web, documents: 9}}
+exports:
+  one: {of: web, format: datatrove}
+  two: {of: web, format: mds, sequence_length: 9}
+  three: {of: few, format: olmo-core}
+"""
+    project = Project.open(make_project(replacements={"nanosets:\n": exports + "nanosets:\n"}))
+
+    need = disk_need(project, every_node(project))
+
+    export_bytes = estimated_tokens(project, "web") * TOKEN_BYTES
+    assert need["exports"] == nearly(2 * export_bytes)
+
+
+# After a build
+
+
+def test_after_a_build_only_what_would_be_rebuilt_needs_space(make_project):
     project = Project.open(make_project())
     nodes = every_node(project)
-    total = sum(disk_need(project, nodes).values())
+    shards_before = disk_need(project, nodes)["shards"]
+    build_all(project.config.file)
 
-    def room(free):
-        monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
-        said = []
-        check_disk(project, nodes, said.append)
-        return said
+    # The shards exist. Datasets count as to be written, and their size is known from the shards.
+    need = disk_need(project, nodes)
+    paths = {path.resolve() for path in project.outputs.folder.glob("datasets/*/*/*.bin")}
+    assert need["shards"] == 0
+    assert need["datasets"] == nearly(sum(path.stat().st_size for path in paths))
 
-    assert room(0) == [], "a small project runs on a full disk"
+    # A build that was interrupted has some of its shards.
+    shutil.rmtree(project.outputs.folder / "tokenized")
+    assert disk_need(project, nodes)["shards"] < shards_before / 2
+
+
+# Whether the disk is large enough
+
+
+class Disk:
+    """Lets the disk seem to have some space, and checks whether it is enough for a build."""
+
+    def __init__(self, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.nodes = every_node(project)
+        self.needed_bytes = sum(disk_need(project, self.nodes).values())
+        self._project = project
+        self._monkeypatch = monkeypatch
+
+    def messages_if_free(self, n_bytes: float) -> list[str]:
+        """Return what a build says that finds some bytes of the disk free."""
+
+        def disk_usage(place: Path) -> SimpleNamespace:
+            return SimpleNamespace(free=int(n_bytes))
+
+        self._monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+        messages: list[str] = []
+        check_disk(self._project, self.nodes, messages.append)
+        return messages
+
+
+@pytest.fixture
+def disk_of_project(make_project, monkeypatch) -> Disk:
+    """The disk of the sample project."""
+    return Disk(Project.open(make_project()), monkeypatch)
+
+
+def test_a_small_project_is_built_on_a_full_disk(disk_of_project):
+    assert disk_of_project.messages_if_free(0) == []
+
+
+def test_a_large_project_is_built_if_the_disk_is_nearly_large_enough(disk_of_project, monkeypatch):
     monkeypatch.setattr(disk, "LEAST_BYTES", 0)
-    (said,) = room(int(0.91 * total))
-    assert "of disk (shards" in said
+
+    # Estimates may be too high by some percent.
+    (message,) = disk_of_project.messages_if_free(0.91 * disk_of_project.needed_bytes)
+
+    assert "of disk (shards" in message
+
+
+def test_a_large_project_is_refused_if_the_disk_is_too_small(disk_of_project, monkeypatch):
+    monkeypatch.setattr(disk, "LEAST_BYTES", 0)
+
     with pytest.raises(StorageError, match="too little room") as caught:
-        room(int(0.89 * total))
+        disk_of_project.messages_if_free(0.89 * disk_of_project.needed_bytes)
+
     assert "free" in caught.value.found
-    assert all(what in caught.value.expected for what in ("shards", "datasets", "tars"))
+    for output in ("shards", "datasets", "tars"):
+        assert output in caught.value.expected
     assert "nanoset gc" in caught.value.remedy

@@ -1,51 +1,88 @@
-"""Settings with a range or a choice of values take these values and no others."""
+"""Settings with a range or a choice of values accept these values and no others."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
 
 from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.parsing import parse_or_errors
-from nanoset_core.records.settings import alternatives, bare, range_of, settings
+from nanoset_core.records.settings import Setting, alternatives, bare, range_of, settings
 
 
-def errors_of(section, value):
-    _, errors = parse_or_errors(section, value, "", "f")
-    return errors
+def range_of_setting(setting: Setting) -> Any:
+    """Return the range of a setting's values, or None if any value is accepted."""
+    for hint in alternatives(setting.hint):
+        values = range_of(hint)
+        if values is not None:
+            return values
+    return None
 
 
-def test_every_range_and_every_choice_is_checked():
-    ranges, choices = set(), set()
-    for one in settings(WrittenConfig):
-        name, hints = one.key.rpartition(".")[2], alternatives(one.hint)
-        between = next((found for found in map(range_of, hints) if found is not None), None)
-        good: tuple = ()
-        if get_origin(hints[0]) is Literal:
-            choices.add(one.key)
-            good, wrong = get_args(hints[0]), ("wrong",)
-        elif between is not None:
-            ranges.add(one.key)
-            ends = [end for end in (between.low, between.high) if end is not None]
-            good = tuple(map(bare(hints[0]), ends))
-            wrong = (good[0] - 1, *(end + 1 for end in good[1:]))
-        for value in good:
-            assert not [
-                found
-                for found in errors_of(one.section, {name: value})
-                if found.where == f"f: {name}"
-            ]
-        for value in wrong if good else ():
-            (error,) = (
-                found
-                for found in errors_of(one.section, {name: value})
-                if found.where == f"f: {name}"
-            )
-            assert error.what in ("this value is out of range", "this value is not known")
-            assert error.remedy
-    assert len(ranges) > 25
-    assert len(choices) > 10
-    assert {
+def has_choices(setting: Setting) -> bool:
+    """Return whether the values of a setting are enumerated."""
+    return get_origin(alternatives(setting.hint)[0]) is Literal
+
+
+SETTINGS = list(settings(WrittenConfig))
+CHOICE_SETTINGS = [setting for setting in SETTINGS if has_choices(setting)]
+RANGE_SETTINGS = [
+    setting
+    for setting in SETTINGS
+    if range_of_setting(setting) is not None and not has_choices(setting)
+]
+
+
+def key_of(setting: Setting) -> str:
+    """Return the key of a setting in nanoset.yaml, with its sections."""
+    return setting.key
+
+
+def errors_of(setting: Setting, value: object) -> list[Any]:
+    """Return the errors about a setting if its section has only this value."""
+    name = setting.key.rpartition(".")[2]
+    _, errors = parse_or_errors(setting.section, {name: value}, "", "f")
+    return [error for error in errors if error.where == f"f: {name}"]
+
+
+def check_refused(setting: Setting, value: object) -> None:
+    """Check that a value is refused, with advice."""
+    (error,) = errors_of(setting, value)
+    assert error.what in ("this value is out of range", "this value is not known")
+    assert error.remedy
+
+
+def test_many_settings_have_a_range_or_a_choice_of_values():
+    keys_with_range = {setting.key for setting in RANGE_SETTINGS}
+    keys_with_choices = {setting.key for setting in CHOICE_SETTINGS}
+
+    assert len(keys_with_range) > 25
+    assert len(keys_with_choices) > 10
+    assert keys_with_range >= {
         "nanosets.<name>.max_epochs",
         "webdatasets.<name>.memory_mib",
         "tokenization.range_mib",
-    } <= ranges
+    }
+
+
+@pytest.mark.parametrize("setting", CHOICE_SETTINGS, ids=key_of)
+def test_a_setting_with_choices_accepts_them_and_nothing_else(setting):
+    for choice in get_args(alternatives(setting.hint)[0]):
+        assert not errors_of(setting, choice)
+    check_refused(setting, "wrong")
+
+
+@pytest.mark.parametrize("setting", RANGE_SETTINGS, ids=key_of)
+def test_a_setting_with_a_range_accepts_its_ends_and_nothing_beyond(setting):
+    to_value = bare(alternatives(setting.hint)[0])
+    values = range_of_setting(setting)
+
+    low = to_value(values.low)
+    assert not errors_of(setting, low)
+    check_refused(setting, low - 1)
+
+    if values.high is not None:
+        high = to_value(values.high)
+        assert not errors_of(setting, high)
+        check_refused(setting, high + 1)

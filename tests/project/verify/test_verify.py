@@ -1,4 +1,4 @@
-"""A built project: healthy as it is, and every fault that is put into it found and named."""
+"""`nanoset verify` finds no fault in a healthy project, and names every fault of a damaged one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import json
 import shutil
 import struct
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,520 +24,768 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_output, verify_project
+from nanoset_core.stages.report import Report
+
+Damage = Callable[[Project], None]
+"""Changes files of a project."""
+Check = Callable[[Project, bool], Report]
+"""Verifies outputs of a project, quickly or (True) deeply."""
+
+ONE_MILLION = 10**6
+"""More than any index file of the project has entries."""
 
 
-def sha256_of(path):
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def cache_file(project, name, split, part):
-    manifests = sorted(project.outputs.folder.glob(f"nanosets/{name}/{split}/*/*/manifest.json"))
-    files = {
-        file for path in manifests for file in json.loads(path.read_bytes())["facts"]["cache_files"]
-    }
-    (found,) = [file for file in sorted(files) if file.endswith(part)][:1]
-    return project.outputs.folder / "nanosets" / name / "cache" / found
+def cache_file(project: Project, nanoset: str, split: str, ending: str) -> Path:
+    """Return the first index file of a split whose name has an ending."""
+    folder = project.outputs.folder / "nanosets" / nanoset
+    names: set[str] = set()
+    for manifest in folder.glob(f"{split}/*/*/manifest.json"):
+        names.update(json.loads(manifest.read_bytes())["facts"]["cache_files"])
+    matching_names = sorted(name for name in names if name.endswith(ending))
+    return folder / "cache" / matching_names[0]
 
 
-@pytest.mark.parametrize("deep", [False, True])
-def test_a_healthy_project_has_no_findings_but_of_its_bad_line(project, deep):
-    reports = list(verify_project(project, deep=deep))
-    (finding,) = [finding for report in reports for finding in report.findings]
-    assert (finding.severity, finding.what) == (
-        "warning",
-        "lines were rejected that may be damaged",
-    )
-    assert "(invalid_json 1): part-0/web-0.jsonl 1" in finding.found, (
-        "the blank line is none of them"
-    )
-    figures = {report.output: report.figures for report in reports}
-    web = figures["corpora/web"]
-    assert (web["lines"], web["documents"], web["rejected"]) == (245, 243, 2)
-    assert web["documents_compared"] == web["documents_sampled"] == 64
-    assert web["duplicate_documents"] == round(1 / 242, 6)
-    assert figures["corpora/books"]["documents_compared"] == 64
-    shares = figures["nanosets/pretrain/train"]
-    assert abs(shares["share_web"] - 0.7) < 0.01
-    tars = figures["webdatasets/shuffled"]
-    assert tars["contexts_read"] == (tars["sequences"] if deep else 2 * tars["shards"])
+# Healthy projects
+
+
+def report_by_output(project_folder: Path, *, deep: bool) -> dict[str, Report]:
+    """Verify all outputs of a project, and return the reports by the outputs that they are about."""
+    project = Project.open(project_folder / "nanoset.yaml")
+    return {report.output: report for report in verify_project(project, deep=deep)}
+
+
+@pytest.fixture(scope="module")
+def quick_reports(built) -> dict[str, Report]:
+    """The reports on the healthy project after a quick check, by their outputs."""
+    return report_by_output(built, deep=False)
+
+
+@pytest.fixture(scope="module")
+def deep_reports(built) -> dict[str, Report]:
+    """The reports on the healthy project after a deep check, by their outputs."""
+    return report_by_output(built, deep=True)
+
+
+@pytest.fixture(params=["quick_reports", "deep_reports"])
+def healthy_reports(request) -> dict[str, Report]:
+    """The reports on the healthy project after each kind of check, by their outputs."""
+    return request.getfixturevalue(request.param)
+
+
+def test_the_only_finding_in_a_healthy_project_is_its_line_that_is_no_json(healthy_reports):
+    findings = []
+    for report in healthy_reports.values():
+        findings += report.findings
+
+    (finding,) = findings
+    assert finding.severity == "warning"
+    assert finding.what == "lines were rejected that may be damaged"
+    # The blank line after it is rejected, too, but is not damaged.
+    assert "(invalid_json 1): part-0/web-0.jsonl 1" in finding.found
+
+
+def test_the_report_of_a_corpus_has_its_figures(healthy_reports):
+    figures = healthy_reports["corpora/web"].figures
+
+    assert figures["lines"] == 245
+    assert figures["documents"] == 243
+    assert figures["rejected"] == 2
+    assert figures["documents_compared"] == 64
+    assert figures["documents_sampled"] == 64
+    # One of the 242 documents that are not empty is there twice.
+    assert figures["duplicate_documents"] == round(1 / 242, 6)
+    assert healthy_reports["corpora/books"].figures["documents_compared"] == 64
+
+
+def test_the_report_of_a_split_has_the_shares_of_its_corpora(healthy_reports):
+    figures = healthy_reports["nanosets/pretrain/train"].figures
+
+    assert abs(figures["share_web"] - 0.7) < 0.01
+
+
+def test_a_quick_check_reads_two_contexts_of_each_tar(quick_reports):
+    figures = quick_reports["webdatasets/shuffled"].figures
+
+    assert figures["contexts_read"] == 2 * figures["shards"]
+
+
+def test_a_deep_check_reads_all_contexts(deep_reports):
+    figures = deep_reports["webdatasets/shuffled"].figures
+
+    assert figures["contexts_read"] == figures["sequences"]
+
+
+# Which outputs are verified
 
 
 @pytest.mark.parametrize(
     ("patterns", "names"),
     [
-        (["pretrain/train", "b*"], "books pretrain/train books/packed"),
-        (["pretrain"], "pretrain/train pretrain/valid pretrain/test pretrain/handoff"),
-        (["web"], "web web/packed"),
-        (["*/packed"], "web/packed books/packed"),
+        (["pretrain/train", "b*"], ["books", "pretrain/train", "books/packed"]),
+        (["pretrain"], ["pretrain/train", "pretrain/valid", "pretrain/test", "pretrain/handoff"]),
+        (["web"], ["web", "web/packed"]),
+        (["*/packed"], ["web/packed", "books/packed"]),
     ],
+    ids=" ".join,
 )
-def test_selecting(project, patterns, names):
-    assert [target.name for target in targets(project, patterns)] == names.split()
+def test_patterns_select_outputs(project, patterns, names):
+    assert [target.name for target in targets(project, patterns)] == names
 
 
-def test_selecting_nothing(project):
+def test_a_pattern_that_selects_nothing_is_an_error(project):
     with pytest.raises(ConfigError, match="selects nothing"):
         targets(project, ["nothing"])
 
 
-def test_nothing_was_built(copy):
+def test_each_output_that_was_not_built_is_reported(copy):
     project = copy()
     shutil.rmtree(project.outputs.folder)
-    for report in verify_project(project):
+
+    reports = list(verify_project(project))
+
+    assert reports
+    for report in reports:
         assert "has not been built" in problems(report)[0]
 
 
-def test_each_output_is_looked_up_once_to_tell_whether_another_is_fresh(project, monkeypatch):
-    asked = Counter()
-    real = OutputRoot.current_version
+def test_an_output_is_looked_up_once_for_each_output_made_from_it(project, monkeypatch):
+    n_lookups: Counter[tuple[str, str]] = Counter()
+    current_version = OutputRoot.current_version
 
-    def current_version(outputs, folder, name):
-        asked[folder, name] += 1
-        return real(outputs, folder, name)
+    def counted(outputs: OutputRoot, folder: str, name: str) -> Any:
+        n_lookups[folder, name] += 1
+        return current_version(outputs, folder, name)
 
-    monkeypatch.setattr(OutputRoot, "current_version", current_version)
+    monkeypatch.setattr(OutputRoot, "current_version", counted)
+    # Both are made from the corpora web and code.
     for address in ("nanosets/pretrain/handoff", "webdatasets/shuffled"):
         node = node_at(address)
         assert stale_reasons(project, node.stage, node.key) == []
-    assert asked["datasets", "web"] == asked["datasets", "code"] == 2, "once for each of the two"
-    assert max(asked.values()) == 2
+
+    assert n_lookups["datasets", "web"] == 2
+    assert n_lookups["datasets", "code"] == 2
+    assert max(n_lookups.values()) == 2
 
 
-# corpora
+# Functions that damage a project
 
 
-def change_facts(path, **changes):
-    value = json.loads(path.read_bytes())
-    value["facts"] |= changes
-    value.pop("sha256", None)  # of a manifest that holds other facts
-    path.write_text(json.dumps(value))
+def change_facts(manifest: Path, **changes: Any) -> None:
+    """Change facts in a manifest, and remove the checksum of the facts."""
+    content = json.loads(manifest.read_bytes())
+    content["facts"] |= changes
+    content.pop("sha256", None)
+    manifest.write_text(json.dumps(content))
 
 
-def at(pattern, offset, data, which=0):
-    """Overwrite bytes of one of the files that fit a pattern; a negative offset counts from the
-    end.
+def change_fact_of(pattern: str, name: str, value: Any) -> Damage:
+    """Change a fact in the first manifest that matches a pattern; a mapping is merged into it."""
+
+    def damage(project: Project) -> None:
+        manifest = first_file(project, pattern)
+        new_value = value
+        if isinstance(value, dict):
+            new_value = json.loads(manifest.read_bytes())["facts"][name] | value
+        change_facts(manifest, **{name: new_value})
+
+    return damage
+
+
+def overwrite_in(pattern: str, offset: int, data: bytes, file_number: int = 0) -> Damage:
+    """Overwrite bytes of a file.
+
+    Args:
+        pattern: The file is one of those that match this pattern.
+        offset: Of the first byte; a negative offset counts from the end of the file.
+        data: The new bytes.
+        file_number: Which one of the files, in the order of their names.
     """
 
-    def damage(project):
-        path = sorted(project.outputs.folder.glob(pattern))[which]
+    def damage(project: Project) -> None:
+        path = sorted(project.outputs.folder.glob(pattern))[file_number]
         overwrite(path, offset % path.stat().st_size, data)
 
     return damage
 
 
-def cut(pattern, size):
-    def damage(project):
+def cut(pattern: str, stop: int) -> Damage:
+    """Cut the first file that matches a pattern; a negative stop counts from its end."""
+
+    def damage(project: Project) -> None:
         path = first_file(project, pattern)
-        path.write_bytes(path.read_bytes()[:size])
+        path.write_bytes(path.read_bytes()[:stop])
 
     return damage
 
 
-def facts(pattern, change):
-    def damage(project):
-        path = first_file(project, pattern)
-        change_facts(path, **change(json.loads(path.read_bytes())["facts"]))
+def replace_in(pattern: str, old: bytes, new: bytes) -> Damage:
+    """Replace text once in the first file that matches a pattern and has the text."""
 
-    return damage
-
-
-def instead(pattern, old, new):
-    def damage(project):
-        path = next(
-            path
-            for path in sorted(project.outputs.folder.glob(pattern))
-            if old in path.read_bytes()
-        )
+    def damage(project: Project) -> None:
+        paths = sorted(project.outputs.folder.glob(pattern))
+        path = next(path for path in paths if old in path.read_bytes())
         path.write_bytes(path.read_bytes().replace(old, new, 1))
 
     return damage
 
 
-def edited(old, new):
-    def damage(project):
+def change_settings(old: str, new: str) -> Damage:
+    """Replace text in nanoset.yaml."""
+
+    def damage(project: Project) -> None:
         file = project.config.file
         file.write_text(file.read_text().replace(old, new))
 
     return damage
 
 
-def verified(address):
-    """Verify one output of a project, whose settings are read again."""
-    return lambda project, deep: verify_at(Project.open(project.config.file), address, deep=deep)
-
-
-def verified_corpus(project, deep):
-    """Verify all outputs of the corpus web together, as `nanoset verify` does."""
-    return verify_output(Project.open(project.config.file), "web", deep)
-
-
-def other_tokenizer(project):
+def change_tokenizer(project: Project) -> None:
+    """Add a line break to the file of the tokenizer."""
     file = project.config.tokenizer_file
     file.write_text(file.read_text() + "\n")
 
 
-def tars_gone_cut_and_changed(project):
-    tars = sorted(project.outputs.folder.glob(TAR))
+def damage_three_tars(project: Project) -> None:
+    """Remove a tar, cut another one, and change bytes of a third one."""
+    tars = sorted(project.outputs.folder.glob(TARS))
     tars[0].unlink()
     tars[1].write_bytes(tars[1].read_bytes()[:-10240])
     overwrite(tars[-1], 3000, b"\xff\xff\xff")
 
 
-SHARDS = verified("tokenized/web")
-INDEXED = verified("datasets/web")
-CORPUS = verified_corpus
-MAPPINGS = verified("nanosets/pretrain/train/index_mappings")
-TARS = verified("webdatasets/shuffled")
-TAR, LIST, BIN = (
-    "webdatasets/shuffled/*/shard-*.tar",
-    "webdatasets/shuffled/*/manifest.jsonl",
-    "datasets/web/*/*.bin",
-)
-IDX, SHUFFLE = "datasets/web/*/*.idx", "nanosets/pretrain/cache/*-train-shuffle_index.npy"
-GONE, SIZE, BYTES = (
-    "a file is missing",
-    "a file has another size than when it was written",
-    "a file has other bytes than when it was written",
-)
-CONTEXT = "context 0 of a tar is not what it must be"
-FRAMING = "a sequence does not begin and end with the tokens that it should"
-SOURCE = "a document's source line gives other tokens"
-# (damage, check, what is found without `deep`, what is found with it): each begins a finding, in
-# whatever order
+# Functions that verify outputs of a project, whose settings they read again
+
+
+def check_at(address: str) -> Check:
+    """Verify one output."""
+    return lambda project, deep: verify_at(Project.open(project.config.file), address, deep=deep)
+
+
+def check_corpus(project: Project, deep: bool) -> Report:
+    """Verify all outputs of the corpus web together, as `nanoset verify` does."""
+    return verify_output(Project.open(project.config.file), "web", deep)
+
+
+check_shards = check_at("tokenized/web")
+check_dataset = check_at("datasets/web")
+check_mappings = check_at("nanosets/pretrain/train/index_mappings")
+check_webdataset = check_at("webdatasets/shuffled")
+
+
+# Damaged outputs
+
+TOKENS = "datasets/web/*/*.bin"
+INDEX = "datasets/web/*/*.idx"
+SHUFFLE_INDEX = "nanosets/pretrain/cache/*-train-shuffle_index.npy"
+TARS = "webdatasets/shuffled/*/shard-*.tar"
+FIRST_TOKEN_IN_TAR = 512 + 128
+"""Offset of the first token: after a header of tar, and one of npy."""
+
+MISSING = "a file is missing"
+OTHER_SIZE = "a file has another size than when it was written"
+OTHER_BYTES = "a file has other bytes than when it was written"
+WRONG_CONTEXT = "context 0 of a tar is not what it must be"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of a project, and what is found of it."""
+
+    damage: Damage
+    check: Check
+    quick_findings: Sequence[str]
+    """How the findings of a quick check begin, in any order."""
+    deep_findings: Sequence[str] | None = None
+    """How findings of a deep check begin; None if they are those of a quick check."""
+
+
 FAULTS = {
-    "lines not accounted for": (
-        facts("tokenized/web/*/manifest.json", lambda found: {"lines": 999}),
-        SHARDS,
-        [
+    "lines that are not accounted for": Fault(
+        change_fact_of("tokenized/web/*/manifest.json", "lines", 999),
+        check_shards,
+        quick_findings=[
             "lines are not accounted for",
             "the shards together have another number of lines than their corpus",
         ],
-        None,
     ),
-    "a cut shard": (cut("shards/web/*/tokens.bin", 0), CORPUS, ["a shard is not whole"], None),
-    "a damaged table of documents": (
-        at("shards/web/*/documents.parquet", -20, b"\xff" * 20),
-        SHARDS,
-        ["this is not the table of the shard's documents"],
-        [BYTES],
+    "a cut shard": Fault(
+        cut("shards/web/*/tokens.bin", 0), check_corpus, quick_findings=["a shard is not whole"]
     ),
-    "a changed reject": (
-        instead("shards/web/*/rejects.jsonl", b"no json", b"so json"),
-        SHARDS,
-        [],
-        [BYTES],
+    "a damaged table of documents": Fault(
+        overwrite_in("shards/web/*/documents.parquet", -20, b"\xff" * 20),
+        check_shards,
+        quick_findings=["this is not the table of the shard's documents"],
+        deep_findings=[OTHER_BYTES],
     ),
-    "magic of an idx": (at(IDX, 0, b"X"), INDEXED, ["not an index of an indexed dataset"], [BYTES]),
-    "type of an idx": (
-        at(IDX, 17, b"\x04"),
-        INDEXED,
-        ["sequence 1 has an impossible pointer"],
-        [BYTES],
+    "a changed list of rejected lines": Fault(
+        replace_in("shards/web/*/rejects.jsonl", b"no json", b"so json"),
+        check_shards,
+        quick_findings=[],
+        deep_findings=[OTHER_BYTES],
     ),
-    "an id": (
-        at(BIN, 0, struct.pack("<H", 401)),
-        INDEXED,
-        ["a token is not in the vocabulary"],
-        [BYTES],
+    "another magic number of an index": Fault(
+        overwrite_in(INDEX, 0, b"X"),
+        check_dataset,
+        quick_findings=["not an index of an indexed dataset"],
+        deep_findings=[OTHER_BYTES],
     ),
-    "an end": (at(BIN, -2, struct.pack("<H", 7)), INDEXED, [FRAMING], [BYTES]),
-    "a token": (at(BIN, 0, struct.pack("<H", 300)), INDEXED, [SOURCE], [BYTES]),
-    "a cut bin": (
-        cut(BIN, -2),
-        INDEXED,
-        [SIZE, "the token file is shorter than its index says"],
-        None,
+    "another type of tokens in an index": Fault(
+        overwrite_in(INDEX, 17, b"\x04"),
+        check_dataset,
+        quick_findings=["sequence 1 has an impossible pointer"],
+        deep_findings=[OTHER_BYTES],
     ),
-    "a cut index file": (
-        cut(SHUFFLE, -4),
-        MAPPINGS,
-        ["an index file has another size than when it was written"],
-        None,
+    "a token that is not in the vocabulary": Fault(
+        overwrite_in(TOKENS, 0, struct.pack("<H", 401)),
+        check_dataset,
+        quick_findings=["a token is not in the vocabulary"],
+        deep_findings=[OTHER_BYTES],
     ),
-    "a changed index file": (
-        at(SHUFFLE, -8, b"\1" + bytes(7)),
-        MAPPINGS,
-        [],
-        ["an index " + BYTES[2:]],
+    "another end token": Fault(
+        overwrite_in(TOKENS, -2, struct.pack("<H", 7)),
+        check_dataset,
+        quick_findings=["a sequence does not begin and end with the tokens that it should"],
+        deep_findings=[OTHER_BYTES],
     ),
-    "tars": (tars_gone_cut_and_changed, TARS, [GONE, SIZE], [GONE, SIZE, BYTES]),
-    "a context": (at(TAR, 512 + 128 + 4, b"\xff\xff", 2), TARS, [CONTEXT], [BYTES]),
-    "a context of the vocabulary": (at(TAR, 512 + 128 + 4, b"\1\0"), TARS, [CONTEXT], [BYTES]),
-    "a header of a tar": (
-        at(TAR, 148, b"7777777"),
-        TARS,
-        ["the header's checksum is wrong"],
-        [BYTES],
+    "another token": Fault(
+        overwrite_in(TOKENS, 0, struct.pack("<H", 300)),
+        check_dataset,
+        quick_findings=["a document's source line gives other tokens"],
+        deep_findings=[OTHER_BYTES],
     ),
-    "another count in a list": (
-        instead(LIST, b'"num_sequences":128', b'"num_sequences":129'),
-        TARS,
-        [BYTES],
-        None,
+    "a cut token file": Fault(
+        cut(TOKENS, -2),
+        check_dataset,
+        quick_findings=[OTHER_SIZE, "the token file is shorter than its index says"],
     ),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_found_and_named(copy, fault):
-    damage, check, quick, deep = FAULTS[fault]
-    project = copy()
-    damage(project)
-    for expected, is_deep in ((quick, False), (quick if deep is None else deep, True)):
-        found = problems(check(project, is_deep))
-        assert all(any(what.startswith(one) for what in found) for one in expected), found
-        assert bool(found) == bool(expected)
-        assert is_deep or len(found) == len(expected), found
-
-
-WARNINGS = {
-    "another tokenizer": (other_tokenizer, INDEXED, "the tokenizer is not the one", None),
-    "other settings of a nanoset": (
-        edited("seed: 7", "seed: 8"),
-        MAPPINGS,
-        "this output is stale",
-        "seed: 7 → 8",
+    "a cut index file": Fault(
+        cut(SHUFFLE_INDEX, -4),
+        check_mappings,
+        quick_findings=["an index file has another size than when it was written"],
     ),
-    "other settings of tars": (
-        edited("seed: 5", "seed: 6"),
-        TARS,
-        "this output is stale",
-        "seed: 5 → 6",
+    "a changed index file": Fault(
+        overwrite_in(SHUFFLE_INDEX, -8, b"\1" + bytes(7)),
+        check_mappings,
+        quick_findings=[],
+        deep_findings=["an index file has other bytes than when it was written"],
     ),
-    "an uneven shuffle": (
-        facts(
-            "shuffle_plans/shuffled/*/manifest.json",
-            lambda found: {"quality": found["quality"] | {"even": False, "rank_correlation": 0.5}},
+    "several damaged tars": Fault(
+        damage_three_tars,
+        check_webdataset,
+        quick_findings=[MISSING, OTHER_SIZE],
+        deep_findings=[MISSING, OTHER_SIZE, OTHER_BYTES],
+    ),
+    "a token in a tar that is not in the vocabulary": Fault(
+        overwrite_in(TARS, FIRST_TOKEN_IN_TAR + 4, b"\xff\xff", file_number=2),
+        check_webdataset,
+        quick_findings=[WRONG_CONTEXT],
+        deep_findings=[OTHER_BYTES],
+    ),
+    "another token in a tar": Fault(
+        overwrite_in(TARS, FIRST_TOKEN_IN_TAR + 4, b"\1\0"),
+        check_webdataset,
+        quick_findings=[WRONG_CONTEXT],
+        deep_findings=[OTHER_BYTES],
+    ),
+    "a header of a tar": Fault(
+        overwrite_in(TARS, 148, b"7777777"),
+        check_webdataset,
+        quick_findings=["the header's checksum is wrong"],
+        deep_findings=[OTHER_BYTES],
+    ),
+    "another count in the list of tars": Fault(
+        replace_in(
+            "webdatasets/shuffled/*/manifest.jsonl",
+            b'"num_sequences":128',
+            b'"num_sequences":129',
         ),
-        TARS,
-        "the contexts are not shuffled as evenly as chance would have it",
-        None,
+        check_webdataset,
+        quick_findings=[OTHER_BYTES],
     ),
 }
 
 
-@pytest.mark.parametrize("change", WARNINGS)
-def test_what_is_right_but_not_as_it_should_be_is_a_warning(copy, change):
-    happen, check, what, found = WARNINGS[change]
+def check_beginnings(findings: Sequence[str], beginnings: Sequence[str]) -> None:
+    """Check that a finding begins with each text, and that there is none if there is no text."""
+    for beginning in beginnings:
+        assert [finding for finding in findings if finding.startswith(beginning)], findings
+    if not beginnings:
+        assert findings == []
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_fault_is_found_and_named(copy, fault):
     project = copy()
-    happen(project)
-    report = check(project, False)
+    fault.damage(project)
+
+    findings = problems(fault.check(project, False))
+    check_beginnings(findings, fault.quick_findings)
+    assert len(findings) == len(fault.quick_findings), findings
+
+    expected = fault.quick_findings if fault.deep_findings is None else fault.deep_findings
+    check_beginnings(problems(fault.check(project, True)), expected)
+
+
+def zero_second_pointer(index: Path) -> None:
+    """Let sequence 1 of an indexed dataset begin at byte 0, where sequence 0 begins, too."""
+    n_sequences = int(np.frombuffer(index.read_bytes(), "<u8", 1, 18)[0])
+    # A header of 34 bytes; the lengths (int32) and the pointers (int64) of all sequences; and
+    # the documents (int64) after them.
+    overwrite(index, 34 + 12 * n_sequences + 8, struct.pack("<q", 0))
+
+
+def test_documents_that_are_not_where_their_shards_say_are_deep_findings(copy):
+    project = copy()
+    index = first_file(project, INDEX)
+    # The index is consistent with itself and with its sha256.
+    zero_second_pointer(index)
+    manifest = index.with_name("manifest.json")
+    content = json.loads(manifest.read_bytes())
+    content["files"][index.name]["sha256"] = sha256_of(index)
+    del content["sha256"]
+    manifest.write_text(json.dumps(content))
+
+    expected = "document 0 has another length than its shard says"
+    assert expected in problems(verify_at(project, "datasets/web", deep=True))
+    assert expected not in problems(verify_at(project, "datasets/web"))
+
+
+# Warnings
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A change of a project that makes an output worth a warning."""
+
+    change: Damage
+    check: Check
+    what: str
+    """How the warning begins."""
+    found: str | None = None
+    """What the warning says was found; None if that is not compared."""
+
+
+CAUSES = {
+    "another tokenizer": Cause(change_tokenizer, check_dataset, "the tokenizer is not the one"),
+    "other settings of a nanoset": Cause(
+        change_settings("seed: 7", "seed: 8"),
+        check_mappings,
+        "this output is stale",
+        found="seed: 7 → 8",
+    ),
+    "other settings of a webdataset": Cause(
+        change_settings("seed: 5", "seed: 6"),
+        check_webdataset,
+        "this output is stale",
+        found="seed: 5 → 6",
+    ),
+    "an uneven shuffle": Cause(
+        change_fact_of(
+            "shuffle_plans/shuffled/*/manifest.json",
+            "quality",
+            {"even": False, "rank_correlation": 0.5},
+        ),
+        check_webdataset,
+        "the contexts are not shuffled as evenly as chance would have it",
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES.keys())
+def test_an_output_that_is_sound_but_unlikely_intended_gets_a_warning(copy, cause):
+    project = copy()
+    cause.change(project)
+
+    report = cause.check(project, False)
+
     assert report.passed
-    (warning,) = [finding for finding in report.warnings if finding.what.startswith(what)]
-    assert found in (None, warning.found)
+    (warning,) = [finding for finding in report.warnings if finding.what.startswith(cause.what)]
+    if cause.found is not None:
+        assert warning.found == cause.found
 
 
-def test_too_many_rejects_for_the_present_policy(copy):
+def test_more_rejected_lines_than_the_settings_allow_now_are_an_error(copy):
     project = copy()
-    edited("max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")(project)
-    report = SHARDS(project, False)
+    change_settings("max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")(project)
+
+    report = check_shards(project, False)
+
     assert problems(report) == ["too many lines are no documents"]
-    assert problems(report, "warning") == [], "told once"
+    # They are reported once, not as a warning, too.
+    assert problems(report, "warning") == []
 
 
-@pytest.mark.parametrize("is_large", [False, True])
-def test_a_raw_file_that_was_changed_or_is_gone_is_a_warning(copy, monkeypatch, is_large):
+@pytest.fixture
+def changed_raw_file(copy) -> Path:
+    """A raw file of a built project that was changed after the build."""
     project = copy()
     path = project.config.raw_folder / "web/part-0/web-1.jsonl"
     path.write_bytes(path.read_bytes().replace(b"model", b"modem"))
-    if is_large:  # it is not hashed for a warning
-        monkeypatch.setattr("nanoset_core.lineage.texts.MOST_HASHED_BYTES", 0)
-        monkeypatch.setattr("nanoset_core.lineage.texts.StoredPiece.check", None)
-    report = verify_at(project, "datasets/web")
+    return path
+
+
+def project_of(raw_file: Path) -> Project:
+    """Open the project of a raw file, which is in a folder of the corpus web."""
+    return Project.open(raw_file.parents[3] / "nanoset.yaml")
+
+
+def check_warning_of_changed_file(report: Report) -> None:
+    """Check that a report warns of the documents of a changed file."""
     assert report.passed
-    (what, _) = problems(report, "warning")
-    assert what.startswith("a document's source line gives other tokens (")
-    assert (
-        any(finding.found == "the file was changed since" for finding in report.warnings)
-        != is_large
-    )
-    path.unlink()
-    (what, _) = problems(verify_at(project, "datasets/web"), "warning")
-    assert what.startswith("a file of the corpus is missing (")
+    (warning, _) = problems(report, "warning")
+    assert warning.startswith("a document's source line gives other tokens (")
 
 
-def test_what_lies_among_the_files_is_a_warning(copy):
+def test_a_raw_file_that_was_changed_is_a_warning(changed_raw_file):
+    report = verify_at(project_of(changed_raw_file), "datasets/web")
+
+    check_warning_of_changed_file(report)
+    assert "the file was changed since" in [finding.found for finding in report.warnings]
+
+
+def test_a_large_raw_file_is_not_read_to_find_out_that_it_was_changed(
+    changed_raw_file, monkeypatch
+):
+    monkeypatch.setattr("nanoset_core.lineage.texts.MOST_HASHED_BYTES", 0)
+    monkeypatch.setattr("nanoset_core.lineage.texts.StoredPiece.check", None)
+
+    report = verify_at(project_of(changed_raw_file), "datasets/web")
+
+    check_warning_of_changed_file(report)
+    assert "the file was changed since" not in [finding.found for finding in report.warnings]
+
+
+def test_a_raw_file_that_was_deleted_is_a_warning(changed_raw_file):
+    changed_raw_file.unlink()
+
+    report = verify_at(project_of(changed_raw_file), "datasets/web")
+
+    (warning, _) = problems(report, "warning")
+    assert warning.startswith("a file of the corpus is missing (")
+
+
+def test_raw_files_that_are_not_read_are_warnings(copy):
     project = copy()
-    folder = project.config.raw_folder
-    (folder / "web/notes.txt").touch()
-    (folder / "web/empty.jsonl").touch()
-    (folder / "c4").mkdir()
+    folder = project.config.raw_folder / "web"
+    (folder / "notes.txt").touch()
+    (folder / "empty.jsonl").touch()
+
     report = verify_at(project, "inventory/web")
+
     assert problems(report, "warning") == [
         "1 file is not read: 1 .txt (notes.txt)",
         "1 file is empty: empty.jsonl",
     ]
-    assert all(
-        finding.remedy and finding.where == str(folder / "web") for finding in report.findings
-    )
+    for finding in report.findings:
+        assert finding.remedy
+        assert finding.where == str(folder)
     assert verify_output(project, "web").findings[:2] == report.findings
-    first, *_ = verify_project(project)
-    assert (first.output, first.passed) == ("raw", True)
-    assert problems(first, "warning") == ["a folder in which nothing is read: it is empty"]
-    (folder / "web/dangling.jsonl").symlink_to("nowhere")
+
+
+def test_a_raw_folder_in_which_nothing_is_read_is_a_warning(copy):
+    project = copy()
+    (project.config.raw_folder / "c4").mkdir()
+
+    first_report, *_ = verify_project(project)
+
+    assert first_report.output == "raw"
+    assert first_report.passed
+    assert problems(first_report, "warning") == ["a folder in which nothing is read: it is empty"]
+
+
+def test_a_raw_file_that_is_a_dangling_link_is_a_warning(copy):
+    project = copy()
+    (project.config.raw_folder / "web/dangling.jsonl").symlink_to("nowhere")
+
     report = verify_at(project, "inventory/web")
+
     assert report.passed
     assert report.findings[0].where.endswith("dangling.jsonl")
 
 
-def test_documents_at_other_places_than_their_shards_say(copy):
+def test_documents_whose_mean_length_changed_little_are_no_warning(copy):
     project = copy()
-    idx = first_file(project, IDX)
-    n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
-    # Document 0 is empty, and document 1 has the tokens of both: neither the .idx nor its sha256
-    # tells.
-    overwrite(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
-    manifest = idx.with_name("manifest.json")
-    value = json.loads(manifest.read_bytes())
-    value["files"][idx.name]["sha256"] = sha256_of(idx)
-    del value["sha256"]
-    manifest.write_text(json.dumps(value))
-    what = "document 0 has another length than its shard says"
-    assert what in problems(verify_at(project, "datasets/web", deep=True))
-    assert what not in problems(verify_at(project, "datasets/web"))
+    file = project.config.raw_folder / "code" / "more.jsonl"
+    file.write_bytes(jsonl(sentences("more", 5)))
+    make_corpora(project, "code")
+
+    report = verify_at(project, "datasets/code")
+
+    assert report.findings == []
+    assert report.figures["tokens_per_document"] != report.figures["tokens_per_document_before"]
 
 
-# nanosets
-
-
-def test_a_missing_index_file(copy):
+def test_documents_whose_mean_length_changed_much_are_a_warning(copy):
     project = copy()
-    for part in ("sample_index.npy", "description.txt", "nanoset.json"):
-        path = cache_file(project, "pretrain", "train", "description.txt")
-        path = (
-            path
-            if part == "description.txt"
-            else path.with_name(path.name.replace("description.txt", part))
-        )
-        path.rename(path.with_name("away"))
-        report = verify_output(project, "pretrain/train")
-        assert [finding.where for finding in report.findings] == [str(path)]
-        path.with_name("away").rename(path)
+    file = project.config.raw_folder / "code" / "more.jsonl"
+    file.write_bytes(jsonl([{"id": "long", "text": "a word and another " * 20_000}]))
+    make_corpora(project, "code")
+
+    report = verify_at(project, "datasets/code")
+
+    assert report.passed
+    assert problems(report, "warning") == [
+        "documents have another length than in the previous version"
+    ]
+    assert "nanoset diff code" in report.findings[0].remedy
+
+
+# Index files of nanosets
+
+
+@pytest.mark.parametrize("ending", ["sample_index.npy", "description.txt", "nanoset.json"])
+def test_an_index_file_that_is_missing_is_named(copy, ending):
+    project = copy()
+    description = cache_file(project, "pretrain", "train", "description.txt")
+    path = description.with_name(description.name.replace("description.txt", ending))
+    path.rename(path.with_name("away"))
+
+    report = verify_output(project, "pretrain/train")
+    assert [finding.where for finding in report.findings] == [str(path)]
+
+    path.with_name("away").rename(path)
     assert verify_output(project, "pretrain/train").passed
 
 
 @pytest.mark.parametrize(
     ("output", "kind"), [("index_mappings", "GPTDataset"), ("blend", "BlendedDataset")]
 )
-def test_a_note_in_which_one_value_changed(copy, output, kind):
+def test_a_note_on_index_files_in_which_a_value_changed_is_an_error(copy, output, kind):
     project = copy()
-    for note in (project.outputs.folder / "nanosets/pretrain/cache").glob(
-        f"*-{kind}-train-nanoset.json"
-    ):
-        value = json.loads(note.read_bytes())
-        value["made_from"]["description"] = "0" * 32
-        note.write_text(json.dumps(value), encoding="utf-8")
+    cache = project.outputs.folder / "nanosets/pretrain/cache"
+    for note in cache.glob(f"*-{kind}-train-nanoset.json"):
+        content = json.loads(note.read_bytes())
+        content["made_from"]["description"] = "0" * 32
+        note.write_text(json.dumps(content), encoding="utf-8")
+
     report = verify_at(project, f"nanosets/pretrain/train/{output}")
+
     assert {finding.what for finding in report.errors} == {
         "the note of what index files were made from does not say what was planned and written"
     }
     assert "description: " in report.errors[0].found
 
 
-@pytest.mark.parametrize(
-    ("part", "entry", "value"),
-    [
-        ("document", 3, 10**6),
-        ("shuffle", 3, 10**6),
-        ("sample", 8, 10**6),
-        ("sample", 9, 10**6),
-        ("sample", 9, -1),
-    ],
-)
-def test_samples_that_cannot_be_read(copy, part, entry, value):
-    project = copy()
-    change_array(cache_file(project, "plain", "train", f"{part}_index.npy"), entry, value)
-    assert problems(verify_at(project, "nanosets/plain/train/index_mappings")) == [
-        "the index files don't fit the dataset"
-    ]
-
-
-def change_array(path, entry, value):
+def change_entry(path: Path, entry: int, value: int) -> None:
+    """Change an entry of an array in a file; rows are counted as if they were concatenated."""
     array = np.load(path)
     array.reshape(-1)[entry] = value
     np.save(path, array)
 
 
-def note_changed(project, path, part, output):
-    """Let manifest and note say that a changed index file is the one that was written."""
+@pytest.mark.parametrize(
+    ("array", "entry", "value"),
+    [
+        ("document", 3, ONE_MILLION),
+        ("shuffle", 3, ONE_MILLION),
+        ("sample", 8, ONE_MILLION),
+        ("sample", 9, ONE_MILLION),
+        ("sample", 9, -1),
+    ],
+)
+def test_entries_outside_the_dataset_are_found(copy, array, entry, value):
+    project = copy()
+    path = cache_file(project, "plain", "train", f"{array}_index.npy")
+    change_entry(path, entry, value)
+
+    report = verify_at(project, "nanosets/plain/train/index_mappings")
+
+    assert problems(report) == ["the index files don't fit the dataset"]
+
+
+def record_changed_file(project: Project, path: Path, ending: str, output: str) -> None:
+    """Let manifest and note say that a changed index file is the one that was written.
+
+    Args:
+        project: The project.
+        path: The index file.
+        ending: How its name ends, where that of its note ends with `nanoset.json`.
+        output: The output of the nanoset that it belongs to, such as `plain/train/blend`.
+    """
     sha256 = sha256_of(path)
     manifest = first_file(project, f"nanosets/{output}/*/manifest.json")
-    facts = json.loads(manifest.read_bytes())["facts"]["cache_files"]
-    facts[path.name]["sha256"] = sha256
-    change_facts(manifest, cache_files=facts)
-    note = path.with_name(path.name.replace(part, "nanoset.json"))
-    noted = json.loads(note.read_bytes())
-    noted["files"][path.name]["sha256"] = sha256
-    note.write_text(json.dumps(noted))
+    facts_of_files = json.loads(manifest.read_bytes())["facts"]["cache_files"]
+    facts_of_files[path.name]["sha256"] = sha256
+    change_facts(manifest, cache_files=facts_of_files)
+    note = path.with_name(path.name.replace(ending, "nanoset.json"))
+    content = json.loads(note.read_bytes())
+    content["files"][path.name]["sha256"] = sha256
+    note.write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(
-    ("part", "row"), [("document_index", 2), ("sample_index", 1), ("shuffle_index", 2)]
+    ("array", "row"), [("document_index", 2), ("sample_index", 1), ("shuffle_index", 2)]
 )
-def test_entries_that_the_plan_does_not_give_are_found_deeply(copy, part, row):
+def test_entries_that_the_plan_does_not_give_are_found_deeply(copy, array, row):
     project = copy()
-    path = cache_file(project, "plain", "train", f"{part}.npy")
-    change_array(path, 2, np.load(path).reshape(-1)[4])
-    note_changed(project, path, f"{part}.npy", "plain/train/index_mappings")
-    found = problems(verify_at(project, "nanosets/plain/train/index_mappings", deep=True))
-    assert found[0] == f"entry {row} of {part} is not what the plan gives"
+    path = cache_file(project, "plain", "train", f"{array}.npy")
+    other_entry = np.load(path).reshape(-1)[4]
+    change_entry(path, 2, other_entry)
+    record_changed_file(project, path, f"{array}.npy", "plain/train/index_mappings")
+
+    report = verify_at(project, "nanosets/plain/train/index_mappings", deep=True)
+
+    assert problems(report)[0] == f"entry {row} of {array} is not what the plan gives"
 
 
-def test_large_index_files_are_not_built_again(copy, monkeypatch):
+def test_large_index_files_are_not_rebuilt_to_compare(copy, monkeypatch):
     project = copy()
     monkeypatch.setattr("nanoset_core.stages.mappings.verify.MAX_REBUILT_ENTRIES", 10)
     monkeypatch.setattr("nanoset_core.sampling.cache.build_member_indices", None)
     monkeypatch.setattr("nanoset_core.sampling.cache.build_blend_indices", pytest.fail)
+
     report = verify_output(project, "pretrain/train", deep=True)
+
     assert report.passed
     assert report.figures["entries_not_rebuilt"] > 10
 
 
-def test_a_blend_that_names_what_is_not_there(copy):
+def test_a_blend_with_a_sample_that_does_not_exist_is_an_error(copy):
     project = copy()
     path = cache_file(project, "pretrain", "train", "dataset_sample_index.npy")
-    change_array(path, 0, 10**6)
-    assert problems(verify_at(project, "nanosets/pretrain/train/blend")) == [
-        "an entry of the blend leads nowhere"
-    ]
-    note_changed(project, path, "dataset_sample_index.npy", "pretrain/train/blend")
-    assert "entry 0 of dataset_sample_index is not what the plan gives" in problems(
-        verify_at(project, "nanosets/pretrain/train/blend", deep=True)
-    )
-    path = cache_file(project, "pretrain", "train", "dataset_index.npy")
-    change_array(path, 0, 7)
+    change_entry(path, 0, ONE_MILLION)
+
     report = verify_at(project, "nanosets/pretrain/train/blend")
+
+    assert problems(report) == ["an entry of the blend leads nowhere"]
+
+
+def test_a_blend_with_another_sample_than_planned_is_found_deeply(copy):
+    project = copy()
+    path = cache_file(project, "pretrain", "train", "dataset_sample_index.npy")
+    change_entry(path, 0, ONE_MILLION)
+    record_changed_file(project, path, "dataset_sample_index.npy", "pretrain/train/blend")
+
+    report = verify_at(project, "nanosets/pretrain/train/blend", deep=True)
+
+    expected = "entry 0 of dataset_sample_index is not what the plan gives"
+    assert expected in problems(report)
+
+
+def test_a_blend_with_a_dataset_that_does_not_exist_names_it(copy):
+    project = copy()
+    path = cache_file(project, "pretrain", "train", "dataset_index.npy")
+    change_entry(path, 0, 7)
+
+    report = verify_at(project, "nanosets/pretrain/train/blend")
+
     assert report.errors[0].found.endswith(" of dataset 7")
 
 
-def test_a_stale_cache(copy):
-    """The .idx was replaced under the index files: Megatron-LM would train on the old ones without
-    a word.
-    """
+def test_index_files_of_another_dataset_are_stale(copy):
     project = copy()
-    idx = first_file(project, IDX.replace("web", "books"))
-    n = int(np.frombuffer(idx.read_bytes(), "<u8", 1, 18)[0])
-    overwrite(idx, 34 + 12 * n + 8, struct.pack("<q", 0))
+    # Megatron-LM would train on the index files of the old dataset without a warning.
+    index = first_file(project, "datasets/books/*/*.idx")
+    zero_second_pointer(index)
+
     report = verify_at(project, "nanosets/plain/train/index_mappings")
+
     assert problems(report) == [
         "index files are stale: the dataset is not the one that they were made from"
     ]
-    assert report.errors[0].where == str(idx)
-
-
-def test_documents_of_another_length_than_before_are_a_warning(copy):
-    project = copy()
-    file = project.config.raw_folder / "code" / "more.jsonl"
-    file.write_bytes(jsonl(sentences("more", 5)))
-    make_corpora(project, "code")
-    report = verify_at(project, "datasets/code")
-    assert report.findings == []
-    assert report.figures["tokens_per_document"] != report.figures["tokens_per_document_before"]
-    file.write_bytes(jsonl([{"id": "long", "text": "a word and another " * 20_000}]))
-    make_corpora(project, "code")
-    report = verify_at(project, "datasets/code")
-    assert report.passed
-    assert problems(report, "warning") == [
-        "documents have another length than in the previous version"
-    ]
-    assert "nanoset diff code" in report.findings[0].remedy
+    assert report.errors[0].where == str(index)
