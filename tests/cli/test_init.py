@@ -1,18 +1,22 @@
-"""`nanoset init`: what it finds, chooses and says, and that a build takes it."""
+"""`nanoset init` chooses settings that suit the text and the tokenizer, and says what it chose."""
+
+from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from tokenizers import AddedToken, Tokenizer, models
 
 from helpers.building import build_all
+from helpers.command import invoke_nanoset, output_of
+from helpers.locations import REPOSITORY
 from helpers.sample_project import encoded, sentences
 from nanoset_core import load_nanoset
-from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands import init
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.evaluation import evaluation_warnings
@@ -20,118 +24,181 @@ from nanoset_core.project.first_config import write_config
 from nanoset_core.project.settings import load_config
 from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 
-README = Path(__file__).parents[2] / "README.md"
+README = REPOSITORY / "README.md"
+
+Row = dict[str, Any]
 
 
-def run(*arguments):
-    return CliRunner().invoke(nanoset, [str(argument) for argument in arguments])
-
-
-def write(folder, path, rows):
+def write_rows(folder: Path, path: str, rows: Sequence[Row]) -> None:
+    """Write rows into a file of the raw text of a project, in the format of its ending."""
     file = folder / "raw" / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(encoded(file.name, rows, 7))
 
 
-def nested(row):
+def nested(row: Row) -> Row:
+    """Return a row whose text and id are in an object."""
     return {"data": {"text": row["text"], "id": row["id"]}}
 
 
-def renamed(row):
+def renamed(row: Row) -> Row:
+    """Return a row whose text and id have other keys."""
     return {"content": row["text"], "path": row["id"]}
 
 
-HUGGING_FACE = {
-    "wiki/data/train-00000-of-00002.parquet": (60, dict),
-    "wiki/data/train-00001-of-00002.parquet": (60, dict),
-    "wiki/data/validation-00000-of-00001.parquet": (20, dict),
-    "wiki/data/test-00000-of-00001.parquet": (20, dict),
+Files = Mapping[str, Sequence[Row]]
+"""Rows of the files of raw text, by path."""
+
+HUGGING_FACE_FILES: Files = {
+    "wiki/data/train-00000-of-00002.parquet": sentences("web", 60),
+    "wiki/data/train-00001-of-00002.parquet": sentences("web", 60),
+    "wiki/data/validation-00000-of-00001.parquet": sentences("web", 20),
+    "wiki/data/test-00000-of-00001.parquet": sentences("web", 20),
 }
-"""Path → number of documents, and what makes a line of one."""
-KINDS = {
-    "Hugging Face": (HUGGING_FACE, {"train": "wiki", "valid": "wiki_valid", "test": "wiki_test"}),
-    "one without": (
-        {
-            "web/train/a.jsonl": (60, dict),
-            "web/dev/a.jsonl": (20, dict),
-            "code/a.jsonl": (60, dict),
-        },
-        {"train": {"code": 0.5, "web": 0.5}, "valid": "web_valid"},
-    ),
-    "folders": (
-        {"train/a.arrow": (60, dict), "validation/a.jsonl.zst": (20, dict)},
-        {"train": "train", "valid": "validation"},
-    ),
-    "train and test": (
-        {"wiki/train-00000.jsonl": (60, dict), "wiki/test-00000.jsonl": (20, dict)},
-        {"train": "wiki", "valid": "wiki_test", "test": "wiki_test"},
-    ),
-    "other keys": ({"web/a.jsonl.gz": (600, nested), "code/a.jsonl": (600, renamed)}, {}),
+TRAIN_AND_TEST_FILES: Files = {
+    "wiki/train-00000.jsonl": sentences("web", 60),
+    "wiki/test-00000.jsonl": sentences("web", 20),
 }
+
+
+def one_corpus(n_documents: int) -> Files:
+    """Return the raw text of one corpus in one file."""
+    return {"web/a.jsonl": sentences("web", n_documents)}
 
 
 @pytest.fixture
-def start(tmp_path, tokenizer_file):
-    """Writes text and a tokenizer, and runs `nanoset init`; → what it says."""
+def init_project(tmp_path, tokenizer_file) -> Callable[[Files], str]:
+    """A function that writes text and a tokenizer into `tmp_path`, and runs `nanoset init` there.
 
-    def begin(files):
-        for path, (count, line) in files.items():
-            write(tmp_path, path, list(map(line, sentences("web", count))))
+    It returns what the command prints.
+    """
+
+    def write_and_init(files: Files) -> str:
+        for path, rows in files.items():
+            write_rows(tmp_path, path, rows)
         (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-        outcome = run("init", tmp_path)
-        assert outcome.exit_code == 0, outcome.output
-        return outcome.output
+        return output_of("init", tmp_path)
 
-    return begin
+    return write_and_init
 
 
-def facts_of(folder, corpus):
-    return json.loads((folder / "data/tokenized" / corpus / "current/manifest.json").read_text())[
-        "facts"
-    ]
+def facts_of(folder: Path, corpus: str) -> Mapping[str, Any]:
+    """Return the facts on the tokenized documents of a corpus."""
+    manifest = folder / "data/tokenized" / corpus / "current/manifest.json"
+    return json.loads(manifest.read_text())["facts"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_project_of_each_kind_is_built_as_it_is_written(tmp_path, start, kind):
-    files, blends = KINDS[kind]
-    assert "name your tokenizer" not in start(files)
-    config = load_config(tmp_path / "nanoset.yaml").nanosets["pretrain"]
-    assert config.blend_per_split == blends
-    assert config.split != "1,0,0"
+# The text
+
+
+@pytest.mark.parametrize(
+    ("files", "blend_per_split"),
+    [
+        pytest.param(
+            HUGGING_FACE_FILES,
+            {"train": "wiki", "valid": "wiki_valid", "test": "wiki_test"},
+            id="files of a dataset of Hugging Face",
+        ),
+        pytest.param(
+            {
+                "web/train/a.jsonl": sentences("web", 60),
+                "web/dev/a.jsonl": sentences("web", 20),
+                "code/a.jsonl": sentences("web", 60),
+            },
+            {"train": {"code": 0.5, "web": 0.5}, "valid": "web_valid"},
+            id="a corpus with held-out files and one without",
+        ),
+        pytest.param(
+            {
+                "train/a.arrow": sentences("web", 60),
+                "validation/a.jsonl.zst": sentences("web", 20),
+            },
+            {"train": "train", "valid": "validation"},
+            id="corpora named like splits",
+        ),
+        pytest.param(
+            TRAIN_AND_TEST_FILES,
+            {"train": "wiki", "valid": "wiki_test", "test": "wiki_test"},
+            id="files for train and test only",
+        ),
+        pytest.param(
+            {
+                "web/a.jsonl.gz": [nested(row) for row in sentences("web", 600)],
+                "code/a.jsonl": [renamed(row) for row in sentences("web", 600)],
+            },
+            {},
+            id="text with other keys in each corpus",
+        ),
+    ],
+)
+def test_a_project_is_built_with_the_settings_that_were_chosen(
+    tmp_path, init_project, files, blend_per_split
+):
+    output = init_project(files)
+
+    assert "name your tokenizer" not in output
+    nanoset = load_config(tmp_path / "nanoset.yaml").nanosets["pretrain"]
+    assert nanoset.blend_per_split == blend_per_split
+    assert nanoset.split != "1,0,0"
+    assert nanoset.samples.keys() >= {"train", "valid"}
+
     build_all(tmp_path / "nanoset.yaml")
-    for split, samples in config.samples.items():
-        assert len(load_nanoset(tmp_path / "data", "pretrain", split)) >= samples
-    assert {"train", "valid"} <= config.samples.keys()
-    assert [facts_of(tmp_path, corpus)["rejected"] for corpus in config.corpora] == [0] * len(
-        config.corpora
-    )
+    for split, n_samples in nanoset.samples.items():
+        assert len(load_nanoset(tmp_path / "data", "pretrain", split)) >= n_samples
+    for corpus in nanoset.corpora:
+        assert facts_of(tmp_path, corpus)["rejected"] == 0
 
 
-def test_only_a_tokenizer_that_cannot_be_used_is_to_be_named(start):
-    said = start({"web/a.jsonl": (20, lambda row: {"a/b": row["text"]})})
-    assert "cannot be part of a file's name" in said
-    assert "name your tokenizer" not in said
+def test_held_out_files_are_in_no_training_data(tmp_path, init_project):
+    output = init_project(HUGGING_FACE_FILES)
 
-
-def test_held_out_files_are_in_no_training_data(tmp_path, start):
-    assert "1 file of wiki for valid" in start(HUGGING_FACE)
+    assert "1 file of wiki for valid" in output
     text = (tmp_path / "nanoset.yaml").read_text()
     assert "exclude: [validation-*, test-*]" in text
-    assert yaml.safe_load(text)["nanosets"]["pretrain"]["blend_per_split"]["train"] == "wiki"
+    blends = yaml.safe_load(text)["nanosets"]["pretrain"]["blend_per_split"]
+    assert blends["train"] == "wiki"
+
     build_all(tmp_path / "nanoset.yaml")
-    counts = [
-        facts_of(tmp_path, corpus)["documents"] for corpus in ("wiki", "wiki_valid", "wiki_test")
-    ]
-    assert counts == [120, 20, 20]
+    assert facts_of(tmp_path, "wiki")["documents"] == 120
+    assert facts_of(tmp_path, "wiki_valid")["documents"] == 20
+    assert facts_of(tmp_path, "wiki_test")["documents"] == 20
 
 
-def test_nothing_is_built_that_was_not_asked_for(tmp_path, start):
-    start({"web/a.jsonl": (200, lambda row: row)})
+def test_test_files_are_used_for_valid_with_a_message_if_there_are_none_for_valid(init_project):
+    output = init_project(TRAIN_AND_TEST_FILES)
+
+    assert "There are no files for valid: those for test are read for it, too." in output
+
+
+def test_test_files_are_used_for_training_if_there_are_no_others(tmp_path):
+    write_rows(tmp_path, "web/test-0.jsonl", sentences("web", 9))
+
+    config = load_config(write_config(tmp_path).path)
+
+    assert config.nanosets["pretrain"].blend == "web"
+    assert dict(config.corpora) == {}
+
+
+def test_held_out_files_without_a_sample_are_left_out_with_a_message(tmp_path):
+    write_rows(tmp_path, "web/train.jsonl", sentences("web", 400))
+    write_rows(tmp_path, "web/test.jsonl", sentences("web", 1))
+
+    first_config = write_config(tmp_path)
+
+    nanoset = load_config(first_config.path).nanosets["pretrain"]
+    assert dict(nanoset.blend_per_split) == {"train": "web"}
+    assert "those for test are read" not in str(first_config.chosen)
+    (choice,) = [line for line in first_config.chosen if "blend_per_split" in line]
+    assert "web_test left out" in choice
+
+
+def test_nothing_is_built_that_was_not_requested(tmp_path, init_project):
+    init_project(one_corpus(200))
 
     text = (tmp_path / "nanoset.yaml").read_text()
-    written = yaml.safe_load(text)
-    assert "webdatasets" not in written
-    assert "packed" not in written
+    settings = yaml.safe_load(text)
+    assert "webdatasets" not in settings
+    assert "packed" not in settings
     assert "# webdatasets:" in text
 
     build_all(tmp_path / "nanoset.yaml")
@@ -139,152 +206,21 @@ def test_nothing_is_built_that_was_not_asked_for(tmp_path, start):
     assert folders.isdisjoint({"webdatasets", "shuffle_plans", "packed"})
 
 
-def test_test_files_are_read_for_valid_if_there_are_none_for_it_and_that_is_said(start):
-    output = start({"wiki/train-00000.jsonl": (60, dict), "wiki/test-00000.jsonl": (20, dict)})
-    assert "There are no files for valid: those for test are read for it, too." in output
-
-
-def test_without_held_out_files_that_hold_a_sample_no_evaluation_is_asked_for(
-    tmp_path, tokenizer_file
-):
-    (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    write(tmp_path, "web/train.jsonl", sentences("web", 400))
-    write(tmp_path, "web/test.jsonl", sentences("web", 1))
-    schedule = load_config(write_config(tmp_path).path).nanosets["pretrain"].schedule
-    assert schedule.eval_iters == 0
-
-
-@pytest.mark.parametrize("kind", ["split", "blend_per_split"])
-def test_an_evaluation_of_a_valid_without_samples_is_warned_of_everywhere(make_project, kind):
-    schedule = (
-        "schedule: {iterations: 40, global_batch_size: 4, eval_interval: 10, eval_iters: 2}\n"
-    )
-    data = {
-        "split": 'blend: web\n    split: "1,0,0"',
-        "blend_per_split": "blend_per_split: {train: web, test: code}",
-    }
-    config = make_project(
-        replacements={
-            "blend: {web: 0.7, code: 0.3}": data[kind],
-            '    split: "80,15,5"\n': "",
-            "samples: {train: 400}\n": schedule,
-        }
-    )
-    build_all(config)
-    text = run("status", "--config", config).output
-    start_text = (config.parent / "data/nanosets/pretrain/handoff/current/START.md").read_text()
-    for place in (text, start_text):
-        assert "eval_iters: 2 asks for 40 samples of valid, which " in place
-        assert "or set eval_iters to 0" in place
-    with pytest.raises(MissingError) as caught:
-        load_nanoset(config.parent / "data", "pretrain", "valid")
-    found = {"split": "split: 1,0,0", "blend_per_split": "blends for train and test"}
-    assert caught.value.found == found[kind]
-
-
-def test_no_evaluation_is_no_reason_for_a_warning(make_project):
-    schedule = (
-        "schedule: {iterations: 40, global_batch_size: 4, eval_interval: 10, eval_iters: 0}\n"
-    )
-    replacements = {'split: "80,15,5"': 'split: "1,0,0"', "samples: {train: 400}\n": schedule}
-    config = load_config(make_project(replacements=replacements))
-    assert not [*evaluation_warnings(config.nanosets["pretrain"])]
-
-
-@pytest.mark.parametrize("here", ["project", "."])
-def test_the_command_that_is_named_works_from_the_folder_where_the_user_is(
-    tmp_path, tokenizer_file, monkeypatch, here
-):
-    folder = tmp_path / "my project"
-    write(folder, "web/a.jsonl", sentences("web", 60))
-    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    monkeypatch.chdir(folder if here == "." else tmp_path)
-    output = run("init", here if here == "." else folder.name).output
-    line = output.rpartition("then run `")[2].partition("`")[0]
-    assert line == ("nanoset build" if here == "." else "nanoset build -c 'my project'")
-    outcome = run(*shlex.split(line)[1:], "--dry-run")
-    assert outcome.exit_code == 0, outcome.output
-
-
-def test_a_command_names_the_project_if_the_environment_names_another(tmp_path, monkeypatch):
-    write(tmp_path, "web/a.jsonl", sentences("web", 60))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NANOSET_CONFIG", "/elsewhere")
-    assert "`nanoset build -c .`" in run("init").output
-
-
-def test_every_command_takes_the_folder_of_a_project(make_project, monkeypatch):
-    config = make_project()
-    for words in (
-        ["status"],
-        ["map", "pretrain", "--plan"],
-        ["gc"],
-        ["verify"],
-        ["build", "--dry-run"],
-    ):
-        for named in (["-c", config.parent], ["--config", config]):
-            output = run(*words, *named).output
-            assert "no such configuration" not in output
-            assert "is a directory" not in output
-    monkeypatch.setenv("NANOSET_CONFIG", str(config.parent))
-    assert "corpus" in run("status").output
-    assert load_config(config.parent).file == config
-    with pytest.raises(MissingError) as caught:
-        load_config(config.parent / "raw")
-    assert caught.value.where == str(config.parent / "raw" / "nanoset.yaml")
-
-
-def test_a_second_init_says_that_it_changed_nothing(tmp_path, start):
-    start({"web/a.jsonl": (60, dict)})
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    second = run("init", tmp_path)
-    assert second.exit_code == 0
-    assert f"nothing was changed: {tmp_path / 'nanoset.yaml'} already is what" in second.output
-    assert "chose" not in second.output
-    (tmp_path / "nanoset.yaml").write_text((tmp_path / "nanoset.yaml").read_text() + "# mine\n")
-    before[tmp_path / "nanoset.yaml"] = (tmp_path / "nanoset.yaml").stat().st_mtime_ns
-    with pytest.raises(ConfigError, match="nothing was changed"):
-        CliRunner().invoke(nanoset, ["init", str(tmp_path)], catch_exceptions=False)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
-
-
-@pytest.mark.parametrize("place", ["project/tok/tokenizer.json", "elsewhere/tokenizer.json"])
-@pytest.mark.parametrize("names", ["file", "folder"])
-def test_the_tokenizer_that_is_named_is_written_relative_to_the_project_or_absolute(
-    tmp_path, tokenizer_file, place, names
-):
-    file = tmp_path / place
-    file.parent.mkdir(parents=True)
-    file.write_bytes(tokenizer_file.read_bytes())
-    write(tmp_path / "project", "web/a.jsonl", sentences("web", 60))
-    named = file if names == "file" else file.parent
-    output = run("init", tmp_path / "project", "--tokenizer", named).output
-    assert "name your tokenizer" not in output
-    written = yaml.safe_load((tmp_path / "project/nanoset.yaml").read_text())["tokenizer"]
-    assert written["path"] == ("tok/tokenizer.json" if place.startswith("project") else str(file))
-    assert written["eod"] == "<|endoftext|>"
-
-
-def test_a_named_tokenizer_that_is_none_is_refused_and_nothing_is_written(tmp_path):
-    write(tmp_path, "web/a.jsonl", sentences("web", 60))
-    outcome = run("init", tmp_path, "--tokenizer", tmp_path / "raw")
-    assert outcome.exit_code != 0
-    assert not (tmp_path / "nanoset.yaml").exists()
-
-
-def test_text_outside_of_the_raw_folder_is_named(tmp_path, start):
-    for name in ("a.jsonl", "more/deep/b.parquet", "data/train-0.parquet", "c.json.gz"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"x")
-    for name in (
+def test_text_outside_of_the_raw_folder_is_named(tmp_path, init_project):
+    texts = ["a.jsonl", "c.json.gz", "data/train-0.parquet", "more/deep/b.parquet"]
+    # Files of a tokenizer, of a cache, and of the outputs are no text.
+    others = [
         "tokenizer_config.json",
         "vocab.json",
         ".cache/x.jsonl",
         "data/shards/web/documents.parquet",
-    ):
+    ]
+    for name in [*texts, *others]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"{}")
-    output = start({"web/a.jsonl": (60, dict)})
+
+    output = init_project(one_corpus(60))
+
     (line,) = [line for line in output.splitlines() if "outside of" in line]
     assert line.startswith(
         f"not read: 4 files of text outside of {tmp_path / 'raw'}: a.jsonl, c.json.gz, data/train"
@@ -292,206 +228,506 @@ def test_text_outside_of_the_raw_folder_is_named(tmp_path, start):
     assert "move it to" in line
 
 
-def test_nothing_but_test_files_is_for_training(tmp_path):
-    write(tmp_path, "web/test-0.jsonl", sentences("web", 9))
-    config = load_config(write_config(tmp_path).path)
-    assert (config.nanosets["pretrain"].blend, dict(config.corpora)) == ("web", {})
+def test_a_key_that_cannot_be_used_is_not_a_reason_to_name_a_tokenizer(init_project):
+    rows = [{"a/b": row["text"]} for row in sentences("web", 20)]
 
+    output = init_project({"web/a.jsonl": rows})
 
-def test_a_held_out_part_without_a_sample_is_left_out_with_a_word(tmp_path):
-    write(tmp_path, "web/train.jsonl", sentences("web", 400))
-    write(tmp_path, "web/test.jsonl", sentences("web", 1))
-    start = write_config(tmp_path)
-    assert dict(load_config(start.path).nanosets["pretrain"].blend_per_split) == {"train": "web"}
-    assert "those for test are read" not in str(start.chosen)
-    [said] = [line for line in start.chosen if "blend_per_split" in line]
-    assert "web_test left out" in said
+    assert "cannot be part of a file's name" in output
+    assert "name your tokenizer" not in output
 
 
 def test_a_key_that_is_empty_in_every_line_is_not_taken_for_the_text(tmp_path):
-    write(
-        tmp_path,
-        "web/a.jsonl",
-        [{"text": "", "markdown": sentence["text"]} for sentence in sentences("web", 50)],
-    )
-    start = write_config(tmp_path)
-    assert load_config(start.path).documents.text_key == "markdown"
-    assert any("text (empty in every line)" in line for line in start.chosen)
+    rows = [{"text": "", "markdown": row["text"]} for row in sentences("web", 50)]
+    write_rows(tmp_path, "web/a.jsonl", rows)
+
+    first_config = write_config(tmp_path)
+
+    assert load_config(first_config.path).documents.text_key == "markdown"
+    assert [line for line in first_config.chosen if "text (empty in every line)" in line]
 
 
-@pytest.mark.parametrize(("row", "named"), [
-    ({"question": "What is it?", "answer": "A test."}, "question, answer"),
-    ({"messages": [{"role": "user", "content": "What is it?"}]}, "messages (list)"),
-])  # fmt: skip
-def test_a_text_that_cannot_be_told_is_asked_for_or_refused(tmp_path, row, named):
-    write(tmp_path, "chat/a.jsonl", [row] * 3)
-    outcome = run("init", tmp_path)
+@pytest.mark.parametrize(
+    ("row", "keys"),
+    [
+        pytest.param(
+            {"question": "What is it?", "answer": "A test."}, "question, answer", id="two texts"
+        ),
+        pytest.param(
+            {"messages": [{"role": "user", "content": "What is it?"}]}, "messages (list)", id="chat"
+        ),
+    ],
+)
+def test_the_key_of_the_text_has_to_be_named_if_it_is_unclear(tmp_path, row, keys):
+    write_rows(tmp_path, "chat/a.jsonl", [row] * 3)
+
+    outcome = invoke_nanoset(["init", tmp_path])
     assert isinstance(outcome.exception, ConfigError)
-    assert outcome.exception.found == f"the keys {named}"
-    assert "--text-key" in outcome.exception.remedy
+    assert outcome.exception.found == f"the keys {keys}"
+    assert "--text-key" in str(outcome.exception.remedy)
     assert not (tmp_path / "nanoset.yaml").exists()
-    assert run("init", tmp_path, "--text-key", "answer").exit_code == 0
+
+    # Once it is named, the file is written.
+    assert invoke_nanoset(["init", tmp_path, "--text-key", "answer"]).exit_code == 0
     assert load_config(tmp_path / "nanoset.yaml").documents.text_key == "answer"
 
 
-def test_a_terminal_is_asked(tmp_path, monkeypatch):
-    write(tmp_path, "chat/a.jsonl", [{"question": "q", "answer": "a"}] * 3)
-    asked = []
-    monkeypatch.setattr(
-        init, "_ask", lambda question, answers: asked.append((question, answers)) or answers[1]
+def test_the_user_is_asked_for_the_key_of_the_text_once(tmp_path, monkeypatch):
+    write_rows(tmp_path, "chat/a.jsonl", [{"question": "q", "answer": "a"}] * 3)
+    questions = []
+
+    def choose_second(question: str, answers: Sequence[str]) -> str:
+        questions.append((question, answers))
+        return answers[1]
+
+    monkeypatch.setattr(init, "_ask", choose_second)
+
+    assert invoke_nanoset(["init", tmp_path]).exit_code == 0
+    assert questions == [("Which key of chat holds the text?", ["question", "answer"])]
+    assert load_config(tmp_path / "nanoset.yaml").documents.text_key == "answer"
+
+    # If a configuration exists, there is nothing to ask.
+    assert "already" in str(invoke_nanoset(["init", tmp_path]).exception)
+    assert len(questions) == 1
+
+
+# Evaluation
+
+
+TRAIN_40_STEPS = "schedule: {iterations: 40, global_batch_size: 4, eval_interval: 10, "
+"""The start of a schedule, before `eval_iters`."""
+
+
+def test_no_evaluation_is_requested_if_the_held_out_files_have_no_sample(tmp_path, tokenizer_file):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    write_rows(tmp_path, "web/train.jsonl", sentences("web", 400))
+    write_rows(tmp_path, "web/test.jsonl", sentences("web", 1))
+
+    nanoset = load_config(write_config(tmp_path).path).nanosets["pretrain"]
+
+    assert nanoset.schedule.eval_iters == 0
+
+
+@pytest.mark.parametrize(
+    ("blend", "what_exists"),
+    [
+        pytest.param('blend: web\n    split: "1,0,0"', "split: 1,0,0", id="split"),
+        pytest.param(
+            "blend_per_split: {train: web, test: code}",
+            "blends for train and test",
+            id="blend_per_split",
+        ),
+    ],
+)
+def test_an_evaluation_without_samples_is_warned_of_everywhere(make_project, blend, what_exists):
+    config = make_project(
+        replacements={
+            "blend: {web: 0.7, code: 0.3}": blend,
+            '    split: "80,15,5"\n': "",
+            "samples: {train: 400}\n": TRAIN_40_STEPS + "eval_iters: 2}\n",
+        }
     )
-    assert run("init", tmp_path).exit_code == 0
-    assert asked == [("Which key of chat holds the text?", ["question", "answer"])]
-    assert load_config(tmp_path / "nanoset.yaml").documents.text_key == "answer"
-    assert "already" in str(run("init", tmp_path).exception)
-    assert len(asked) == 1, "where there is a configuration nobody is asked"
+    build_all(config)
+
+    status = invoke_nanoset(["status", "--config", config]).output
+    start_file = config.parent / "data/nanosets/pretrain/handoff/current/START.md"
+    for text in (status, start_file.read_text()):
+        assert "eval_iters: 2 asks for 40 samples of valid, which " in text
+        assert "or set eval_iters to 0" in text
+    with pytest.raises(MissingError) as caught:
+        load_nanoset(config.parent / "data", "pretrain", "valid")
+    assert caught.value.found == what_exists
 
 
-def tokenizer_of(folder, special, config=None, generation=None):
+def test_a_split_without_samples_is_no_reason_for_a_warning_without_evaluation(make_project):
+    replacements = {
+        'split: "80,15,5"': 'split: "1,0,0"',
+        "samples: {train: 400}\n": TRAIN_40_STEPS + "eval_iters: 0}\n",
+    }
+    config = load_config(make_project(replacements=replacements))
+
+    assert not [*evaluation_warnings(config.nanosets["pretrain"])]
+
+
+# The folder of the project
+
+
+@pytest.fixture
+def project_with_space(tmp_path, tokenizer_file) -> Path:
+    """The folder of a project, not initialised, whose name has to be quoted in a shell."""
+    folder = tmp_path / "my project"
+    write_rows(folder, "web/a.jsonl", sentences("web", 60))
+    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    return folder
+
+
+def suggested_command(output: str) -> str:
+    """Return the command that `nanoset init` suggests."""
+    return output.rpartition("then run `")[2].partition("`")[0]
+
+
+def check_dry_run(command: str) -> None:
+    """Check that a build with a command line succeeds, as far as nothing is written."""
+    outcome = invoke_nanoset([*shlex.split(command)[1:], "--dry-run"])
+    assert outcome.exit_code == 0, outcome.output
+
+
+def test_the_suggested_command_works_in_the_folder_of_the_project(project_with_space, monkeypatch):
+    monkeypatch.chdir(project_with_space)
+
+    command = suggested_command(invoke_nanoset(["init", "."]).output)
+
+    assert command == "nanoset build"
+    check_dry_run(command)
+
+
+def test_the_suggested_command_works_in_another_folder(project_with_space, monkeypatch):
+    monkeypatch.chdir(project_with_space.parent)
+
+    command = suggested_command(invoke_nanoset(["init", "my project"]).output)
+
+    assert command == "nanoset build -c 'my project'"
+    check_dry_run(command)
+
+
+def test_the_suggested_command_names_the_project_if_the_environment_names_another_one(
+    tmp_path, monkeypatch
+):
+    write_rows(tmp_path, "web/a.jsonl", sentences("web", 60))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NANOSET_CONFIG", "/elsewhere")
+
+    assert "`nanoset build -c .`" in invoke_nanoset(["init"]).output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["status"], ["map", "pretrain", "--plan"], ["gc"], ["verify"], ["build", "--dry-run"]],
+    ids=" ".join,
+)
+def test_a_command_accepts_the_folder_of_a_project_or_its_file(make_project, command):
+    config = make_project()
+
+    for option in (["-c", config.parent], ["--config", config]):
+        output = invoke_nanoset([*command, *option]).output
+        assert "no such configuration" not in output
+        assert "is a directory" not in output
+
+
+def test_the_environment_may_name_the_folder_of_a_project(make_project, monkeypatch):
+    monkeypatch.setenv("NANOSET_CONFIG", str(make_project().parent))
+
+    assert "corpus" in invoke_nanoset(["status"]).output
+
+
+def test_a_configuration_is_loaded_from_its_folder(make_project):
+    config = make_project()
+
+    assert load_config(config.parent).file == config
+
+
+def test_a_folder_without_a_configuration_is_an_error(make_project):
+    folder = make_project().parent / "raw"
+
+    with pytest.raises(MissingError) as caught:
+        load_config(folder)
+
+    assert caught.value.where == str(folder / "nanoset.yaml")
+
+
+def modification_times(folder: Path) -> dict[str, int]:
+    """Return when the files and folders in a folder were modified, by name."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_a_second_init_says_that_it_changed_nothing(tmp_path, init_project):
+    init_project(one_corpus(60))
+    times_before = modification_times(tmp_path)
+
+    outcome = invoke_nanoset(["init", tmp_path])
+
+    assert outcome.exit_code == 0
+    assert f"nothing was changed: {tmp_path / 'nanoset.yaml'} already is what" in outcome.output
+    assert "chose" not in outcome.output
+    assert modification_times(tmp_path) == times_before
+
+
+def test_a_configuration_that_was_edited_is_not_overwritten(tmp_path, init_project):
+    init_project(one_corpus(60))
+    config = tmp_path / "nanoset.yaml"
+    config.write_text(config.read_text() + "# mine\n")
+    times_before = modification_times(tmp_path)
+
+    with pytest.raises(ConfigError, match="nothing was changed"):
+        invoke_nanoset(["init", tmp_path], catch_exceptions=False)
+
+    assert modification_times(tmp_path) == times_before
+
+
+# The tokenizer
+
+
+@pytest.mark.parametrize("is_folder_named", [False, True], ids=["file", "folder"])
+@pytest.mark.parametrize("is_in_project", [True, False], ids=["in the project", "elsewhere"])
+def test_the_named_tokenizer_is_written_with_a_path_that_finds_it(
+    tmp_path, tokenizer_file, is_in_project, is_folder_named
+):
+    file = tmp_path / "elsewhere/tokenizer.json"
+    expected_path = str(file)
+    if is_in_project:
+        file = tmp_path / "project/tok/tokenizer.json"
+        expected_path = "tok/tokenizer.json"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(tokenizer_file.read_bytes())
+    write_rows(tmp_path / "project", "web/a.jsonl", sentences("web", 60))
+    argument = file.parent if is_folder_named else file
+
+    output = invoke_nanoset(["init", tmp_path / "project", "--tokenizer", argument]).output
+
+    assert "name your tokenizer" not in output
+    settings = yaml.safe_load((tmp_path / "project/nanoset.yaml").read_text())
+    assert settings["tokenizer"]["path"] == expected_path
+    assert settings["tokenizer"]["eod"] == "<|endoftext|>"
+
+
+def test_a_named_tokenizer_that_is_none_is_refused_and_nothing_is_written(tmp_path):
+    write_rows(tmp_path, "web/a.jsonl", sentences("web", 60))
+
+    outcome = invoke_nanoset(["init", tmp_path, "--tokenizer", tmp_path / "raw"])
+
+    assert outcome.exit_code != 0
+    assert not (tmp_path / "nanoset.yaml").exists()
+
+
+def write_tokenizer(
+    folder: Path,
+    special_tokens: Sequence[str],
+    configured_eos: object = None,
+    generation_eos: Sequence[str] | None = None,
+) -> None:
+    """Write a tokenizer of the tokens a and b, with ids 0 and 1, and some special ones after them.
+
+    Args:
+        folder: The folder of its files.
+        special_tokens: The special tokens.
+        configured_eos: The token that ends texts by tokenizer_config.json; None for no such file.
+        generation_eos: Those by generation_config.json; None for no such file.
+    """
     tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
-    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in special])
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special_tokens])
     tokenizer.save(str(folder / "tokenizer.json"))
-    if config is not None:
-        (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": config}))
-    if generation is not None:
-        ids = [tokenizer.token_to_id(name) for name in generation]
+    if configured_eos is not None:
+        config = {"eos_token": configured_eos}
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    if generation_eos is not None:
+        ids = [tokenizer.token_to_id(token) for token in generation_eos]
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
 
 
-@pytest.mark.parametrize(("special", "config", "generation", "eod", "reason"), [
-    (["<|endoftext|>", "<|im_end|>"], "<|im_end|>", None, "<|endoftext|>",
-     "Id 2, by its common name. tokenizer_config.json names <|im_end|>, which ends turns of a "
-     "chat."),
-    (["<|return|>", "<|endoftext|>"], "<|return|>", ["<|return|>", "<|endoftext|>"], "<|endoftext|>",
-     "Id 3, by generation_config.json. tokenizer_config.json names <|return|>"),
-    (["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], None, None, "<|end_of_text|>",
-     "Id 3, by its common name."),
-    (["<eos>", "<end_of_turn>"], {"content": "<end_of_turn>"}, None, "<eos>", "Id 2, by its common name."),
-    (["<|stop|>"], "<|stop|>", None, "<|stop|>", "Id 2, by tokenizer_config.json."),
-    (["</s>"], "<gone>", None, "</s>", "Id 2, by its common name."),
-    (["<|im_end|>"], "<|im_end|>", None, "<|im_end|>", "It ends turns of a chat: check that this is intended."),
-])  # fmt: skip
-def test_the_token_that_ends_documents_in_pre_training(
-    tmp_path, special, config, generation, eod, reason
+@pytest.mark.parametrize(
+    ("tokenizer", "eod", "reason"),
+    [
+        pytest.param(
+            {
+                "special_tokens": ["<|endoftext|>", "<|im_end|>"],
+                "configured_eos": "<|im_end|>",
+            },
+            "<|endoftext|>",
+            "Id 2, by its common name. tokenizer_config.json names <|im_end|>, which ends turns of "
+            "a chat.",
+            id="common name instead of a token of chats",
+        ),
+        pytest.param(
+            {
+                "special_tokens": ["<|return|>", "<|endoftext|>"],
+                "configured_eos": "<|return|>",
+                "generation_eos": ["<|return|>", "<|endoftext|>"],
+            },
+            "<|endoftext|>",
+            "Id 3, by generation_config.json. tokenizer_config.json names <|return|>",
+            id="generation_config.json instead of a token of chats",
+        ),
+        pytest.param(
+            {"special_tokens": ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]},
+            "<|end_of_text|>",
+            "Id 3, by its common name.",
+            id="common name without files",
+        ),
+        pytest.param(
+            {
+                "special_tokens": ["<eos>", "<end_of_turn>"],
+                "configured_eos": {"content": "<end_of_turn>"},
+            },
+            "<eos>",
+            "Id 2, by its common name.",
+            id="tokenizer_config.json with an object",
+        ),
+        pytest.param(
+            {"special_tokens": ["<|stop|>"], "configured_eos": "<|stop|>"},
+            "<|stop|>",
+            "Id 2, by tokenizer_config.json.",
+            id="tokenizer_config.json",
+        ),
+        pytest.param(
+            {"special_tokens": ["</s>"], "configured_eos": "<gone>"},
+            "</s>",
+            "Id 2, by its common name.",
+            id="tokenizer_config.json with an unknown token",
+        ),
+        pytest.param(
+            {"special_tokens": ["<|im_end|>"], "configured_eos": "<|im_end|>"},
+            "<|im_end|>",
+            "It ends turns of a chat: check that this is intended.",
+            id="only a token of chats",
+        ),
+    ],
+)
+def test_the_token_that_ends_documents_in_pre_training_is_chosen_with_a_reason(
+    tmp_path, tokenizer, eod, reason
 ):
-    tokenizer_of(tmp_path, special, config, generation)
-    write(tmp_path, "web/a.jsonl", [{"text": "ab"}])
-    said = run("init", tmp_path).output
-    assert f"chose tokenizer.eod: {eod}. " in said
-    assert reason in said
-    assert "notice" not in said, "a build takes it"
+    write_tokenizer(tmp_path, **tokenizer)
+    write_rows(tmp_path, "web/a.jsonl", [{"text": "ab"}])
+
+    output = invoke_nanoset(["init", tmp_path]).output
+
+    assert f"chose tokenizer.eod: {eod}. " in output
+    assert reason in output
+    # A notice would say what has to be changed before a build.
+    assert "notice" not in output
     assert reason in (tmp_path / "nanoset.yaml").read_text()
     assert load_config(tmp_path / "nanoset.yaml").tokenizer.eod == eod
 
 
-def test_without_a_token_for_ends_none_is_written(tmp_path):
-    tokenizer_of(tmp_path, ["<|pad|>"])
-    said = run("init", tmp_path).output
+def test_documents_are_not_ended_if_the_tokenizer_has_no_token_for_it(tmp_path):
+    write_tokenizer(tmp_path, ["<|pad|>"])
+
+    output = invoke_nanoset(["init", tmp_path]).output
+
     assert (
-        "tokenization.append_eod: False. The tokenizer names no token that ends documents" in said
+        "tokenization.append_eod: False. The tokenizer names no token that ends documents" in output
     )
-    assert "notice" not in said
+    assert "notice" not in output
     assert load_config(tmp_path / "nanoset.yaml").tokenizer.eod is None
 
 
-def test_tokenize_names_the_token_and_flags_one_of_chats(tmp_path):
-    tokenizer_of(tmp_path, ["<|endoftext|>", "<|im_end|>"], "<|im_end|>")
-    write(tmp_path, "web/a.jsonl", [{"text": "ab"}])
-    words = (
-        "tokenize",
-        "--input",
-        tmp_path / "raw/web",
-        "--tokenizer",
-        tmp_path,
-        "--append-eod",
-        "--output-prefix",
-    )
-    said = run(*words, tmp_path / "a").stderr
-    assert "documents end with <|im_end|> (id 3, by tokenizer_config.json)\n" in said
-    assert (
+@pytest.fixture
+def tokenize_ab(tmp_path) -> Callable[..., str]:
+    """A function that runs `nanoset tokenize` with options; it returns what is printed as errors.
+
+    The tokenizer's own token that ends texts is one of chats.
+    """
+    write_tokenizer(tmp_path, ["<|endoftext|>", "<|im_end|>"], "<|im_end|>")
+    write_rows(tmp_path, "web/a.jsonl", [{"text": "ab"}])
+
+    def tokenize(*options: str) -> str:
+        command = ["tokenize", "--input", tmp_path / "raw/web", "--tokenizer", tmp_path]
+        command += ["--append-eod", "--output-prefix", tmp_path / "out", *options]
+        return invoke_nanoset(command).stderr
+
+    return tokenize
+
+
+def test_tokenize_warns_of_a_token_that_ends_turns_of_a_chat(tokenize_ab):
+    messages = tokenize_ab()
+
+    assert "documents end with <|im_end|> (id 3, by tokenizer_config.json)\n" in messages
+    advice = (
         "ends turns of a chat: pre-training uses <|endoftext|> (id 2); to use it, set --eod "
-        "'<|endoftext|>'" in said
+        "'<|endoftext|>'"
     )
-    said = run(*words, tmp_path / "b", "--eod", "<|endoftext|>").stderr
-    assert "documents end with <|endoftext|> (id 2, by --eod)\n" in said
-    assert "chat" not in said
+    assert advice in messages
 
 
-@pytest.mark.parametrize(("preset", "word"), [("nanotron", "train_steps"), ("nemo", "max_steps")])
-def test_handoffs_ask_for_the_samples_of_the_schedule(tmp_path, start, preset, word):
-    start({"web/a.jsonl": (300, dict)})
-    path = tmp_path / "nanoset.yaml"
-    schedule = yaml.safe_load(path.read_text())["nanosets"]["pretrain"]["schedule"]
-    path.write_text(
-        path.read_text().replace("    seed: 1234\n", f"    seed: 1234\n    preset: {preset}\n", 1)
+def test_tokenize_names_the_token_that_ends_documents(tokenize_ab):
+    messages = tokenize_ab("--eod", "<|endoftext|>")
+
+    assert "documents end with <|endoftext|> (id 2, by --eod)\n" in messages
+    assert "chat" not in messages
+
+
+# Handoffs of first projects
+
+
+def build_with_preset(folder: Path, preset: str) -> Path:
+    """Add a preset to the first nanoset.yaml, build, and return the folder of the handoff."""
+    config = folder / "nanoset.yaml"
+    text = config.read_text()
+    config.write_text(
+        text.replace("    seed: 1234\n", f"    seed: 1234\n    preset: {preset}\n", 1)
     )
-    build_all(path)
-    handoff = tmp_path / "data/nanosets/pretrain/handoff/current"
-    samples = schedule["iterations"] * schedule["global_batch_size"]
-    assert f"for {samples:,} samples. {word} * global" in (handoff / "START.md").read_text()
-    if preset == "nanotron":
-        assert (
-            yaml.safe_load((handoff / "data.yaml").read_text())["tokens"]["train_steps"]
-            == schedule["iterations"]
-        )
-
-
-def test_a_first_project_says_what_its_trainer_needs(tmp_path, start):
-    start({"web/a.jsonl": (300, dict)})
-    config, handoff = tmp_path / "nanoset.yaml", tmp_path / "data/nanosets/pretrain/handoff/current"
     build_all(config)
-    warned = run("status", "--config", config).stdout
-    assert f"warning: nanoset pretrain handoff: {UNKNOWN_TOKENIZER}" in warned
-    said = (handoff / "START.md").read_text()
-    assert "--tokenizer-model FOLDER" in said
-    beside = next(
-        line.rpartition("this content: ")[2]
-        for line in said.splitlines()
-        if "this content: " in line
-    )
-    assert json.loads(beside) == {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": "<|endoftext|>",
-    }
-    lines = (
-        said.partition(f"{UNKNOWN_TOKENIZER}.")[2]
-        .partition("nanosets:")[2]
-        .partition("## Files")[0]
-    )
-    (trainer,) = yaml.safe_load(lines).values()
+    return folder / "data/nanosets/pretrain/handoff/current"
+
+
+@pytest.mark.parametrize(
+    ("preset", "steps_key"), [("nanotron", "train_steps"), ("nemo", "max_steps")]
+)
+def test_handoffs_name_the_samples_of_the_schedule(tmp_path, init_project, preset, steps_key):
+    init_project(one_corpus(300))
+    settings = yaml.safe_load((tmp_path / "nanoset.yaml").read_text())
+    schedule = settings["nanosets"]["pretrain"]["schedule"]
+
+    handoff = build_with_preset(tmp_path, preset)
+
+    n_samples = schedule["iterations"] * schedule["global_batch_size"]
+    start_text = (handoff / "START.md").read_text()
+    assert f"for {n_samples:,} samples. {steps_key} * global" in start_text
+    if preset == "nanotron":
+        trainer_settings = yaml.safe_load((handoff / "data.yaml").read_text())
+        assert trainer_settings["tokens"]["train_steps"] == schedule["iterations"]
+
+
+def test_a_first_project_explains_how_to_name_the_tokenizer_of_the_trainer(tmp_path, init_project):
+    init_project(one_corpus(300))
+    config = tmp_path / "nanoset.yaml"
+    handoff = tmp_path / "data/nanosets/pretrain/handoff/current"
+    build_all(config)
+
+    # The status and the handoff say that the trainer's tokenizer is not known.
+    status = invoke_nanoset(["status", "--config", config]).stdout
+    assert f"warning: nanoset pretrain handoff: {UNKNOWN_TOKENIZER}" in status
+    start_text = (handoff / "START.md").read_text()
+    assert "--tokenizer-model FOLDER" in start_text
+
+    # The handoff gives the content of a file that the trainer needs next to the tokenizer.
+    content_lines = [line for line in start_text.splitlines() if "this content: " in line]
+    content = json.loads(content_lines[0].rpartition("this content: ")[2])
+    assert content == {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
+
+    # It also gives lines for nanoset.yaml. With these, the warnings disappear.
+    advice = start_text.partition(f"{UNKNOWN_TOKENIZER}.")[2].partition("## Files")[0]
+    (trainer_settings,) = yaml.safe_load(advice.partition("nanosets:")[2]).values()
     settings = yaml.safe_load(config.read_text())
-    settings["nanosets"]["pretrain"] |= trainer
+    settings["nanosets"]["pretrain"] |= trainer_settings
     config.write_text(yaml.safe_dump(settings, sort_keys=False))
     build_all(config)
-    assert (
-        UNKNOWN_TOKENIZER
-        not in run("status", "--config", config).stdout + (handoff / "START.md").read_text()
-    )
-    told = [
-        json.loads(path.read_text())
-        for path in (handoff.parents[1] / "cache").glob("*-train-description.txt")
-    ]
-    assert {"/models/x"} <= {
-        one["tokenizer"].get("tokenizer_path") for one in told if "tokenizer" in one
-    }
+    assert UNKNOWN_TOKENIZER not in invoke_nanoset(["status", "--config", config]).stdout
+    assert UNKNOWN_TOKENIZER not in (handoff / "START.md").read_text()
     assert "--tokenizer-model /models/x\n" in (handoff / "arguments.txt").read_text()
 
+    # The trainer finds index files that were made for this tokenizer.
+    tokenizer_paths = set()
+    for description_file in (handoff.parents[1] / "cache").glob("*-train-description.txt"):
+        description = json.loads(description_file.read_text())
+        if "tokenizer" in description:
+            tokenizer_paths.add(description["tokenizer"].get("tokenizer_path"))
+    assert "/models/x" in tokenizer_paths
 
-def test_the_smallest_project_of_the_readme_is_built_on_40_documents(tmp_path, tokenizer_file):
+
+# The README
+
+
+def test_the_smallest_project_of_the_readme_is_built_of_40_documents(tmp_path, tokenizer_file):
     for corpus in ("web", "code"):
-        write(
-            tmp_path,
-            f"{corpus}/a.jsonl",
-            [row | {"text": row["text"] * 9} for row in sentences(corpus, 20)],
-        )
+        rows = [row | {"text": row["text"] * 9} for row in sentences(corpus, 20)]
+        write_rows(tmp_path, f"{corpus}/a.jsonl", rows)
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    smallest = next(
-        block
-        for block in README.read_text().split("```yaml\n")[1:]
-        if block.startswith("raw: raw\n")
-    )
-    (tmp_path / "nanoset.yaml").write_text(smallest.partition("```")[0])
+    blocks = [block.partition("```")[0] for block in README.read_text().split("```yaml\n")[1:]]
+    smallest_config = next(block for block in blocks if block.startswith("raw: raw\n"))
+    (tmp_path / "nanoset.yaml").write_text(smallest_config)
+
     build_all(tmp_path / "nanoset.yaml")
+
     assert len(load_nanoset(tmp_path / "data", "pretrain", "train")) >= 8000
-    said = run("status", "--config", tmp_path / "nanoset.yaml").stdout
-    assert "warning: nanoset pretrain valid: " in said
+    status = invoke_nanoset(["status", "--config", tmp_path / "nanoset.yaml"]).stdout
+    assert "warning: nanoset pretrain valid: " in status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,7 +17,6 @@ from helpers.command import invoke_nanoset, json_of, output_of
 from helpers.sample_project import SPLITS, jsonl, sentences
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.diff import DatasetDiff, FileDiff, diff_datasets
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
@@ -44,11 +43,11 @@ def change_config(folder: Path, old: str, new: str) -> None:
     config.write_text(config.read_text().replace(old, new))
 
 
-def count_tokens(dataset: Manifest, start: int, n_documents: int) -> DocumentCounts:
+def count_tokens(dataset: Any, start: int, n_documents: int) -> DocumentCounts:
     """Count documents and their tokens in the dataset itself.
 
     Args:
-        dataset: The dataset.
+        dataset: The manifest of the dataset.
         start: Number of the first document.
         n_documents: How many documents are counted.
     """
@@ -69,8 +68,10 @@ class TwoVersions(NamedTuple):
     """A project with two versions of the dataset `web`."""
 
     project: Project
-    old: Manifest
-    new: Manifest
+    old: Any
+    """The manifest of the older one."""
+    new: Any
+    """The manifest of the current one."""
 
 
 @pytest.fixture(scope="module")
