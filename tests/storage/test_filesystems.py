@@ -296,7 +296,7 @@ def test_a_server_that_reports_no_versions_is_refused(tmp_path):
     (tmp_path / "data").write_bytes(b"x")
 
     with (
-        web_server(tmp_path, told=False) as server,
+        web_server(tmp_path, sends_times=False) as server,
         pytest.raises(StorageError, match="could not be seen") as caught,
     ):
         list(FilesystemStore(server.url).list())
@@ -393,7 +393,7 @@ def test_files_that_are_known_by_their_versions_are_not_read_for_an_inventory(
 
     read_requests = [
         request
-        for request in served.asked
+        for request in served.requests
         if request.startswith("GET") and request.endswith("jsonl")
     ]
     assert not read_requests
