@@ -1,6 +1,4 @@
-"""A mixture in nanoset.yaml: its tree, the weights that a trainer is given, its recipe, its plan
-and its page.
-"""
+"""A mixture in nanoset.yaml becomes an ordinary blend, and its tree is shown to the user."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.building import build_all
+from helpers.changing import change_setting
 from helpers.command import json_of, output_of
 from nanoset_assets.ui.mappings import split_metadata
 from nanoset_core import load_nanoset
@@ -15,7 +14,10 @@ from nanoset_core.errors import InputError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.mappings.planning import NanosetContext
 
-MIX = "mix: {text: {share: 3, mix: {web: {}, books: {max_epochs: 0.5}}}, code: {epochs: 0.75}}"
+TEXT = "share: 3, mix: {web: {}, books: {max_epochs: 0.5}}"
+MIX = f"mix: {{text: {{{TEXT}}}, code: {{epochs: 0.75}}}}"
+IMPOSSIBLE = ("code: {epochs: 0.75}", "code: {tokens: 9.0e9}")
+"""A part of MIX, and one instead of it that needs more tokens than the run reads."""
 TRAINER = (
     '{megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model: '
     "/models/llama}"
@@ -30,8 +32,7 @@ MIXED = {
         "    schedule: {iterations: 60, global_batch_size: 4, eval_interval: 60, eval_iters: 1}"
     ),
 }
-
-
+"""Replacements that make a mixture of `pretrain`, and one in each of two phases of `plain`."""
 ROWS = ["text", "web", "books", "code"]
 """Names in the tree of the mixture, from top to bottom."""
 
@@ -39,35 +40,48 @@ ROWS = ["text", "web", "books", "code"]
 def test_a_mixture_is_planned_as_a_tree(built_from):
     planned = NanosetContext(built_from(MIXED), "pretrain").plan("train")
 
-    assert [(row.name, row.depth, row.decided_by) for row in planned.mixture] == [
-        ("text", 0, "share"),
-        ("web", 1, "size"),
-        ("books", 1, "max_epochs"),
-        ("code", 0, "epochs"),
-    ]
+    assert [row.name for row in planned.mixture] == ROWS
+    assert [row.depth for row in planned.mixture] == [0, 1, 1, 0]
+    assert [row.decided_by for row in planned.mixture] == ["share", "size", "max_epochs", "epochs"]
     assert planned.corpora == ("web", "books", "code")
-    _, books, code = planned.members
-    assert (round(books.epochs, 1), round(code.epochs, 2)) == (0.5, 0.75)
 
 
-def test_only_train_is_a_mixture(built_from):
+def test_a_mixture_keeps_the_epochs_that_it_states(built_from):
+    planned = NanosetContext(built_from(MIXED), "pretrain").plan("train")
+
+    _web, books, code = planned.members
+    assert round(books.epochs, 1) == 0.5
+    assert round(code.epochs, 2) == 0.75
+
+
+def test_only_the_training_split_is_a_mixture(built_from):
     planned = NanosetContext(built_from(MIXED), "pretrain").plan("valid")
 
     assert planned.mixture == ()
 
 
-def test_a_trainer_is_given_an_ordinary_blend(built_from):
+def test_a_trainer_gets_an_ordinary_blend(built_from):
     project = built_from(MIXED)
     planned = NanosetContext(project, "pretrain").plan("train")
+
+    # The weights are those of the corpora in the tree.
     weights = [row.given for row in planned.mixture if row.name != "text"]
     assert np.allclose([member.weight for member in planned.members], weights)
 
-    # Weights and prefixes alternate.
+    # In the trainer's arguments, weights and prefixes alternate.
     handoff = project.outputs.current("nanosets", "pretrain/handoff")
     words = handoff.path("data_args.txt").read_text().split()
+    trainer_weights = [float(word) for word in words[::2]]
+    assert np.allclose(trainer_weights, weights)
 
-    assert np.allclose([float(word) for word in words[::2]], weights)
-    assert len(load_nanoset(project.config.root_folder, "pretrain", "train")) == planned.samples
+
+def test_a_mixture_has_the_samples_of_its_plan(built_from):
+    project = built_from(MIXED)
+    planned = NanosetContext(project, "pretrain").plan("train")
+
+    train = load_nanoset(project.config.root_folder, "pretrain", "train")
+
+    assert len(train) == planned.samples
 
 
 def test_the_page_of_a_blend_shows_the_tree(built_from):
@@ -81,67 +95,78 @@ def test_the_page_of_a_blend_shows_the_tree(built_from):
     assert decided_by == ["share", "size", "max_epochs", "epochs"]
 
 
-def test_the_command_shows_the_tree(built_from):
-    words = ("map", "pretrain", "--plan", "--config", built_from(MIXED).config.file)
+def test_the_command_prints_the_tree(built_from):
+    output = output_of("map", "pretrain", "--plan", "--config", built_from(MIXED).config.file)
 
-    text = output_of(*words)
-    splits = json_of(*words, "--json")
-
-    assert "pretrain train, mixture" in text
-    assert "· books" in text
-    trees = [[row["name"] for row in split.get("mixture", ())] for split in splits]
-    assert trees == [ROWS, [], []]
+    assert "pretrain train, mixture" in output
+    assert "· books" in output
 
 
-def test_limits_of_a_mixture_hold_for_all_phases_together(built_from):
+def test_the_json_of_a_plan_holds_the_tree_of_train(built_from):
+    config = built_from(MIXED).config.file
+
+    train, valid, test = json_of("map", "pretrain", "--plan", "--config", config, "--json")
+
+    assert [row["name"] for row in train["mixture"]] == ROWS
+    assert not valid.get("mixture")
+    assert not test.get("mixture")
+
+
+def test_a_limit_holds_for_all_phases_together(built_from):
     project = built_from(MIXED)
 
     # Web is read to its limit in the first phase, so that books get more than their share.
-    first, second = (
-        NanosetContext(project, f"plain-phase-{number}").plan("train") for number in (1, 2)
-    )
+    first_phase = NanosetContext(project, "plain-phase-1").plan("train")
+    second_phase = NanosetContext(project, "plain-phase-2").plan("train")
 
-    web = [member for plan in (first, second) for member in plan.members if "web" in member.prefix]
-    half = 0.5 * first.config.samples_in(first.members[0].tokens)
-    assert sum(member.samples_given for member in web) <= half + 2
-    assert second.mixture[0].decided_by in ("share", "max_epochs")
+    members = [*first_phase.members, *second_phase.members]
+    n_web_samples = sum(member.samples_given for member in members if "web" in member.prefix)
+    web_tokens = first_phase.members[0].tokens
+    limit = 0.5 * first_phase.config.samples_in(web_tokens)
+    # Each phase may round up by one sample.
+    assert n_web_samples <= limit + 2
+    assert second_phase.mixture[0].decided_by in ("share", "max_epochs")
 
 
 @pytest.mark.parametrize(
-    "change", ["share: 3, mix: {web: {}, books: {max_epochs: 0.6}}", "train: 401"]
+    ("old", "new", "changed_options"),
+    [
+        pytest.param(TEXT, TEXT.replace("0.5", "0.6"), {"mix"}, id="tree"),
+        pytest.param("train: 400", "train: 401", {"mix_samples", "samples"}, id="samples of train"),
+    ],
 )
-def test_the_tree_and_the_samples_of_train_are_in_the_recipe_of_each_split(built_from, change):
-    file = built_from(MIXED).config.file
-    before = [
-        NanosetContext(Project.open(file), "pretrain").options(split)
-        for split in ("train", "valid")
-    ]
-    old = (
-        "train: 400" if "train" in change else "share: 3, mix: {web: {}, books: {max_epochs: 0.5}}"
-    )
-    assert old in file.read_text()
-    file.write_text(file.read_text().replace(old, change))
-    after = [
-        NanosetContext(Project.open(file), "pretrain").options(split)
-        for split in ("train", "valid")
-    ]
-    changed = {
-        key
-        for one, other in zip(before, after, strict=True)
-        for key in one
-        if one[key] != other[key]
-    }
-    assert changed == ({"mix_samples", "samples"} if "train" in change else {"mix"})
-    assert all(one["blend"] == [["web", 1.0], ["books", 1.0], ["code", 1.0]] for one in after)
-
-
-def test_an_impossible_mixture_is_refused_before_anything_is_built(built_from):
+def test_the_recipe_of_each_split_holds_the_tree_and_the_samples_of_train(
+    built_from, old, new, changed_options
+):
     project = built_from(MIXED)
-    file = project.config.file
-    file.write_text(file.read_text().replace("code: {epochs: 0.75}", "code: {tokens: 9.0e9}"))
+    options_before = options_of_splits(project)
+
+    options = options_of_splits(change_setting(project, old, new))
+
+    assert {key for key in options if options[key] != options_before[key]} == changed_options
+
+
+def options_of_splits(project: Project) -> dict[str, list[object]]:
+    """Return the options in the recipes of `pretrain`: name → values of train and valid."""
+    context = NanosetContext(project, "pretrain")
+    train = context.options("train")
+    valid = context.options("valid")
+    assert train["blend"] == valid["blend"] == [["web", 1.0], ["books", 1.0], ["code", 1.0]]
+    assert train.keys() == valid.keys()
+    return {key: [train[key], valid[key]] for key in train}
+
+
+def test_an_impossible_mixture_is_refused_by_its_plan(built_from):
+    project = change_setting(built_from(MIXED), *IMPOSSIBLE)
+
     with pytest.raises(
         InputError, match=r"nanosets\.pretrain, mix\.code: the mixture is impossible"
     ):
-        NanosetContext(Project.open(file), "pretrain").plan("train")
+        NanosetContext(project, "pretrain").plan("train")
+
+
+def test_an_impossible_mixture_is_refused_by_a_build(built_from):
+    project = change_setting(built_from(MIXED), *IMPOSSIBLE)
+
     with pytest.raises(InputError, match="the mixture is impossible"):
-        build_all(file)
+        build_all(project.config.file)
