@@ -50,25 +50,26 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
     )
     def landed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Request a build of each corpus whose text has landed since the last tick."""
-        # The cursor: corpus → id of the latest materialisation that led to a request. It has no
-        # declared keys, so that it is not one of the records that `load` reads.
+        # The cursor is JSON: corpus → id of the latest materialisation that this sensor handled.
         handled: dict[str, int] = json.loads(context.cursor or "{}")
         landing_ids = _landed_since(context.instance, project_defs, assets, handled)
         idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
         if not landing_ids:
             return dg.SensorResult(skip_reason=idle_reason)
 
+        # Select the corpora that can be built now. The others are looked at again by the next tick.
         candidates = _candidates(context.instance, project_defs, landing_ids)
         project = project_defs.load()
         with_text = _corpora_with_text(project, candidates.corpora)
+
         # Runs can only be requested for corpora that are partitions.
         register(context.instance, project_defs.names, with_text.corpora, project.config)
         requests = [
             _run_request(project_defs.names, corpus, landing_ids[corpus])
             for corpus in with_text.corpora
         ]
-        # Candidates without text are handled, too: from here on, the sensor over the raw folder
-        # waits for the text. The other corpora stay due.
+
+        # Candidates without text are handled, too: the sensor over the raw folder waits for them.
         handled |= {corpus: landing_ids[corpus] for corpus in candidates.corpora}
         notes = [*candidates.notes, *with_text.notes]
         return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled))

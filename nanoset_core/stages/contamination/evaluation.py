@@ -46,7 +46,11 @@ def make_evaluation(project: Project, section: str) -> Manifest:
         FormatError: A file cannot be read.
     """
     recipe = Recipe(
-        EVALUATION_LAYOUT.folder, section, VERSION, {}, evaluation_options(project, section)
+        stage=EVALUATION_LAYOUT.folder,
+        name=section,
+        version=VERSION,
+        parents={},
+        options=evaluation_options(project, section),
     )
 
     def write(folder: Path) -> Written:

@@ -153,8 +153,8 @@ def _corpus_of(
     """
     manifest = dataset.corpus.manifest
     if manifest.name not in corpus_by_name:
-        n_documents = len(dataset.corpus.index.document_indices) - 1
-        marks = np.zeros(n_documents, np.uint8)
+        n_documents = len(dataset.corpus.index.document_indices) - 1  # they are bounds
+        marks = np.zeros(n_documents, np.uint8)  # bit k of a document's byte: split k reads it
         corpus_by_name[manifest.name] = ReadCorpus(project, manifest, marks)
 
     corpus = corpus_by_name[manifest.name]

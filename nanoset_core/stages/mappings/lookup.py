@@ -110,7 +110,9 @@ class NanosetLookup:
         """The folder below `cache` with the index files of all splits, such as "0a1b2c/".
 
         It is "" if the files are in `cache` itself, as with most trainers. Their file names contain
-        a hash of the settings and datasets, so that different builds have different names.
+        a hash of the settings and datasets, so that different builds have different names. NeMo's
+        names lack it, so each version has a folder of its own. A run that continues another one at
+        a later sample has a folder of its own, too.
 
         The names of these folders must not change: trainers look there for files of earlier builds.
         """

@@ -293,6 +293,7 @@ class _ShardInProgress:
         try:
             return self._audit.encode(batch.texts)
         except MemoryError as error:
+            # Which text it was is not known. The longest one needs the most memory.
             longest = int(np.argmax([len(text) for text in batch.texts]))
             place = _document_place(self._task, batch, longest)
             raise too_large(place, str(error) or None) from error
