@@ -1,3 +1,7 @@
+"""Settings in nanoset.yaml: what they mean together, and how mistakes in them are reported."""
+
+from __future__ import annotations
+
 import dataclasses
 import os
 import pickle
@@ -13,146 +17,317 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.tokenizers.files import TokenizerFile
 
-GOLDEN = GOLDEN_FILES / "tokenization"
+TOKENIZER = GOLDEN_FILES / "tokenization" / "tokenizer.json"
 MINIMAL = """\
 raw: raw
 root: data
 tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
 """
+"""A configuration with the keys that are required."""
+TOKSHUF = "tokenization: {preset: tokshuf}\n"
+RUN = "{iterations: 9, global_batch_size: 2}"
+"""A schedule."""
 
 
-def load(tmp_path, text: str | bytes) -> ProjectConfig:
+def load(tmp_path: Path, text: str | bytes) -> ProjectConfig:
+    """Write nanoset.yaml, and load it."""
     path = tmp_path / "nanoset.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return load_config(path)
 
 
-def refused(tmp_path, text: str | bytes) -> ConfigError:
+def refused(tmp_path: Path, text: str | bytes) -> ConfigError:
+    """Write nanoset.yaml, and return the error that loading it raises."""
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
     return caught.value
 
 
-def section(place: str, settings) -> str:
-    return (
-        f"{MINIMAL}{place}: "
-        f"{{{', '.join(f'{key}: {value}' for key, value in settings.items() if value)}}}}}\n"
-    )
+# Texts of configurations with one nanoset or webdataset. Values are written as in YAML; None leaves
+# a key out.
 
 
-def nanoset(**settings) -> str:
-    return section("nanosets: {pretrain", {"blend": "{web: 1}", "sequence_length": "8", **settings})
+def section(path: str, settings: dict[str, str | None]) -> str:
+    """Return the minimal configuration with a section in another one, given as `outer: {inner`."""
+    lines = [f"{key}: {value}" for key, value in settings.items() if value]
+    return f"{MINIMAL}{path}: {{{', '.join(lines)}}}}}\n"
 
 
-def webdataset(**settings) -> str:
+def nanoset(**settings: str | None) -> str:
+    """Return a configuration with a nanoset that reads one corpus."""
+    defaults = {"blend": "{web: 1}", "sequence_length": "8"}
+    return section("nanosets: {pretrain", {**defaults, **settings})
+
+
+def webdataset(**settings: str | None) -> str:
+    """Return a configuration with a webdataset of one corpus."""
     return section("webdatasets: {shuffled", {"corpora": "[web]", **settings})
 
 
-def per_split(blends: str, **settings) -> str:
+def per_split(blends: str, **settings: str | None) -> str:
+    """Return a configuration with a nanoset that has a blend for each split."""
     return nanoset(blend=None, blend_per_split=blends, **settings)
 
 
-def phases(phases: str, **settings) -> str:
+def phases(phases: str, **settings: str | None) -> str:
+    """Return a configuration with a nanoset of several phases."""
     return nanoset(blend=None, phases=f"[{phases}]", **settings)
 
 
-def mixed(mix: str, **settings) -> str:
+def mixed(mix: str, **settings: str | None) -> str:
+    """Return a configuration with a nanoset that has a mixture."""
     return nanoset(blend=None, mix=mix, **settings)
 
 
-def going_on(samples: str | None = "{train: 9}", **settings) -> str:
-    before = {"continue_from": "{handoff: nanosets/a/handoff/0, consumed_samples: 4}"}
-    return nanoset(**before, **({} if samples is None else {"samples": samples}), **settings)
+def continued(samples: str | None = "{train: 9}", **settings: str | None) -> str:
+    """Return a configuration with a nanoset that continues another one."""
+    continue_from = "{handoff: nanosets/a/handoff/0, consumed_samples: 4}"
+    return nanoset(continue_from=continue_from, samples=samples, **settings)
 
 
-TOKSHUF = "tokenization: {preset: tokshuf}\n"
-RUN = "{iterations: 9, global_batch_size: 2}"
+# Paths
 
 
-def test_paths_start_at_the_file(tmp_path):
+def test_relative_paths_start_at_the_folder_of_the_file(tmp_path):
     config = load(tmp_path, nanoset())
-    assert (config.raw_folder, config.root_folder) == (tmp_path / "raw", tmp_path / "data")
+
+    assert config.raw_folder == tmp_path / "raw"
+    assert config.root_folder == tmp_path / "data"
     assert config.tokenizer_file == tmp_path / "tokenizer.json"
-    assert config.workers == available_processors() == len(os.sched_getaffinity(0))
-    elsewhere = (
-        MINIMAL.replace(": raw", ": /raw")
-        .replace(": data", ": ../out")
-        .replace("path: tok", "path: ~/tok")
-    )
-    config = load(tmp_path, elsewhere)
-    assert (config.raw_folder, config.root_folder) == (Path("/raw"), tmp_path.parent / "out")
+
+
+def test_paths_may_be_absolute_or_leave_the_folder_or_start_at_home(tmp_path):
+    text = MINIMAL.replace("raw: raw", "raw: /raw")
+    text = text.replace("root: data", "root: ../out")
+    text = text.replace("path: tokenizer.json", "path: ~/tokenizer.json")
+
+    config = load(tmp_path, text)
+
+    assert config.raw_folder == Path("/raw")
+    assert config.root_folder == tmp_path.parent / "out"
     assert config.tokenizer_file == Path.home() / "tokenizer.json"
-    assert (
-        load(tmp_path, MINIMAL.replace("raw: raw", "raw: data/raw")).raw_folder
-        == tmp_path / "data" / "raw"
-    )
 
 
-def test_what_is_said_of_the_tokenizers_file(tmp_path):
-    text = (
-        "raw: raw\nroot: out\ntokenization: {append_eod: false}\ntokenizer: {path: a.tiktoken, "
-        "pattern: o200k"
-    )
-    expected = TokenizerFile(
+def test_the_raw_text_may_be_in_the_output_root(tmp_path):
+    config = load(tmp_path, MINIMAL.replace("raw: raw", "raw: data/raw"))
+
+    assert config.raw_folder == tmp_path / "data" / "raw"
+
+
+def test_a_build_has_a_worker_for_each_processor_that_it_may_use(tmp_path):
+    config = load(tmp_path, nanoset())
+
+    assert config.workers == available_processors()
+    assert config.workers == len(os.sched_getaffinity(0))
+
+
+# The tokenizer
+
+
+TIKTOKEN = """\
+raw: raw
+root: out
+tokenization: {append_eod: false}
+tokenizer: {path: a.tiktoken, pattern: o200k, MORE}
+"""
+
+
+def test_a_file_of_tiktoken_has_special_tokens(tmp_path):
+    text = TIKTOKEN.replace("MORE", "special_tokens: [<a>, <b>]")
+
+    config = load(tmp_path, text)
+
+    assert config.tokenizer_file == TokenizerFile(
         tmp_path / "a.tiktoken", pattern="o200k", special_tokens=("<a>", "<b>")
     )
-    assert load(tmp_path, f"{text}, special_tokens: [<a>, <b>]}}\n").tokenizer_file == expected
-    megatron = load(
-        tmp_path, f"{text}, merges: m.txt, num_special_tokens: 9, vocab_size: 99, legacy: true}}\n"
+
+
+def test_a_file_of_tiktoken_has_the_settings_of_megatron(tmp_path):
+    text = TIKTOKEN.replace(
+        "MORE", "merges: m.txt, num_special_tokens: 9, vocab_size: 99, legacy: true"
     )
-    expected = TokenizerFile(
+
+    config = load(tmp_path, text)
+
+    assert config.tokenizer_file == TokenizerFile(
         tmp_path / "a.tiktoken", tmp_path / "m.txt", "o200k", None, 9, 99, legacy=True
     )
-    assert megatron.tokenizer_file == expected
 
 
-def test_the_tokenizer_may_be_a_folder_that_holds_one(tmp_path):
+@pytest.fixture
+def tokenizer_folder(tmp_path) -> Path:
+    """An empty folder for a tokenizer in a project."""
     folder = tmp_path / "tokenizer"
     folder.mkdir()
-    (folder / "tokenizer.json").touch()
+    return folder
+
+
+def test_the_tokenizer_may_be_a_folder_with_a_tokenizer_json(tmp_path, tokenizer_folder):
+    (tokenizer_folder / "tokenizer.json").touch()
+
     config = load(tmp_path, MINIMAL.replace("path: tokenizer.json", "path: tokenizer"))
-    assert config.tokenizer_file == folder / "tokenizer.json"
-    (folder / "tokenizer.json").rename(folder / "own.tiktoken")
-    config = load(
-        tmp_path, MINIMAL.replace("path: tokenizer.json", "path: tokenizer, pattern: gpt2")
-    )
-    assert config.tokenizer_file == TokenizerFile(folder / "own.tiktoken", pattern="gpt2")
+
+    assert config.tokenizer_file == tokenizer_folder / "tokenizer.json"
 
 
-def test_a_folder_without_a_tokenizer_is_kept_for_the_error(tmp_path):
-    (tmp_path / "tokenizer").mkdir()
+def test_the_tokenizer_may_be_a_folder_with_a_file_of_tiktoken(tmp_path, tokenizer_folder):
+    path = tokenizer_folder / "own.tiktoken"
+    path.touch()
+
+    text = MINIMAL.replace("path: tokenizer.json", "path: tokenizer, pattern: gpt2")
+
+    assert load(tmp_path, text).tokenizer_file == TokenizerFile(path, pattern="gpt2")
+
+
+def test_a_folder_without_a_tokenizer_is_no_error_before_it_is_needed(tmp_path, tokenizer_folder):
     config = load(tmp_path, MINIMAL.replace("path: tokenizer.json", "path: tokenizer"))
-    assert config.tokenizer_file == tmp_path / "tokenizer"
+
+    # The error that is raised then names the folder.
+    assert config.tokenizer_file == tokenizer_folder
 
 
-def test_what_keys_mean_together(tmp_path):
-    schedule = "{iterations: 200, global_batch_size: 10, eval_interval: 80, eval_iters: 1}"
-    blends = "{train: {web: 0.5, code: 0.5}, valid: code, test: web}"
-    spec = load(tmp_path, per_split(blends, schedule=schedule)).nanosets["pretrain"]
-    assert spec.samples == {"train": 2000, "valid": 30, "test": 10}
-    assert (spec.blend_of("train"), spec.blend_of("valid"), spec.shares) == (
-        {"web": 0.5, "code": 0.5},
-        "code",
-        None,
-    )
-    text = webdataset(corpora="{web: 0.7, code: 1}", mix="weights", contexts=100)
-    mixed = load(tmp_path, text).webdatasets["shuffled"]
-    assert (mixed.names, mixed.number_by_corpus, mixed.contexts) == (
-        ("web", "code"),
-        {"web": 0.7, "code": 1.0},
-        100,
-    )
+def open_project(tmp_path: Path, special_tokens: str) -> Project:
+    """Open a project with a tokenizer and names of special tokens, written as in YAML."""
+    load(tmp_path, f"raw: raw\nroot: data\ntokenizer: {{path: {TOKENIZER}, {special_tokens}}}\n")
+    return Project.open(tmp_path / "nanoset.yaml")
+
+
+def test_special_tokens_are_found_by_their_names(tmp_path):
+    project = open_project(tmp_path, 'eod: "<|endoftext|>", pad: "<|padding|>"')
+
+    assert project.special("eod") == 0
+    assert project.special("pad") == 1
+
+
+def test_a_special_token_that_is_not_named_is_none(tmp_path):
+    assert open_project(tmp_path, "eod: x").special("pad") is None
+
+
+@pytest.mark.parametrize("name", ["eod", "pad"])
+def test_a_special_token_that_the_tokenizer_lacks_is_an_error(tmp_path, name):
+    project = open_project(tmp_path, "eod: </s>, pad: <pad>")
+
+    with pytest.raises(ConfigError, match="has no such token") as caught:
+        project.special(name)
+
+    assert caught.value.where == f"{tmp_path / 'nanoset.yaml'}: tokenizer.{name}"
+    assert caught.value.expected == "one of its special tokens: '<|endoftext|>', '<|padding|>'"
+    assert "name another token" in caught.value.remedy
+
+
+# Corpora
+
+
+CORPORA = """\
+documents: {id_key: uid, max_line_mib: 2}
+corpora:
+  code: {text_key: content}
+  web_title: {folder: web, text_key: title, id_key: url}
+  books: {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("corpus", "folder", "text_key", "id_key"),
+    [
+        pytest.param("web", "web", "text", "uid", id="no settings"),
+        pytest.param("code", "code", "content", "uid", id="key of its text"),
+        pytest.param("web_title", "web", "title", "url", id="folder of another corpus"),
+        pytest.param("books", "books", "text", "uid", id="empty settings"),
+    ],
+)
+def test_a_corpus_has_its_own_settings_or_those_of_all(tmp_path, corpus, folder, text_key, id_key):
+    config = load(tmp_path, MINIMAL + CORPORA)
+
+    assert config.folder_name(corpus) == folder
+    assert config.corpus_folder(corpus) == tmp_path / "raw" / folder
+    documents = config.documents_of(corpus)
+    assert documents.text_key == text_key
+    assert documents.id_key == id_key
+    assert documents.max_line_mib == 2
+
+
+def test_a_corpus_without_settings_has_those_of_all(tmp_path):
+    config = load(tmp_path, MINIMAL + CORPORA)
+
+    assert config.documents_of("web") == config.documents
+
+
+def test_a_corpus_has_the_columns_of_all_or_its_own(tmp_path):
+    columns = "documents: {columns: [url, meta.score]}\ncorpora: {code: {columns: [stars]}}\n"
+
+    config = load(tmp_path, MINIMAL + columns)
+
+    assert config.documents_of("web").columns == ("url", "meta.score")
+    assert config.documents_of("code").columns == ("stars",)
+
+
+@pytest.mark.parametrize("name", ["file", "line", "byte_offset", "id", "tokens"])
+def test_a_column_whose_name_each_table_has_is_refused(tmp_path, name):
+    documents = f"documents: {{columns: [{name}]}}\n"
+    corpora = f"corpora: {{web: {{columns: [{name}]}}}}\n"
+
+    message = str(refused(tmp_path, MINIMAL + documents + corpora))
+
+    reason = "every document has a column of this name already"
+    assert f"documents.columns.{name}: {reason}" in message
+    assert f"corpora.web.columns.{name}: every document has" in message
+
+
+def test_a_column_that_is_named_twice_is_refused(tmp_path):
+    error = refused(tmp_path, f"{MINIMAL}documents: {{columns: [url, url]}}\n")
+
+    assert "named twice" in str(error)
+
+
+# Nanosets and webdatasets
 
 
 @pytest.mark.parametrize(
     ("blend", "corpora", "is_blended"),
-    [("web", ("web",), False), ("[web]", ("web",), False), ("[web, code]", ("web", "code"), True),
-     ("{web: 1}", ("web",), True), ("{code: 1, web: 2}", ("code", "web"), True)],
-)  # fmt: skip
-def test_corpora_of_a_blend(tmp_path, blend, corpora, is_blended):
+    [
+        ("web", ("web",), False),
+        ("[web]", ("web",), False),
+        ("[web, code]", ("web", "code"), True),
+        ("{web: 1}", ("web",), True),
+        ("{code: 1, web: 2}", ("code", "web"), True),
+    ],
+)
+def test_a_blend_names_its_corpora(tmp_path, blend, corpora, is_blended):
     spec = load(tmp_path, nanoset(blend=blend)).nanosets["pretrain"]
+
     assert spec.corpora == corpora
     assert spec.is_blended is is_blended
+
+
+def test_each_split_may_have_its_own_blend(tmp_path):
+    blends = "{train: {web: 0.5, code: 0.5}, valid: code, test: web}"
+
+    spec = load(tmp_path, per_split(blends, samples="{train: 9}")).nanosets["pretrain"]
+
+    assert spec.blend_of("train") == {"web": 0.5, "code": 0.5}
+    assert spec.blend_of("valid") == "code"
+    assert spec.shares is None
+
+
+def test_a_schedule_gives_the_samples_of_each_split(tmp_path):
+    blends = "{train: {web: 0.5, code: 0.5}, valid: code, test: web}"
+    schedule = "{iterations: 200, global_batch_size: 10, eval_interval: 80, eval_iters: 1}"
+
+    spec = load(tmp_path, per_split(blends, schedule=schedule)).nanosets["pretrain"]
+
+    # Megatron-LM evaluates after 80 and 160 iterations, and once more at the end.
+    assert spec.samples == {"train": 2000, "valid": 30, "test": 10}
+
+
+def test_a_webdataset_may_mix_a_number_of_contexts_by_weights(tmp_path):
+    text = webdataset(corpora="{web: 0.7, code: 1}", mix="weights", contexts="100")
+
+    spec = load(tmp_path, text).webdatasets["shuffled"]
+
+    assert spec.names == ("web", "code")
+    assert spec.number_by_corpus == {"web": 0.7, "code": 1.0}
+    assert spec.contexts == 100
 
 
 PHASES = """\
@@ -164,63 +339,90 @@ nanosets:
 """
 
 
-def test_phases_may_have_mixtures(tmp_path):
-    text = phases(
-        "{mix: {web: 1, code: {epochs: 2}}, until: 2}, {mix: {g: {mix: {code: {}, math: {}}}}}",
-        schedule=RUN,
-    )
-    first, second = load(tmp_path, text).nanosets.values()
-    assert (dict(first.blend), dict(second.blend)) == (
-        {"web": 1, "code": 1},
-        {"code": 1, "math": 1},
-    )
-    assert first.mixture.parts["code"].epochs == 2
-    assert list(second.mixture.parts) == ["g"]
-
-
-def test_phases_become_nanosets(tmp_path):
+def test_each_phase_becomes_a_nanoset(tmp_path):
     nanosets = load(tmp_path, MINIMAL + PHASES).nanosets
+
     assert list(nanosets) == ["run-phase-1", "run-phase-2", "run-phase-3"]
-    assert [spec.blend for spec in nanosets.values()] == [{"web": 1}, {"web": 1, "code": 3}, "code"]
-    assert [spec.span for spec in nanosets.values()] == [(0, 60), (60, 80), (80, 100)]
-    # every phase's evaluations are those of the whole run, as Megatron-LM counts them
+    specs = list(nanosets.values())
+    assert [spec.blend for spec in specs] == [{"web": 1}, {"web": 1, "code": 3}, "code"]
+    assert [spec.span for spec in specs] == [(0, 60), (60, 80), (80, 100)]
+
+
+def test_each_phase_has_the_evaluations_of_the_whole_run(tmp_path):
+    nanosets = load(tmp_path, MINIMAL + PHASES).nanosets
+
+    # As Megatron-LM counts them, which does not know of phases.
+    evaluations = {"valid": 3 * 2 * 4, "test": 2 * 4}
     assert [dict(spec.samples) for spec in nanosets.values()] == [
-        {"train": count, "valid": 3 * 2 * 4, "test": 2 * 4} for count in (240, 80, 80)
+        {"train": 240} | evaluations,
+        {"train": 80} | evaluations,
+        {"train": 80} | evaluations,
     ]
 
 
-def test_identifiers_from_a_description(tmp_path):
+def test_phases_may_have_mixtures(tmp_path):
+    mixtures = (
+        "{mix: {web: 1, code: {epochs: 2}}, until: 2}, {mix: {g: {mix: {code: {}, math: {}}}}}"
+    )
+
+    first, second = load(tmp_path, phases(mixtures, schedule=RUN)).nanosets.values()
+
+    assert dict(first.blend) == {"web": 1, "code": 1}
+    assert first.mixture.parts["code"].epochs == 2
+    assert dict(second.blend) == {"code": 1, "math": 1}
+    assert list(second.mixture.parts) == ["g"]
+
+
+def test_identifiers_of_the_tokenizer_are_read_from_a_description(tmp_path):
     (tmp_path / "d.txt").write_text(
         '{"class": "GPTDataset", "dataset_path": "/d", "tokenizer": {"class": "T"}}'
     )
+
     spec = load(tmp_path, nanoset(tokenizer_identifiers="d.txt")).nanosets["pretrain"]
+
     assert spec.tokenizer_identifiers == {"class": "T"}
-    assert (
-        "tokenizer_identifiers"
-        in refused(tmp_path, nanoset(tokenizer_identifiers="none.txt")).where
-    )
 
 
-def test_cannot_be_changed(tmp_path):
+def test_a_description_that_does_not_exist_is_an_error_at_its_key(tmp_path):
+    error = refused(tmp_path, nanoset(tokenizer_identifiers="none.txt"))
+
+    assert "tokenizer_identifiers" in error.where
+
+
+# The configuration as an object
+
+
+def test_a_configuration_cannot_be_changed(tmp_path):
     config = load(tmp_path, nanoset(samples="{train: 5}"))
+
     with pytest.raises(dataclasses.FrozenInstanceError):
-        config.raw = "elsewhere"
+        config.raw = "elsewhere"  # type: ignore[misc]
     for mapping in (config.nanosets, config.webdatasets, config.nanosets["pretrain"].samples):
         with pytest.raises(TypeError, match="cannot be changed"):
             mapping["web"] = 2
-    assert pickle.loads(pickle.dumps(config)) == config, "it travels to workers"
 
 
-def test_missing_file(tmp_path):
+def test_a_configuration_can_be_sent_to_workers(tmp_path):
+    config = load(tmp_path, nanoset(samples="{train: 5}"))
+
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+# Mistakes
+
+
+def test_a_configuration_that_does_not_exist_is_an_error(tmp_path):
     with pytest.raises(MissingError, match="no such configuration") as caught:
         load_config(tmp_path / "nanoset.yaml")
+
     assert caught.value.where == str(tmp_path / "nanoset.yaml")
     assert "nanoset init" in caught.value.remedy
 
 
-def test_a_folder_stands_for_its_nanoset_yaml(tmp_path):
+def test_a_folder_is_read_as_its_nanoset_yaml(tmp_path):
     with pytest.raises(MissingError, match="no such configuration") as caught:
         load_config(tmp_path)
+
     assert caught.value.where == str(tmp_path / "nanoset.yaml")
 
 
@@ -230,26 +432,30 @@ def test_a_folder_stands_for_its_nanoset_yaml(tmp_path):
         (b"raw: \xff", "not UTF-8", "0xff"),
         ("raw: [", "not YAML", "line 1"),
         ("raw: a\nraw: b", "not YAML", "the key 'raw' occurs twice"),
-        (nanoset().replace("web: 1", "web: 1, web: 2"), "not YAML", "the key 'web' occurs twice"),
+        (nanoset(blend="{web: 1, web: 2}"), "not YAML", "the key 'web' occurs twice"),
         ("raw: 2024-13-45", "not YAML", "month must be in 1..12"),
         ("- raw", "wrong type", "['raw']"),
         (nanoset(tokenizer_identifiers="&a {b: *a}"), "a value holds itself", ""),
     ],
 )
-def test_not_a_configuration(tmp_path, text, what, found):
-    problem = refused(tmp_path, text)
-    assert what in problem.what
-    assert found in (problem.found or "")
-    assert problem.where == str(tmp_path / "nanoset.yaml")
-    assert problem.remedy
+def test_a_file_that_is_no_configuration_is_an_error(tmp_path, text, what, found):
+    error = refused(tmp_path, text)
+
+    assert what in error.what
+    assert found in (error.found or "")
+    assert error.where == str(tmp_path / "nanoset.yaml")
+    assert error.remedy
 
 
-def test_merged_keys_are_no_duplicates(tmp_path):
-    text = (
-        MINIMAL
-        + "nanosets:\n  a: &a {blend: web, sequence_length: 8}\n  b: {<<: *a, sequence_length: 9}\n"
-    )
-    config = load(tmp_path, text)
+def test_a_key_that_overrides_a_merged_one_is_no_repetition(tmp_path):
+    nanosets = """\
+nanosets:
+  a: &a {blend: web, sequence_length: 8}
+  b: {<<: *a, sequence_length: 9}
+"""
+
+    config = load(tmp_path, MINIMAL + nanosets)
+
     assert config.nanosets["b"].sequence_length == 9
     assert config.nanosets["b"].blend == "web"
 
@@ -293,10 +499,10 @@ def test_merged_keys_are_no_duplicates(tmp_path):
         (phases("{blend: a}, {blend: b}", schedule=RUN), "follow one", "nanosets.pretrain.phases", "above that"),
         (phases("{blend: a, until: 3}, {blend: []}", schedule=RUN), "corpora", "nanosets.pretrain.phases[1].blend", ""),
         (nanoset(**{"continue": "true"}), "needs phases that follow", "nanosets.pretrain.continue", "add `phases`"),
-        (going_on(preset="nanotron"), "cannot continue", "nanosets.pretrain.continue_from", "nemo"),
-        (going_on(blend="[a, b]", tokenizer_identifiers="{a: 1}"), "no shares", "nanosets.pretrain.continue_from", ""),
-        (going_on(), "repeat samples", "nanosets.pretrain.trainer", "add `trainer`"),
-        (going_on(preset="nemo", samples=None), "number of its samples", "nanosets.pretrain.continue_from", "add"),
+        (continued(preset="nanotron"), "cannot continue", "nanosets.pretrain.continue_from", "nemo"),
+        (continued(blend="[a, b]", tokenizer_identifiers="{a: 1}"), "no shares", "nanosets.pretrain.continue_from", ""),
+        (continued(), "repeat samples", "nanosets.pretrain.trainer", "add `trainer`"),
+        (continued(preset="nemo", samples=None), "number of its samples", "nanosets.pretrain.continue_from", "add"),
         (webdataset(corpora="web"), "wrong type", "webdatasets.shuffled.corpora", "[web]"),
         (webdataset(tail="pad"), "padding token", "tokenizer.pad", "set tail to drop"),
         (webdataset(bos="true"), "begin-of-document", "tokenizer.bos", "bos to false"),
@@ -350,11 +556,12 @@ def test_merged_keys_are_no_duplicates(tmp_path):
     ],
 )  # fmt: skip
 def test_every_error_names_the_key_and_the_remedy(tmp_path, text, what, where, remedy):
-    problem = refused(tmp_path, text)
-    assert what in problem.what
-    assert re.fullmatch(rf"{tmp_path / 'nanoset.yaml'}:\d+: {re.escape(where)}", problem.where)
-    assert problem.remedy
-    assert remedy in problem.remedy
+    error = refused(tmp_path, text)
+
+    assert what in error.what
+    assert re.fullmatch(rf"{tmp_path / 'nanoset.yaml'}:\d+: {re.escape(where)}", error.where)
+    assert error.remedy
+    assert remedy in error.remedy
 
 
 @pytest.mark.parametrize(
@@ -362,33 +569,46 @@ def test_every_error_names_the_key_and_the_remedy(tmp_path, text, what, where, r
 )
 @pytest.mark.parametrize("preset", ["megatron", "nemo", "nanotron"])
 def test_a_split_that_is_not_plain_numbers_is_refused(tmp_path, split, preset):
-    problem = refused(tmp_path, nanoset(split=f'"{split}"', preset=preset))
-    assert "not three shares" in problem.what
-    assert problem.where == f"{tmp_path / 'nanoset.yaml'}:4: nanosets.pretrain.split"
-    assert split in problem.found
+    error = refused(tmp_path, nanoset(split=f'"{split}"', preset=preset))
+
+    assert "not three shares" in error.what
+    assert error.where == f"{tmp_path / 'nanoset.yaml'}:4: nanosets.pretrain.split"
+    assert split in error.found
 
 
-def test_a_split_with_spaces_beside_its_commas_is_hashed_without_them(tmp_path):
+def test_spaces_in_a_split_do_not_change_its_hash(tmp_path):
     config = load(tmp_path, nanoset(split='"969, 30, 1"'))
+
     assert config.nanosets["pretrain"].shares == "969,30,1"
 
 
-@pytest.mark.parametrize("mask", ["reset_position_ids", "eod_mask_loss"])
+WITHOUT_EOD = "tokenization: {append_eod: false}\n"
+MASKS = ["reset_position_ids", "eod_mask_loss"]
+"""Settings that make the trainer look for the tokens that end documents."""
+
+
+@pytest.mark.parametrize("mask", MASKS)
 def test_a_mask_that_looks_for_end_tokens_is_refused_if_documents_have_none(tmp_path, mask):
-    without = "tokenization: {append_eod: false}\n"
-    problem = refused(tmp_path, nanoset(**{mask: "true"}) + without)
-    assert problem.where == f"{tmp_path / 'nanoset.yaml'}:4: nanosets.pretrain.{mask}"
-    assert "append_eod" in problem.remedy
-    load(tmp_path, nanoset(**{mask: "true"}))
-    load(tmp_path, nanoset() + without)
-    load(
-        tmp_path,
-        nanoset(**{mask: "true"}) + "tokenization: {append_eod: false, special_tokens: add}\n",
-    )
+    error = refused(tmp_path, nanoset(**{mask: "true"}) + WITHOUT_EOD)
+
+    assert error.where == f"{tmp_path / 'nanoset.yaml'}:4: nanosets.pretrain.{mask}"
+    assert "append_eod" in error.remedy
 
 
-def test_all_mistakes_come_at_once_with_their_lines(tmp_path):
-    text = """\
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_mask_that_looks_for_end_tokens_is_accepted_if_documents_may_have_them(tmp_path, mask):
+    masked = nanoset(**{mask: "true"})
+
+    load(tmp_path, masked)
+    # The template of the tokenizer may add end tokens.
+    load(tmp_path, masked + "tokenization: {append_eod: false, special_tokens: add}\n")
+
+
+def test_documents_without_end_tokens_are_accepted_if_no_mask_looks_for_them(tmp_path):
+    load(tmp_path, nanoset() + WITHOUT_EOD)
+
+
+SEVERAL_MISTAKES = """\
 raw: raw
 root: data
 tokenizer: {path: t.json, eod: x}
@@ -410,95 +630,37 @@ nanosets:
 executor: {kind: dask}
 webdatasets: {d: {corpora: [web], tail: pad, contexts: 5}}
 """
-    together = [
+
+
+def lines_and_keys(error: ConfigError) -> list[tuple[int, str]]:
+    """Return the line and the key of each mistake that an error lists."""
+    matches = re.findall(r"^  \S+:(\d+): (\S+): ", str(error), re.MULTILINE)
+    return [(int(line), key) for line, key in matches]
+
+
+def test_all_mistakes_are_reported_together_with_their_lines(tmp_path):
+    error = refused(tmp_path, SEVERAL_MISTAKES)
+
+    assert lines_and_keys(error) == [
         (3, "tokenizer.pad"),
         (8, "nanosets.a.blend.web"),
         (11, "nanosets.b.blend"),
         (12, "nanosets.b.split"),
+        (14, "nanosets.c"),
+        (19, "executor.address"),
+        (20, "webdatasets.d.contexts"),
     ]
-    assert found_in(refused(tmp_path, text)) == [
-        *together, (14, "nanosets.c"), (19, "executor.address"), (20, "webdatasets.d.contexts")
-    ]  # fmt: skip
-    for old, new in (
-        ("auto", "fast"),
-        ("length: 1", "length: 0"),
-        ("nce_length: 2", "nce_lenght: 2"),
-    ):
-        text = text.replace(old, new)
-    alone = [
+
+
+def test_values_that_cannot_be_read_are_reported_before_those_that_contradict_others(tmp_path):
+    text = SEVERAL_MISTAKES.replace("engine: auto", "engine: fast")
+    text = text.replace("sequence_length: 1", "sequence_length: 0")
+    text = text.replace("sequence_length: 2", "sequence_lenght: 2")
+
+    error = refused(tmp_path, text)
+
+    assert lines_and_keys(error) == [
         (4, "tokenization.engine"),
         (9, "nanosets.a.sequence_length"),
         (13, "nanosets.b.sequence_lenght"),
     ]
-    assert found_in(refused(tmp_path, text)) == alone
-
-
-def found_in(problem):
-    return [
-        (int(line), key)
-        for line, key in re.findall(r"^  \S+:(\d+): (\S+): ", str(problem), re.MULTILINE)
-    ]
-
-
-def project(tmp_path, tokenizer: str) -> Project:
-    load(
-        tmp_path,
-        f"raw: raw\nroot: data\ntokenizer: {{path: {GOLDEN / 'tokenizer.json'}, {tokenizer}}}\n",
-    )
-    return Project.open(tmp_path / "nanoset.yaml")
-
-
-def test_special_tokens_by_name_and_those_that_the_tokenizer_lacks(tmp_path):
-    opened = project(tmp_path, 'eod: "<|endoftext|>", pad: "<|padding|>"')
-    assert (opened.special("eod"), opened.special("pad")) == (0, 1)
-    assert project(tmp_path, "eod: x").special("pad") is None
-    opened = project(tmp_path, "eod: </s>, pad: <pad>")
-    for name in ("eod", "pad"):
-        with pytest.raises(ConfigError, match="has no such token") as caught:
-            opened.special(name)
-        assert caught.value.where == f"{tmp_path / 'nanoset.yaml'}: tokenizer.{name}"
-        assert caught.value.expected == "one of its special tokens: '<|endoftext|>', '<|padding|>'"
-        assert "name another token" in caught.value.remedy
-
-
-def test_corpora_have_keys_and_folders_of_their_own(tmp_path):
-    corpora = (
-        "corpora: {code: {text_key: content}, web_title: {folder: web, text_key: title, id_key: "
-        "url}, books: {}}\n"
-    )
-    config = load(tmp_path, MINIMAL + "documents: {id_key: uid, max_line_mib: 2}\n" + corpora)
-    asked = ("web", "code", "web_title", "books")
-    assert [config.folder_name(corpus) for corpus in asked] == ["web", "code", "web", "books"]
-    assert config.corpus_folder("web_title") == tmp_path / "raw" / "web"
-    keys = [
-        (config.documents_of(corpus).text_key, config.documents_of(corpus).id_key)
-        for corpus in asked
-    ]
-    assert keys == [("text", "uid"), ("content", "uid"), ("title", "url"), ("text", "uid")]
-    assert {config.documents_of(corpus).max_line_mib for corpus in asked} == {2}
-    assert (
-        config.documents_of("web")
-        == load(tmp_path, MINIMAL + "documents: {id_key: uid, max_line_mib: 2}").documents
-    )
-
-
-COLUMNS = "documents: {columns: [url, meta.score]}\ncorpora: {code: {columns: [stars]}}\n"
-
-
-def test_a_corpus_has_the_columns_of_all_or_its_own(tmp_path):
-    config = load(tmp_path, MINIMAL + COLUMNS)
-    assert config.documents_of("web").columns == ("url", "meta.score")
-    assert config.documents_of("code").columns == ("stars",)
-
-
-@pytest.mark.parametrize("name", ["file", "line", "byte_offset", "id", "tokens"])
-def test_a_column_of_a_taken_name_is_refused(tmp_path, name):
-    error = refused(
-        tmp_path,
-        f"{MINIMAL}documents: {{columns: [{name}]}}\ncorpora: {{web: {{columns: [{name}]}}}}\n",
-    )
-    assert f"documents.columns.{name}: every document has a column of this name already" in str(
-        error
-    )
-    assert f"corpora.web.columns.{name}: every document has" in str(error)
-    assert "named twice" in str(refused(tmp_path, f"{MINIMAL}documents: {{columns: [url, url]}}\n"))
