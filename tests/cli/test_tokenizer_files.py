@@ -205,8 +205,8 @@ def test_inspect_shows_tokens_as_text(texts, pair):
 
 
 def test_inspect_asks_for_what_it_does_not_know_of_a_tokenizer(texts, pair, tmp_path):
-    # With 1,000 special tokens, which the file does not list, this would be 131,072 tokens: such a
-    # number is likely, but not certain.
+    # Megatron-LM adds 1,000 special tokens by default, up to 131,072 tokens. This file has just as
+    # many entries as leave room for them, so that it is not known whether they were left out.
     n_tokens = (1 << 17) - 1000
     words = [bytes([byte]) for byte in range(256)]
     words += [b"%07d" % number for number in range(n_tokens - 256)]
