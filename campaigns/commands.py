@@ -60,6 +60,7 @@ ERROR_WORDS = ("error: ", "Error: ", "failed: ", "run the same command again")
 REFUSAL_WORDS = (
     "nothing says what it was made from",
     "something else",
+    "did not write this",
     "would say what it was made from",
     "already",
 )
