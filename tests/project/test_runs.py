@@ -22,10 +22,11 @@ def chain_state(
 ) -> GraphState:
     """Return the state of the chain; steps are named by their positions in it, from 0."""
     steps: dict[Node, Step] = {}
+    inputs: tuple[Node, ...] = ()
     for position, node in enumerate(CHAIN):
         reasons = ("stale",) if position in stale else ()
-        needs = (CHAIN[position - 1],) if position > 0 else ()
-        steps[node] = Step(node, str(position), reasons, needs)
+        steps[node] = Step(node, str(position), reasons, inputs)
+        inputs = (node,)
     return GraphState(
         steps,
         failed_check=frozenset(CHAIN[position] for position in faulty),
@@ -34,7 +35,13 @@ def chain_state(
 
 
 def kind_of(step: Step) -> str:
+    """Return what a stage calls its outputs."""
     return step.node.stage.kind
+
+
+def position_of(step: Step) -> int:
+    """Return the position of a step in the chain, which `chain_state` stores as its digest."""
+    return int(step.digest)
 
 
 def runs_of(
@@ -44,8 +51,8 @@ def runs_of(
     **options: bool,
 ) -> list[list[int]]:
     """Return the positions of the steps of each run."""
-    runs = divide_into_runs(state, lambda step: accepts(int(step.digest)), run_key, **options)
-    return [[int(step.digest) for step in run] for run in runs]
+    runs = divide_into_runs(state, lambda step: accepts(position_of(step)), run_key, **options)
+    return [list(map(position_of, run)) for run in runs]
 
 
 def test_nothing_runs_if_everything_is_fresh():
@@ -58,6 +65,9 @@ def test_a_run_contains_stale_steps_and_those_that_are_made_from_them():
 
 def test_a_step_waits_if_another_run_makes_its_input():
     assert runs_of(chain_state(stale=[1, 2, 3])) == [[1, 2]]
+
+
+def test_a_step_waits_for_its_input_if_each_step_has_its_own_run():
     assert runs_of(chain_state(stale=[1, 2]), run_key=lambda step: step.node) == [[1]]
 
 
@@ -65,7 +75,7 @@ def test_a_step_does_not_wait_for_another_run_that_is_executed_before():
     assert runs_of(chain_state(stale=[1, 2, 3]), runs_in_sequence=True) == [[1, 2], [3]]
 
 
-def test_a_step_that_the_caller_refuses_holds_up_those_that_are_made_from_it():
+def test_nothing_is_made_from_a_step_that_the_caller_refuses():
     offered = []
 
     def accepts(position: int) -> bool:
@@ -73,12 +83,18 @@ def test_a_step_that_the_caller_refuses_holds_up_those_that_are_made_from_it():
         return position != 1
 
     assert runs_of(chain_state(stale=[0, 1, 2]), accepts) == [[0]]
+    # The step after the refused one is not even offered.
     assert offered == [0, 1]
 
 
-def test_a_faulty_output_is_made_again_before_anything_is_made_from_it():
+def test_a_faulty_output_is_rebuilt():
     assert runs_of(chain_state(faulty=[1])) == [[1]]
+
+
+def test_a_faulty_output_is_rebuilt_before_anything_is_made_from_it():
+    # Without the fault, the last step would be made at once.
     assert runs_of(chain_state(stale=[3])) == [[3]]
+
     assert runs_of(chain_state(stale=[3], faulty=[2])) == [[2]]
 
 
