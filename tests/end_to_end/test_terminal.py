@@ -1,6 +1,4 @@
-"""A whole `nanoset build` as somebody sees it in a terminal of 80 columns, and as a log file shows
-it.
-"""
+"""`nanoset build` shows its progress in a terminal of 80 columns, and in a log file."""
 
 from __future__ import annotations
 
@@ -13,9 +11,10 @@ import unicodedata
 import pytest
 
 from helpers.pseudo_terminal import COLUMNS, run_in_terminal
+from helpers.sample_project import write_project
 
-SECONDS = 2.0
-"""Within which a terminal shows something new."""
+MAX_GAP_SECONDS = 2.0
+"""Within this time a terminal shows something new."""
 SLOW_BUILD = """
 import sys, time
 from nanoset_core.cli.entry import main
@@ -30,69 +29,98 @@ def slow_merge(*arguments, **options):
 dataset_make.merge_inputs = slow_merge
 main(["build", "--corpus", "web", "--config", sys.argv[1]])
 """
+"""A build whose last step takes five seconds without reporting progress."""
+STEPS = ("raw_jsonl [web]", "tokenized_shards [web]", "indexed_dataset [web]")
+"""Labels of its steps, in order."""
 TIMES = re.compile(r" \d+:\d\d:\d\d ETA (\d+:\d\d:\d\d|-:--:--)$")
+"""How a line of progress ends: the elapsed time, and the estimated remaining time."""
 
 
 @pytest.fixture(scope="module")
 def screen(tmp_path_factory, tokenizer_file):
-    """What a build shows one of whose steps takes five seconds without a report."""
-    from helpers.sample_project import write_project
-
+    """The screen of a terminal in which SLOW_BUILD ran."""
     config = write_project(tmp_path_factory.mktemp("terminal") / "project", tokenizer_file)
     return run_in_terminal([sys.executable, "-c", SLOW_BUILD, str(config)])
+
+
+def progress_lines(screen) -> list[str]:
+    """Return all lines of progress that were on the screen, frame by frame."""
+    lines = itertools.chain.from_iterable(screen.frames())
+    return [line for line in lines if "ETA" in line]
 
 
 def test_something_new_is_shown_every_two_seconds(screen):
     assert screen.code == 0, screen.text
     first_seconds = screen.chunks[0][0]
-    shown = [second - first_seconds for second, text in screen.chunks if text]
-    gaps = [after - before for before, after in itertools.pairwise(shown)]
-    assert max(gaps) < SECONDS
+
+    times = [second - first_seconds for second, text in screen.chunks if text]
+
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert max(gaps) < MAX_GAP_SECONDS
 
 
-def test_each_step_is_shown_with_its_number_among_all_of_them(screen):
-    bars = bars_of(screen)
-    for number, step in enumerate(
-        ("raw_jsonl [web]", "tokenized_shards [web]", "indexed_dataset [web]"), 1
-    ):
-        assert any(bar.startswith(f"[{number}/3] {step}") for bar in bars), bars
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_step_is_shown_with_its_number_among_all_steps(screen, number):
+    lines = progress_lines(screen)
+    start = f"[{number}/3] {STEPS[number - 1]}"
+
+    assert any(line.startswith(start) for line in lines), lines
 
 
-def test_time_and_eta_are_never_cut(screen):
-    bars = bars_of(screen)
-    assert bars
-    assert all(TIMES.search(bar) for bar in bars)
-    assert all(len(line) <= COLUMNS for frame in screen.frames() for line in frame)
+def test_a_line_of_progress_always_ends_with_the_time_and_the_eta(screen):
+    lines = progress_lines(screen)
+
+    assert lines
+    assert all(TIMES.search(line) for line in lines)
+
+
+def test_no_line_is_longer_than_the_terminal(screen):
+    lines = itertools.chain.from_iterable(screen.frames())
+
+    assert all(len(line) <= COLUMNS for line in lines)
 
 
 def test_the_time_advances_while_a_step_reports_nothing(screen):
-    seconds = {
-        TIMES.search(bar)[0]
-        for bar in bars_of(screen)
-        if bar.startswith("[3/3] indexed_dataset [web] ")
-    }
-    assert len(seconds) >= 4
+    lines = progress_lines(screen)
+    slow_step_lines = [line for line in lines if line.startswith("[3/3] indexed_dataset [web] ")]
+
+    # The step takes five seconds.
+    assert len({TIMES.search(line)[0] for line in slow_step_lines}) >= 4
 
 
-def test_a_plan_comes_first_and_nothing_of_the_bars_stays(screen):
-    last = screen.frames()[-1]
-    assert re.fullmatch(r"plan: 3 steps, from [0-9.]+ kB of text in 1 corpus", last[0])
-    assert not any("ETA" in line for line in last)
+def test_the_plan_is_the_first_line(screen):
+    last_frame = screen.frames()[-1]
+
+    assert re.fullmatch(r"plan: 3 steps, from [0-9.]+ kB of text in 1 corpus", last_frame[0])
 
 
-def test_without_a_terminal_there_are_lines_without_control_characters(tmp_path, tokenizer_file):
-    from helpers.sample_project import write_project
+def test_no_line_of_progress_remains_after_the_build(screen):
+    last_frame = screen.frames()[-1]
 
-    config = write_project(tmp_path / "project", tokenizer_file)
-    command = [sys.executable, "-c", SLOW_BUILD.replace("sleep(5)", "sleep(0)"), str(config)]
-    result = subprocess.run(command, capture_output=True, text=True)
+    assert not any("ETA" in line for line in last_frame)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory, tokenizer_file):
+    """The outcome of a build whose output is not a terminal."""
+    config = write_project(tmp_path_factory.mktemp("log") / "project", tokenizer_file)
+    script = SLOW_BUILD.replace("sleep(5)", "sleep(0)")
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(config)], capture_output=True, text=True
+    )
     assert result.returncode == 0
-    text = result.stdout + result.stderr
-    assert {character for character in text if unicodedata.category(character) == "Cc"} == {"\n"}
-    assert re.search(r"^\d\d:\d\d:\d\d plan: 3 steps, ", result.stderr, re.MULTILINE)
-    assert re.search(r"^\d\d:\d\d:\d\d \[1/3\] raw_jsonl, ", result.stderr, re.MULTILINE)
+    return result
 
 
-def bars_of(screen) -> list[str]:
-    """All lines of progress that were on the screen."""
-    return [line for frame in screen.frames() for line in frame if "ETA" in line]
+def test_a_log_has_no_control_characters(log):
+    text = log.stdout + log.stderr
+
+    control_characters = {
+        character for character in text if unicodedata.category(character) == "Cc"
+    }
+    assert control_characters == {"\n"}
+
+
+def test_a_log_has_the_plan_and_each_step_with_the_time_of_day(log):
+    assert re.search(r"^\d\d:\d\d:\d\d plan: 3 steps, ", log.stderr, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:\d\d \[1/3\] raw_jsonl, ", log.stderr, re.MULTILINE)
