@@ -1,14 +1,14 @@
-"""Projects that earlier commits built stay what they were: nothing to build, nothing to mend, one
-history in the UI.
+"""Projects that earlier commits built are up to date, valid, and keep their history in Dagster.
 
-Handoffs of Megatron-LM are the exception: they got preflight.py, and are made again once.
+Handoffs of Megatron-LM are the exception: preflight.py was added to them, so they are rebuilt once.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -23,24 +23,25 @@ from nanoset_assets.step_job import STEP_JOB
 
 # Their nanoset.yaml has the key `packed`, the former name of `pbin`.
 pytestmark = pytest.mark.filterwarnings("ignore::nanoset_core.errors.FormerNameWarning")
-REMADE = re.compile(r"nanosets/(?!nemo|nanotron)[^/]+/handoff/").search
+IS_REBUILT = re.compile(r"nanosets/(?!nemo|nanotron)[^/]+/handoff/").search
+"""Matches files of Megatron-LM's handoffs."""
 
 
 @pytest.fixture(scope="module", params=COMMITS)
 def commit(request: pytest.FixtureRequest) -> str:
-    """Which commit built it."""
+    """The commit that built the project."""
     return request.param
 
 
 @pytest.fixture(scope="module")
 def expected(commit: str) -> dict[str, Any]:
-    """What that commit made of it."""
+    """What the commands and readers of that commit returned for the project."""
     return json.loads(golden(commit).read_bytes())
 
 
 @pytest.fixture(scope="module")
 def project(commit: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The project, somewhere else than where it was built, as the current folder."""
+    """The project as the current folder, which is not the one where it was built."""
     with pytest.MonkeyPatch.context() as patch:
         folder = unpack(commit, tmp_path_factory.mktemp("old") / "project").resolve()
         patch.chdir(folder)
@@ -51,51 +52,84 @@ def project(commit: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 @pytest.fixture(scope="module")
 def instance(project: Path) -> Iterator[dg.DagsterInstance]:
-    """Its history."""
+    """The Dagster instance with the history of the project."""
     with dg.DagsterInstance.get() as opened:
         yield opened
 
 
+@dataclass(frozen=True)
+class State:
+    """The outputs and the history of a project at one moment."""
+
+    files: dict[str, str]
+    """File → its digest."""
+    times: dict[str, int]
+    """File → its modification time in nanoseconds."""
+    runs: list[str]
+    """Ids of the runs in the history."""
+
+
+def state_of(project: Path, instance: dg.DagsterInstance) -> State:
+    """Return the present state of a project."""
+    data = project / "data"
+    files = {name: digest for name, digest in tree(data).items() if not name.startswith(".in-use")}
+    times = {}
+    for path in data.rglob("*.*"):
+        # Hidden files are not outputs: a build may write them again.
+        if path.is_file() and not path.name.startswith("."):
+            times[path.as_posix()] = path.stat().st_mtime_ns
+    runs = sorted(run.run_id for run in instance.get_runs())
+    return State(files, times, runs)
+
+
+@dataclass(frozen=True)
+class Build:
+    """The states of a project before and after a build."""
+
+    before: State
+    after: State
+
+
 @pytest.fixture(scope="module")
-def built(project: Path, instance: dg.DagsterInstance) -> dict[str, Any]:
-    """What `nanoset build` left as it was: (before, after) of each."""
-
-    def state() -> dict[str, Any]:
-        times = {
-            path.as_posix(): path.stat().st_mtime_ns
-            for path in (project / "data").rglob("*.*")
-            if path.is_file()
-        }
-        return {
-            "files": {
-                name: found
-                for name, found in tree(project / "data").items()
-                if not name.startswith(".in-use")
-            },
-            "times": {
-                path: time for path, time in times.items() if not Path(path).name.startswith(".")
-            },
-            "runs": sorted(run.run_id for run in instance.get_runs()),
-        }
-
-    before = state()
+def built(project: Path, instance: dg.DagsterInstance) -> Build:
+    """The project, built again by the present code."""
+    before = state_of(project, instance)
     run(["build"])
-    after = state()
-    return {key: (before[key], after[key]) for key in before}
+    return Build(before, state_of(project, instance))
 
 
-@pytest.mark.parametrize("what", ["files", "times"])
-def test_build_makes_nothing_but_handoffs_of_megatron(built: dict[str, Any], what: str) -> None:
-    before, after = (
-        {name: value for name, value in found.items() if not REMADE(name)} for found in built[what]
-    )
-    assert before
-    assert after == before
+def without_rebuilt(value_by_file: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping without the files of Megatron-LM's handoffs."""
+    return {name: value for name, value in value_by_file.items() if not IS_REBUILT(name)}
 
 
-def test_each_handoff_of_megatron_is_made_again_once(built: dict[str, Any]) -> None:
-    before, after = (set(filter(REMADE, files)) for files in built["files"])
-    files = {
+def test_a_build_changes_no_file_but_handoffs_of_megatron(built: Build) -> None:
+    files_before = without_rebuilt(built.before.files)
+
+    assert files_before
+    assert without_rebuilt(built.after.files) == files_before
+
+
+def test_a_build_writes_no_file_again_but_handoffs_of_megatron(built: Build) -> None:
+    times_before = without_rebuilt(built.before.times)
+
+    assert times_before
+    assert without_rebuilt(built.after.times) == times_before
+
+
+def handoff_files(state: State) -> set[str]:
+    """Return the files of Megatron-LM's handoffs."""
+    return {name for name in state.files if IS_REBUILT(name)}
+
+
+def test_each_handoff_of_megatron_is_rebuilt_with_all_its_files(built: Build) -> None:
+    files_before = handoff_files(built.before)
+    new_files = handoff_files(built.after) - files_before
+
+    assert files_before
+    new_names = {name.rpartition("/")[2] for name in new_files}
+    # How a handoff names its data depends on the nanoset.
+    assert new_names - {"data_args.txt", "per_split_data_args.json"} == {
         "START.md",
         "arguments.txt",
         "manifest.json",
@@ -103,45 +137,59 @@ def test_each_handoff_of_megatron_is_made_again_once(built: dict[str, Any]) -> N
         "run.yaml",
         "sequences_per_dataset.json",
     }
-    assert before
-    assert {name.rpartition("/")[2] for name in after - before} - {
-        "data_args.txt",
-        "per_split_data_args.json",
-    } == files
-    (runs, more), links = built["runs"], [name for name in before if name.endswith("/current")]
-    assert len(more) == len(runs) + len(links)
 
 
-@pytest.mark.usefixtures("built")
-def test_commands_say_the_same_of_it(commit: str, expected: dict[str, Any], project: Path) -> None:
-    found = printed(commit, project)
-    for command, held in expected["printed"].items():
-        printed_now = without_handoffs(found[command])
-        printed_then = without_handoffs(held)
+def test_each_handoff_of_megatron_is_rebuilt_by_one_run(built: Build) -> None:
+    # Each handoff has a link to its current version.
+    handoffs = [name for name in handoff_files(built.before) if name.endswith("/current")]
+
+    n_new_runs = len(built.after.runs) - len(built.before.runs)
+
+    assert n_new_runs == len(handoffs)
+
+
+@pytest.fixture(scope="module")
+def printed_now(commit: str, project: Path, built: Build) -> dict[str, Any]:
+    """Command → the JSON that it prints now."""
+    return printed(commit, project)
+
+
+def test_commands_print_what_they_printed_before(
+    printed_now: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    for command, printed_before in expected["printed"].items():
+        expected_json = without_handoffs(printed_before)
+        present_json = without_handoffs(printed_now[command])
         if command == "status --json":
-            printed_now = list(map(with_unused_samples, printed_now))
-        if command == "verify --deep --json":  # the order of its reports may change
-            printed_now, printed_then = (
-                sorted(rows, key=itemgetter("output")) for rows in (printed_now, printed_then)
-            )
-        assert known_keys(printed_now, printed_then) == printed_then, command
-    assert {row["state"] for row in found["status --json"]} == {"up to date"}
-    reports = found["verify --deep --json"]
-    assert all(report["passed"] for report in reports)
-    assert all(
-        finding["severity"] == "warning" for report in reports for finding in report["findings"]
-    )
+            present_json = [with_unused_samples(row) for row in present_json]
+        if command == "verify --deep --json":
+            # The order of its reports may change.
+            expected_json = sorted(expected_json, key=itemgetter("output"))
+            present_json = sorted(present_json, key=itemgetter("output"))
+        assert known_keys(present_json, expected_json) == expected_json, command
 
 
-def known_keys(found: Any, expected: Any) -> Any:
+def test_all_outputs_are_up_to_date(printed_now: dict[str, Any]) -> None:
+    assert {row["state"] for row in printed_now["status --json"]} == {"up to date"}
+
+
+def test_all_outputs_pass_their_verification(printed_now: dict[str, Any]) -> None:
+    for report in printed_now["verify --deep --json"]:
+        assert report["passed"]
+        assert all(finding["severity"] == "warning" for finding in report["findings"])
+
+
+def known_keys(present: Any, expected: Any) -> Any:
     """Return what is printed now without the keys that the earlier commit did not print."""
-    if isinstance(found, dict) and isinstance(expected, dict):
+    if isinstance(present, dict) and isinstance(expected, dict):
         return {
-            key: known_keys(value, expected[key]) for key, value in found.items() if key in expected
+            key: known_keys(value, expected[key])
+            for key, value in present.items()
+            if key in expected
         }
-    if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
-        return [known_keys(*pair) for pair in zip(found, expected, strict=True)]
-    return found
+    if isinstance(present, list) and isinstance(expected, list) and len(present) == len(expected):
+        return [known_keys(*pair) for pair in zip(present, expected, strict=True)]
+    return present
 
 
 def with_unused_samples(row: dict[str, Any]) -> dict[str, Any]:
@@ -156,105 +204,146 @@ def with_unused_samples(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_handoffs(printed: Any) -> Any:
-    """Without the rows of handoffs, and sums that they are part of."""
+    """Return printed JSON without the rows of handoffs, and without them in its sums."""
     if isinstance(printed, list):
-        return [
-            without_handoffs(row)
-            for row in printed
-            if not (isinstance(row, dict) and row.get("part") == "handoff")
-        ]
+        rows = [row for row in printed if not is_handoff_row(row)]
+        return [without_handoffs(row) for row in rows]
     if "garbage" not in printed:
         return printed
-    kept = [entry for entry in printed["garbage"] if not REMADE(entry["path"])]
-    return printed | {"garbage": kept, "bytes": sum(entry["bytes"] for entry in kept)}
+    garbage = [entry for entry in printed["garbage"] if not IS_REBUILT(entry["path"])]
+    return printed | {"garbage": garbage, "bytes": sum(entry["bytes"] for entry in garbage)}
 
 
-def test_trainers_read_the_same_of_it(expected: dict[str, Any], project: Path) -> None:
+def is_handoff_row(row: Any) -> bool:
+    """Return whether a row of printed JSON is about a handoff."""
+    return isinstance(row, dict) and row.get("part") == "handoff"
+
+
+def test_trainers_read_the_same_samples(expected: dict[str, Any], project: Path) -> None:
     assert read(project) == expected["read"]
 
 
 @pytest.mark.usefixtures("built")
-def test_gc_takes_nothing_that_is_live(project: Path) -> None:
+def test_gc_removes_no_live_output(project: Path) -> None:
     garbage = {Path(entry["path"]) for entry in json.loads(run(["gc", "--json"]))["garbage"]}
-    live = {
+
+    live_outputs = {
         path.parent / json.loads(path.read_bytes())["digest"]
         for path in (project / "data").rglob("current.json")
     }
-    assert live
+    assert live_outputs
     assert garbage
-    assert not garbage & live
+    assert not garbage & live_outputs
 
 
 def is_overview(name: str) -> bool:
-    """Whether a name is of the asset and sensor that no earlier commit had."""
+    """Return whether a name is one of the asset or the sensor that no earlier commit had."""
     return name.endswith("overview")
 
 
-def test_names_in_dagster_are_the_same(
-    expected: dict[str, Any], instance: dg.DagsterInstance
+NEW_CHECKS = {
+    "handoff: verified",
+    "shuffle_plan: verified",
+    "tars: verified",
+    "overview: up_to_date",
+    "tokenized_shards: losses",
+    "handoff: trainer",
+}
+"""Checks that no earlier commit had: last part of the asset's key, and name of the check."""
+
+
+@pytest.fixture(scope="module")
+def definitions(instance: dg.DagsterInstance) -> dict[str, Any]:
+    """The present names in Dagster."""
+    return defined(instance)
+
+
+def test_checks_in_dagster_were_only_added(
+    expected: dict[str, Any], definitions: dict[str, Any]
 ) -> None:
-    there, now = expected["defined"], defined(instance)
-    added = set(now["checks"]) - set(there["checks"])
-    verified = {f"{asset}: verified" for asset in ("handoff", "shuffle_plan", "tars")}
-    others = {"overview: up_to_date", "tokenized_shards: losses", "handoff: trainer"}
-    assert {name.rpartition("/")[2] for name in added} == others | verified
-    assets = there["assets"] | {
-        name: asset for name, asset in now["assets"].items() if is_overview(name)
-    }
-    for name, asset in assets.items():
+    checks_before = set(expected["defined"]["checks"])
+    new_checks = set(definitions["checks"]) - checks_before
+
+    assert {name.rpartition("/")[2] for name in new_checks} == NEW_CHECKS
+    assert definitions["checks"] == sorted(checks_before | new_checks)
+
+
+def test_assets_in_dagster_are_the_same(
+    expected: dict[str, Any], definitions: dict[str, Any]
+) -> None:
+    assets = definitions["assets"]
+    expected_assets = dict(expected["defined"]["assets"])
+    for name in assets:
+        if is_overview(name):
+            expected_assets[name] = assets[name]
+    for name, asset in expected_assets.items():
         if name.endswith("packed_dataset"):
             # Its partitions are a set of its own now, which holds only the corpora that are packed.
             # The keys of the partitions, under which the history is recorded, are the same.
-            assert set(now["assets"][name]["partitions"]) <= set(asset["partitions"])
+            partitions = assets[name]["partitions"]
+            assert set(partitions) <= set(asset["partitions"])
             set_name = asset["partitions_name"].removesuffix("corpora") + "packed_dataset"
-            own_set = {"partitions": now["assets"][name]["partitions"], "partitions_name": set_name}
-            assets[name] = asset | own_set
-    assert now == there | {
-        "assets": assets,
-        "checks": sorted({*there["checks"], *added}),
-        "jobs": sorted(
-            [*there["jobs"], *(name for name in now["jobs"] if name.endswith(STEP_JOB))]
-        ),
-        "sensors": sorted([*there["sensors"], *filter(is_overview, now["sensors"])]),
-    }
+            expected_assets[name] = asset | {
+                "partitions": partitions,
+                "partitions_name": set_name,
+            }
+
+    assert assets == expected_assets
 
 
-def test_the_history_goes_on(project: Path, instance: dg.DagsterInstance) -> None:
-    assets = {
-        name: asset for name, asset in defined(instance)["assets"].items() if not is_overview(name)
-    }
+def test_jobs_sensors_and_schedules_in_dagster_are_the_same(
+    expected: dict[str, Any], definitions: dict[str, Any]
+) -> None:
+    names_before = expected["defined"]
+    step_jobs = [name for name in definitions["jobs"] if name.endswith(STEP_JOB)]
+    overview_sensors = [name for name in definitions["sensors"] if is_overview(name)]
+
+    assert definitions["jobs"] == sorted([*names_before["jobs"], *step_jobs])
+    assert definitions["sensors"] == sorted([*names_before["sensors"], *overview_sensors])
+    assert definitions["schedules"] == names_before["schedules"]
+    assert definitions.keys() == names_before.keys()
+
+
+def test_the_history_holds_the_live_version_of_each_partition(
+    project: Path, instance: dg.DagsterInstance, definitions: dict[str, Any]
+) -> None:
+    assets = {name: asset for name, asset in definitions["assets"].items() if not is_overview(name)}
     keys = {key.to_user_string(): key for key in instance.all_asset_keys()}
-    packed = [path.name for path in (project / "data/packed").iterdir()]
+    packed_corpora = sorted(path.name for path in (project / "data/packed").iterdir())
+    live_digests = digests(project)
+
     assert keys.keys() == assets.keys()
     for name, key in keys.items():
-        partitions = (
-            sorted(packed) if name.endswith("packed_dataset") else assets[name]["partitions"]
-        )
-        assert sorted(instance.get_materialized_partitions(key)) == (partitions or []), name
+        partitions = assets[name]["partitions"]
+        if name.endswith("packed_dataset"):
+            expected_partitions = packed_corpora
+        else:
+            expected_partitions = partitions or []
+        assert sorted(instance.get_materialized_partitions(key)) == expected_partitions, name
         for partition in partitions or [None]:
-            assert last_version(instance, key, partition) in digests(project), (name, partition)
+            assert last_version(instance, key, partition) in live_digests, (name, partition)
 
 
 def last_version(
     instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None
 ) -> str | None:
-    where = dg.AssetRecordsFilter(
-        asset_key=key, asset_partitions=None if partition is None else [partition]
-    )
-    (record,) = instance.fetch_materializations(where, limit=1).records
+    """Return the data version of the last materialization of an asset, or of one partition."""
+    partitions = None if partition is None else [partition]
+    records_filter = dg.AssetRecordsFilter(asset_key=key, asset_partitions=partitions)
+    (record,) = instance.fetch_materializations(records_filter, limit=1).records
     return record.asset_materialization.tags.get("dagster/data_version")
 
 
 def digests(project: Path) -> set[str]:
-    """Of the live version of every output."""
+    """Return the digest of the live version of every output."""
     return {
         json.loads(path.read_bytes())["digest"] for path in (project / "data").rglob("current.json")
     }
 
 
-def test_runs_belong_to_jobs_that_there_are(
+def test_every_run_belongs_to_a_job_that_exists(
     expected: dict[str, Any], instance: dg.DagsterInstance
 ) -> None:
-    jobs = set(expected["defined"]["jobs"])
-    found = {run.job_name for run in instance.get_runs()}
-    assert found <= jobs
+    job_names = {run.job_name for run in instance.get_runs()}
+
+    assert job_names <= set(expected["defined"]["jobs"])
