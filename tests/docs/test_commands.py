@@ -26,59 +26,88 @@ OTHER_PROGRAMS = {
     "sbatch",
     "uv",
 }
-COMMANDS = [
-    (block, line)
-    for block in blocks("bash")
-    for line in block.code.replace("\\\n", " ").splitlines()
-]
+"""Programs of others, whose options are not checked."""
 
 
-@pytest.mark.parametrize(("block", "line"), COMMANDS, ids=lambda value: str(value)[:60])
+def documented_commands() -> list[tuple[Block, str]]:
+    """Return each line of shell code in the documentation, with the block that it is in."""
+    commands = []
+    for block in blocks("bash"):
+        for line in block.code.replace("\\\n", " ").splitlines():
+            commands.append((block, line))
+    return commands
+
+
+@pytest.mark.parametrize(
+    ("block", "line"), documented_commands(), ids=lambda value: str(value)[:60]
+)
 def test_commands_exist(block: Block, line: str):
     words = shlex.split(line, comments=True)
     if not words or words[0] in OTHER_PROGRAMS:
         return
     if words[0] == "make":
-        assert re.search(rf"^{words[1]}:", (TOP / "Makefile").read_text(), re.MULTILINE), (
-            f"no target {words[1]}"
-        )
+        makefile = (TOP / "Makefile").read_text()
+        target = re.search(rf"^{words[1]}:", makefile, re.MULTILINE)
+        assert target, f"no target {words[1]}"
     elif words[:2] == ["python", "-m"]:
-        assert (TOP / words[2].replace(".", "/")).with_suffix(".py").is_file()
+        module = TOP / words[2].replace(".", "/")
+        assert module.with_suffix(".py").is_file()
     else:
         assert words[0] == "nanoset", f"{words[0]} is not known here"
         _parse(nanoset, words[1:], click.Context(nanoset, info_name="nanoset"))
 
 
 def _parse(command: click.Command, words: list[str], context: click.Context) -> None:
-    """Every option exists and has its value; what the values are is not looked at."""
+    """Check that every option exists and has a value, whatever the value is.
+
+    Args:
+        command: The command, or a group of commands.
+        words: What follows its name.
+        context: The context of the command.
+
+    Raises:
+        click.UsageError: An option does not exist, or an argument is missing.
+    """
     if isinstance(command, click.Group) and words:
-        name = words[0] if command.get_command(context, words[0]) else "write"
-        inner = command.get_command(context, name)
-        assert inner is not None, f"no command {name}"
-        _parse(
-            inner, words[name == words[0] :], click.Context(inner, info_name=name, parent=context)
-        )
-    else:
-        plain = copy.copy(command)
-        plain.params = [copy.copy(parameter) for parameter in command.params]
-        for parameter in plain.params:
-            parameter.type = click.STRING
-        plain.parse_args(context, list(words))
+        _parse_in_group(command, words, context)
+        return
+
+    # A copy of the command that accepts any text as a value: the files of examples do not exist.
+    lenient_command = copy.copy(command)
+    lenient_command.params = [copy.copy(parameter) for parameter in command.params]
+    for parameter in lenient_command.params:
+        parameter.type = click.STRING
+    lenient_command.parse_args(context, list(words))
 
 
-def test_an_unknown_option_is_found():
+def _parse_in_group(group: click.Group, words: list[str], context: click.Context) -> None:
+    """Check the command of a group; without a name, it is `write`, as in `nanoset pbin FILE`."""
+    name = "write"
+    arguments = words
+    if group.get_command(context, words[0]):
+        name = words[0]
+        arguments = words[1:]
+    command = group.get_command(context, name)
+    assert command is not None, f"no command {name}"
+    _parse(command, arguments, click.Context(command, info_name=name, parent=context))
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [("nanoset build --no-such-option", click.UsageError), ("nanoset bild", AssertionError)],
+)
+def test_mistakes_in_commands_are_found(line, error):
     block = Block("page.md", 1, "bash", "")
-    with pytest.raises(click.UsageError):
-        test_commands_exist(block, "nanoset build --no-such-option")
-    with pytest.raises(AssertionError):
-        test_commands_exist(block, "nanoset bild")
+
+    with pytest.raises(error):
+        test_commands_exist(block, line)
 
 
 def test_commands_in_paragraphs_exist():
-    named = [
-        name
-        for page in PAGES
-        for name in re.findall(r"`nanoset\s([a-z][a-z-]+)[^`]*`", page.read_text())
-    ]
-    assert len(named) > 10
-    assert set(named) <= set(nanoset.list_commands(click.Context(nanoset)))
+    known_names = nanoset.list_commands(click.Context(nanoset))
+    documented_names: list[str] = []
+    for page in PAGES:
+        documented_names += re.findall(r"`nanoset\s([a-z][a-z-]+)[^`]*`", page.read_text())
+
+    assert len(documented_names) > 10
+    assert set(documented_names) <= set(known_names)

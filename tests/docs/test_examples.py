@@ -1,4 +1,4 @@
-"""The documentation's code does what it says: Python runs, and nanoset.yaml parses."""
+"""The code in the documentation works: Python runs, and nanoset.yaml can be read."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ BASE = {
     "root": "data",
     "tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>"},
 }
-PYTHON = {
-    page: [block for block in blocks("python") if block.page == page]
-    for page in {b.page for b in blocks("python")}
-}
+PYTHON_PAGES = sorted({block.page for block in blocks("python")})
 COMPONENT = re.compile(r"^attributes:\n  (config|project):", re.MULTILINE)
+"""Marks YAML that configures the component of Dagster."""
 RUN = re.compile(r"^handoff:", re.MULTILINE)
+"""Marks YAML that is a run.yaml."""
+COMPONENT_YAML = [block for block in blocks("yaml") if COMPONENT.search(block.code)]
+OTHER_YAML = [block for block in blocks("yaml") if not COMPONENT.search(block.code)]
 
 
-@pytest.mark.parametrize("page", sorted(PYTHON))
+@pytest.mark.parametrize("page", PYTHON_PAGES)
 def test_python_runs(page, demo_folder, monkeypatch, capsys):
-    """The blocks of a page, one after the other."""
     monkeypatch.chdir(demo_folder)
+    # The blocks of a page are one program.
     names: dict[str, object] = {"__name__": "example"}
-    for block in PYTHON[page]:
+    for block in blocks("python"):
+        if block.page != page:
+            continue
+        # Empty lines before the code, so that tracebacks have the line numbers of the page.
         exec(compile("\n" * (block.line - 1) + block.code, block.page, "exec"), names)
 
 
@@ -38,11 +42,9 @@ def test_python_that_needs_more_compiles(block):
     compile(block.code, str(block), "exec")
 
 
-@pytest.mark.parametrize(
-    "block", [block for block in blocks("yaml") if not COMPONENT.search(block.code)], ids=str
-)
-def test_yaml_is_a_nanoset_yaml(block, tmp_path):
-    """A whole one, or some of its top-level keys; or a run.yaml. (Other YAML has a title.)"""
+# YAML of other kinds has a title, so it is not in these lists.
+@pytest.mark.parametrize("block", OTHER_YAML, ids=str)
+def test_yaml_is_a_run_yaml_or_has_keys_of_nanoset_yaml(block, tmp_path):
     value = yaml.safe_load(block.code)
     if RUN.search(block.code):
         assert checked_run(value, block.code, tmp_path / "run.yaml")
@@ -51,9 +53,7 @@ def test_yaml_is_a_nanoset_yaml(block, tmp_path):
     assert value.keys() <= set(type(config).__dataclass_fields__)
 
 
-@pytest.mark.parametrize(
-    "block", [block for block in blocks("yaml") if COMPONENT.search(block.code)], ids=str
-)
+@pytest.mark.parametrize("block", COMPONENT_YAML, ids=str)
 def test_yaml_is_a_component(block):
     from nanoset_assets import NanosetComponent
 
