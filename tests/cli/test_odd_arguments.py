@@ -1,5 +1,6 @@
-"""Arguments that nobody means: each gives an error that says what is wrong, and none an internal
-one.
+"""Commands answer strange arguments and hostile text with messages that are safe to print.
+
+A message is never an internal error, shows no password, and cannot steer the terminal.
 """
 
 from __future__ import annotations
@@ -8,17 +9,19 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import Result
 
+from helpers.command import invoke_nanoset
 from helpers.sample_project import CONFIG, write_raw
-from nanoset_core.cli import nanoset
 from nanoset_core.cli.entry import message
-from nanoset_core.cli.terminal import print_json, print_rows
+from nanoset_core.cli.terminal import StyledText, print_json, print_rows
 from nanoset_core.stages.report import Finding
 
 NOT_UTF_8 = "\udcff"
+"""An argument of the byte 0xff, as Python decodes it."""
+
 TOKENIZE = ["tokenize", "--input", "raw/books", "--tokenizer", "tokenizer.json", "--output-prefix"]
-CASES = [
+STRANGE_ARGUMENTS = [
     ["map", "--data-path", "http://[::1", "--seq-length", "16", "--plan"],
     ["map", "--data-path", "s3://key:s3cret@bucket/x", "--seq-length", "16", "--plan"],
     ["pbin", "write", "raw/books", "--output", ""],
@@ -38,9 +41,29 @@ CASES = [
     ["no\x1b[31m-such-command"],
 ]
 
+UNREADABLE_LOCATIONS = [
+    {"line": "raw: reference://x", "reason": "no place of its own"},
+    {"line": "raw: simplecache://x", "reason": "no place of its own"},
+    {"line": "raw: ~nobody-of-that-name/raw", "reason": "home folder"},
+    {"line": "raw: ftp://me:s3cret@host/raw", "reason": "user's name or password"},
+    {"line": "raw: s3://key:s3/cret@bucket/raw", "reason": "user's name or password"},
+    {"line": "raw: HTTPS://me:s3cret@host/raw", "reason": "user's name or password"},
+    {"line": "raw: sftp://me:s3cret@host/raw", "reason": "user's name or password"},
+    {"line": "raw: https://host/raw?X-Amz-Signature=s3cret", "reason": "a query"},
+    {"line": "raw: abfs://c@a/raw?sig=s3cret", "reason": "a query"},
+]
+"""A line of nanoset.yaml each, and words of the message that refuses it."""
+
+HOSTILE = "id\x1b[2J\x9b31m\nFAKE: done\u202e\u200b[red]|[x](http://h)"
+"""Text of a document that clears the screen, sets colours, forges a line and turns text around."""
+
+HOSTILE_ESCAPED = "id\\x1b[2J\\x9b31m\\nFAKE: done\\u202e\\u200b[red]|[x](http://h)"
+"""The same text as a table shows it."""
+
 
 @pytest.fixture
 def project(tmp_path: Path, tokenizer_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a project that was never built, which is the current folder."""
     (tmp_path / "nanoset.yaml").write_text(CONFIG)
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     write_raw(tmp_path / "raw")
@@ -48,63 +71,70 @@ def project(tmp_path: Path, tokenizer_file: Path, monkeypatch: pytest.MonkeyPatc
     return tmp_path
 
 
-@pytest.mark.parametrize("arguments", CASES, ids=ascii)
-def test_an_odd_argument_gives_a_proper_message(project, arguments):
-    outcome = CliRunner().invoke(nanoset, arguments)
-    said = (
-        outcome.output
-        if isinstance(outcome.exception, SystemExit | None)
-        else message(outcome.exception)
-    )
-    assert "internal error" not in said
-    assert "s3cret" not in said
-    assert said.strip()
+def text_for_user(outcome: Result) -> str:
+    """Return what the user reads: the message of an error, or else what the command printed."""
+    # Click prints the message of a wrong use itself, and then exits.
+    if outcome.exception is None or isinstance(outcome.exception, SystemExit):
+        return outcome.output
+    return message(outcome.exception)
+
+
+@pytest.mark.parametrize("arguments", STRANGE_ARGUMENTS, ids=ascii)
+@pytest.mark.usefixtures("project")
+def test_a_strange_argument_gives_no_internal_error_and_shows_no_password(arguments):
+    text = text_for_user(invoke_nanoset(arguments))
+
+    assert "internal error" not in text
+    assert "s3cret" not in text
+    assert text.strip()
+
+
+@pytest.mark.parametrize("case", UNREADABLE_LOCATIONS, ids=lambda case: case["line"])
+@pytest.mark.parametrize("command", ["status", "verify", "map"])
+def test_a_location_that_cannot_be_read_is_refused_without_its_password(project, command, case):
+    (project / "nanoset.yaml").write_text(CONFIG.replace("raw: raw", case["line"]))
+
+    text = message(invoke_nanoset([command]).exception)
+
+    assert case["reason"] in text
+    assert "s3cret" not in text
+    assert "s3/cret" not in text
+    assert "internal error" not in text
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    "cell",
     [
-        ("raw: reference://x", "no place of its own"),
-        ("raw: simplecache://x", "no place of its own"),
-        ("raw: ~nobody-of-that-name/raw", "home folder"),
-        ("raw: ftp://me:s3cret@host/raw", "user's name or password"),
-        ("raw: s3://key:s3/cret@bucket/raw", "user's name or password"),
-        ("raw: HTTPS://me:s3cret@host/raw", "user's name or password"),
-        ("raw: sftp://me:s3cret@host/raw", "user's name or password"),
-        ("raw: https://host/raw?X-Amz-Signature=s3cret", "a query"),
-        ("raw: abfs://c@a/raw?sig=s3cret", "a query"),
+        pytest.param(HOSTILE, id="plain text"),
+        pytest.param(StyledText(HOSTILE, "red"), id="styled text"),
     ],
 )
-@pytest.mark.parametrize("command", ["status", "verify", "map"])
-def test_places_that_cannot_be_read_are_mistakes_of_the_configuration(
-    project, command, line, words
-):
-    (project / "nanoset.yaml").write_text(CONFIG.replace("raw: raw", line))
-    outcome = CliRunner().invoke(nanoset, [command])
-    said = message(outcome.exception)
-    assert words in said
-    assert "s3cret" not in said
-    assert "s3/cret" not in said
-    assert "internal error" not in said
+def test_a_table_shows_hostile_text_escaped_in_one_line(capsys, cell):
+    print_rows([{"document": cell}])
+
+    assert HOSTILE_ESCAPED in capsys.readouterr().out
 
 
-HOSTILE = "id\x1b[2J\x9b31m\nFAKE: done\u202e\u200b[red]|[x](http://h)"
-
-
-@pytest.mark.parametrize("style", [None, "red"])
-def test_a_table_shows_foreign_text_as_it_is_in_one_line(capsys, style):
-    print_rows([{"document": HOSTILE if style is None else (HOSTILE, style)}])
-    said = capsys.readouterr().out
-    assert "id\\x1b[2J\\x9b31m\\nFAKE: done\\u202e\\u200b[red]|[x](http://h)" in said
-
-
-def test_json_shows_foreign_text_escaped_and_unchanged(capsys):
+def test_json_output_is_printable_and_keeps_hostile_text(capsys):
     print_json({"id": HOSTILE, "url": "ftp://me:s3cret@host"}, ensure_ascii=False)
-    said = capsys.readouterr().out
-    assert all(line.isprintable() for line in said.splitlines())
-    assert json.loads(said) == {"id": HOSTILE, "url": "ftp://…@host"}
+
+    output = capsys.readouterr().out
+    assert all(line.isprintable() for line in output.splitlines())
+    assert json.loads(output) == {"id": HOSTILE, "url": "ftp://…@host"}
 
 
-def test_a_finding_shows_foreign_text_in_one_line_each():
-    finding = Finding("error", "datasets/web", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)
-    assert [line.isprintable() for line in str(finding).splitlines()] == [True] * 5
+def test_each_hostile_field_of_a_finding_is_printed_in_one_line():
+    finding = Finding(
+        "error",
+        "datasets/web",
+        what=HOSTILE,
+        where=HOSTILE,
+        found=HOSTILE,
+        expected=HOSTILE,
+        remedy=HOSTILE,
+    )
+
+    lines = str(finding).splitlines()
+
+    assert len(lines) == 5
+    assert all(line.isprintable() for line in lines)
