@@ -1,25 +1,30 @@
-"""What people get wrong: every message names where, what was found or expected, and a remedy that
-helps.
-"""
+"""The message of every wrong use says where the mistake is, what was found, and what to do."""
 
 from __future__ import annotations
 
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import Result
 
+from helpers.command import invoke_nanoset, output_of, run_nanoset
 from helpers.sample_project import CONFIG, EOD, write_raw
-from nanoset_core.cli import nanoset
 from nanoset_core.cli.entry import message
 from nanoset_core.errors import NanosetError
 
 PAIR = "o/y_text_document"
-TOKENIZER_LINE = 'tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}\n'
+"""Prefix of the pair of index files in the folder of these tests."""
+
 USAGE = 2
+"""Exit code of a command that click refuses, because of its options or arguments."""
+
+# Values of --trainer: without the size of the vocabulary, with it, and with its name misspelt.
 UNSIZED = '{"megatron_core":"0.16.1","tokenizer_type":"NullTokenizer"}'
-SIZED, MISSPELT = (UNSIZED.replace("}", f',"{key}":9}}') for key in ("vocab_size", "vocabsize"))
+SIZED = UNSIZED.replace("}", ',"vocab_size":9}')
+MISSPELT = UNSIZED.replace("}", ',"vocabsize":9}')
+
 CONFIGURATIONS = {
     "no-tokenizer": ("path: tokenizer.json", "path: nope.json"),
     "raw-is-a-file": ("raw: raw", "raw: nanoset.yaml"),
@@ -30,11 +35,20 @@ CONFIGURATIONS = {
     "unknown-eod": ("<|endoftext|>", "<nope>"),
     "unknown-corpus": ("blend: books", "blend: bokos"),
     "tab": ("    seed: 7", "\tseed: 7"),
-    "raw-is-not-there": ("raw: raw\n", "raw: nowhere\n"),
+    "raw-is-missing": ("raw: raw\n", "raw: nowhere\n"),
 }
+"""Name of a wrong nanoset.yaml → text of CONFIG, and what takes its place."""
 
-# (arguments, words of the message); exit code 1 unless the first of the words is USAGE
-CASES = [
+WRONG_TOKENIZERS = {
+    "no-tokenizer": ["no-tokenizer.yaml: tokenizer.path", "nope.json does not exist", "correct the path"],
+    "tokenizer-is-yaml": ["nanoset.yaml", "not a tokenizer", "name another file"],
+    "unknown-eod": ["tokenizer.eod", "'<nope>'", f"'{EOD}', '<|pad|>'", "name another token"],
+}  # fmt: skip
+"""Name of a configuration whose tokenizer is wrong → words of the message."""
+
+# (arguments, words of the message). The exit code is 1, or 2 if the first of the words is USAGE.
+# Of words that are divided by `|`, the message has at least one.
+WRONG_USES = [
     # a project's configuration
     ("status -c nope.yaml", ["nope.yaml", "no such configuration", "nanoset init"]),
     ("status -c raw", ["raw/nanoset.yaml", "no such configuration", "nanoset init"]),
@@ -42,18 +56,15 @@ CASES = [
     ("status -c tab.yaml", ["tab.yaml", "not YAML", "line 11"]),
     ("status -c raw-is-a-file.yaml", ["nanoset.yaml", "a file is where", "name a folder"]),
     ("status -c root-is-a-file.yaml", ["root-is-a-file.yaml:2: root", "a file is where", "name a folder"]),
-    ("status -c raw-is-not-there.yaml", ["nowhere", "remedy"]),
+    ("status -c raw-is-missing.yaml", ["nowhere", "remedy"]),
     ("build -c unknown-corpus.yaml", ["nanosets.plain.blend.bokos", "books, code, web", "take it out"]),
-    # the tokenizer: whoever asks first hears what a build would say
+    # the tokenizer: each command gives the message that a build would give
+    ("build -c no-tokenizer.yaml", WRONG_TOKENIZERS["no-tokenizer"]),
     *(
         (f"{command} -c {name}.yaml", words)
-        for command in ("build", "status", "map", "map --plan", "verify")
-        for name, words in (
-            ("no-tokenizer", ["no-tokenizer.yaml: tokenizer.path", "nope.json does not exist", "correct the path"]),
-            ("tokenizer-is-yaml", ["nanoset.yaml", "not a tokenizer", "name another file"]),
-            ("unknown-eod", ["tokenizer.eod", "'<nope>'", f"'{EOD}', '<|pad|>'", "name another token"]),
+        for command, (name, words) in product(
+            ("status", "map", "map --plan", "verify"), WRONG_TOKENIZERS.items()
         )
-        if command != "build" or name == "no-tokenizer"
     ),
     ("status -c tokenizer-is-folder.yaml", ["tokenizer.path", "is a folder", "tokenizer.json"]),
     ("status -c hub-name.yaml", ["`hf download org/gpt2 tokenizer.json --local-dir org/gpt2`, and name org/gpt2/tok"]),
@@ -81,7 +92,7 @@ CASES = [
     ("pack raw/web --output o/p.pbin", ["--tokenizer", "no tokenizer is named"]),
     (f"verify {PAIR} --tokenizer nope", ["nope does not exist", "hf download nope"]),
     (f"inspect {PAIR} --tokenizer gpt2", ["gpt2 does not exist", "hf download gpt2"]),
-    # inputs that are not there, or hold nothing
+    # inputs that do not exist, or are empty
     ("tokenize --input nope --output-prefix o/z --tokenizer tokenizer.json", ["nope", "remedy"]),
     ("tokenize --input hollow --output-prefix o/z --tokenizer tokenizer.json", ["hollow", ".jsonl", "remedy"]),
     ("shuffle --input nope --output tars --tokenizer tokenizer.json", ["nope", "name an existing one with --input"]),
@@ -94,12 +105,13 @@ CASES = [
     ("import-parquet nope --output o/a.jsonl", ["nope", "that exists"]),
     ("inspect nope", ["nope.idx", "a prefix, without .bin or .idx"]),
     # scratch folders that cannot be made; for outputs see campaigns/commands.py
-    *(
-        (f"{line} --scratch /proc/none", ["/proc/none", "the folder cannot be made", "name a place"])
-        for line in (
-            "tokenize --input raw/web --output-prefix o/z --tokenizer tokenizer.json",
-            f"shuffle --input {PAIR} --output tars --seqlen 9 --workers 1",
-        )
+    (
+        "tokenize --input raw/web --output-prefix o/z --tokenizer tokenizer.json --scratch /proc/none",
+        ["/proc/none", "the folder cannot be made", "name a place"],
+    ),
+    (
+        f"shuffle --input {PAIR} --output tars --seqlen 9 --workers 1 --scratch /proc/none",
+        ["/proc/none", "the folder cannot be made", "name a place"],
     ),
     ("demo /proc/none/x --megabytes 0.01", ["/proc/none", "the folder cannot be made", "name a place"]),
     # nanoset map without a project
@@ -131,7 +143,7 @@ CASES = [
     ("map pretrain --data-path web --seq-length 8", ["pretrain", "no effect"]),
     (f"map --plan --data-path {PAIR} --seq-length 100000000", ["train has no sample", "make samples shorter"]),
     (f"map --data-path {PAIR} --seq-length 100000000", ["train has no sample", "100,000,001 tokens or more"]),
-    # names that nothing has
+    # unknown names, and values out of range
     ("diff nope", ["nope", "no such corpus", "nanoset build"]),
     ("explain nope train 0", ["nope", "correct the names"]),
     ("explain pretrain train", [USAGE, "give a SAMPLE, or a document"]),
@@ -152,121 +164,158 @@ CASES = [
 ]  # fmt: skip
 
 
+UNUSUAL_PLANS = [
+    pytest.param(
+        "--seq-length 8 --split 90,5",
+        ["train 94.74%, valid 5.26%, test 0.00%"],
+        id="a split whose weights do not add up to 100",
+    ),
+    pytest.param(
+        "--seq-length 1024 --split 999,1",
+        ["data valid has no sample", "hangs on such a split"],
+        id="a split without samples",
+    ),
+    pytest.param(
+        "--seq-length 100000 --train-samples 9 --valid-samples 1",
+        ["data train reads y_text_document", "times (max_epochs would limit that)"],
+        id="a corpus that is read many times",
+    ),
+]
+"""Options of `nanoset map --plan` that are allowed but seldom meant, and words of the warning."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, tokenizer_file):
-    """A project that was never built, with a wrong nanoset.yaml for each way to get one wrong, and
-    a pair.
-    """
+    """A folder with a project that was never built, wrong configurations of it, and a pair."""
     folder = tmp_path_factory.mktemp("wrong")
     write_raw(folder / "raw")
     (folder / "hollow").mkdir()
     (folder / "empty").touch()
+
+    # The tokenizer without a configuration, and with one that names no eos_token.
     (folder / "configured").mkdir()
-    for place in (folder, folder / "configured"):
-        shutil.copyfile(tokenizer_file, place / "tokenizer.json")
+    shutil.copyfile(tokenizer_file, folder / "tokenizer.json")
+    shutil.copyfile(tokenizer_file, folder / "configured" / "tokenizer.json")
     (folder / "configured" / "tokenizer_config.json").write_text('{"model_max_length": 1024}')
+
+    # One correct configuration, and many wrong ones.
     (folder / "nanoset.yaml").write_text(CONFIG)
     (folder / "empty.yaml").write_text("# nothing yet\n")
     for name, (old, new) in CONFIGURATIONS.items():
         assert old in CONFIG, name
         (folder / f"{name}.yaml").write_text(CONFIG.replace(old, new, 1))
-    words = (
-        f"tokenize --input raw/books --output-prefix {folder}/o/y --tokenizer {tokenizer_file} "
-        "--workers 1"
+
+    # The pair PAIR.
+    run_nanoset(
+        "tokenize",
+        *("--input", folder / "raw" / "books"),
+        *("--output-prefix", folder / "o" / "y"),
+        *("--tokenizer", tokenizer_file),
+        *("--workers", 1),
     )
-    outcome = CliRunner().invoke(
-        nanoset, words.replace("raw/", f"{folder}/raw/").split(), catch_exceptions=False
-    )
-    assert outcome.exit_code == 0
     return folder
 
 
-def files(folder: Path) -> dict[str, float]:
-    found = (
-        path
-        for path in folder.rglob("*")
-        if not {".dagster", "data"} & {*path.relative_to(folder).parts}
-    )
-    return {str(path): path.stat().st_mtime_ns for path in found}
-
-
-@pytest.mark.parametrize(("line", "words"), CASES, ids=[line for line, _ in CASES])
-def test_wrong_use(folder, monkeypatch, line, words):
+@pytest.fixture
+def in_folder(folder, monkeypatch):
+    """The same folder, as the current one."""
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("DAGSTER_HOME", str(folder / ".dagster"))
-    before = files(folder)
-    outcome = CliRunner().invoke(nanoset, line.split())
-    usage = words[0] == USAGE
+    return folder
+
+
+def modification_times(folder: Path) -> dict[Path, int]:
+    """Return when each file and folder was modified, except outputs and Dagster's history."""
+    time_by_path = {}
+    for path in folder.rglob("*"):
+        if {".dagster", "data"}.isdisjoint(path.relative_to(folder).parts):
+            time_by_path[path] = path.stat().st_mtime_ns
+    return time_by_path
+
+
+def check_words(words: list[str], text: str) -> None:
+    """Check that a text contains each of some words, or one of their alternatives around `|`."""
+    for word in words:
+        assert any(alternative in text for alternative in word.split("|")), (word, text)
+
+
+def text_of_usage_error(outcome: Result) -> str:
+    """Check that click refused the arguments, and return what was printed."""
+    assert outcome.exit_code == USAGE
+    assert type(outcome.exception) is SystemExit
+    return outcome.output
+
+
+def text_of_error(outcome: Result) -> str:
+    """Check that an error says where or what is wrong, and how to fix it; return its message."""
     error = outcome.exception
-    if usage:
-        assert (outcome.exit_code, type(error)) == (USAGE, SystemExit)
-        said = outcome.output
-    else:
-        assert isinstance(error, NanosetError), outcome.output
-        said = message(error)
-        assert error.remedy, said
-        assert error.where or error.found, said
-    for word in words[usage:]:
-        assert any(one in said for one in word.split("|")), (word, said)
-    assert files(folder) == before
+    assert isinstance(error, NanosetError), outcome.output
+    text = message(error)
+    assert error.remedy, text
+    assert error.where or error.found, text
+    return text
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (
-            f"map --plan --data-path {PAIR} --seq-length 8 --split 90,5",
-            ["train 94.74%, valid 5.26%, test 0.00%"],
-        ),
-        (
-            f"map --plan --data-path {PAIR} --seq-length 1024 --split 999,1",
-            ["data valid has no sample", "hangs on such a split"],
-        ),
-        (
-            f"map --plan --data-path {PAIR} --seq-length 100000 --train-samples 9 --valid-samples "
-            "1",
-            ["data train reads y_text_document", "times (max_epochs would limit that)"],
-        ),
-    ],
+    ("line", "words"), [pytest.param(*case, id=case[0]) for case in WRONG_USES]
 )
-def test_what_is_allowed_and_seldom_meant_is_said(folder, monkeypatch, line, words):
-    monkeypatch.chdir(folder)
-    outcome = CliRunner().invoke(nanoset, line.split(), catch_exceptions=False)
-    assert outcome.exit_code == 0
+def test_a_wrong_use_is_explained_and_changes_no_file(in_folder, monkeypatch, line, words):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("DAGSTER_HOME", str(in_folder / ".dagster"))
+    times_before = modification_times(in_folder)
+
+    outcome = invoke_nanoset(line.split())
+
+    if words[0] == USAGE:
+        check_words(words[1:], text_of_usage_error(outcome))
+    else:
+        check_words(words, text_of_error(outcome))
+    assert modification_times(in_folder) == times_before
+
+
+@pytest.mark.parametrize(("options", "words"), UNUSUAL_PLANS)
+@pytest.mark.usefixtures("in_folder")
+def test_a_plan_that_is_seldom_meant_is_accepted_with_a_warning(options, words):
+    outcome = run_nanoset("map", "--plan", "--data-path", PAIR, *options.split())
+
     for word in words:
         assert word in outcome.stderr
 
 
-def test_a_usual_plan_says_nothing(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    words = f"map --plan --data-path {PAIR} --seq-length 16 --split 90,5,5"
-    assert CliRunner().invoke(nanoset, words.split(), catch_exceptions=False).stderr == ""
+@pytest.mark.usefixtures("in_folder")
+def test_a_usual_plan_gives_no_warning():
+    options = "--seq-length 16 --split 90,5,5"
+
+    outcome = run_nanoset("map", "--plan", "--data-path", PAIR, *options.split())
+
+    assert outcome.stderr == ""
 
 
-def test_inspect_takes_the_folder_of_a_tokenizer(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    outcome = CliRunner().invoke(
-        nanoset, ["inspect", PAIR, "--tokenizer", "configured"], catch_exceptions=False
-    )
-    assert "books 0: " in outcome.output
+@pytest.mark.usefixtures("in_folder")
+def test_inspect_takes_the_folder_of_a_tokenizer():
+    assert "books 0: " in output_of("inspect", PAIR, "--tokenizer", "configured")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["pbin", "--help"]])
-def test_summaries_of_commands_are_whole(words):
-    lines = CliRunner().invoke(nanoset, words, env={"COLUMNS": "80"}).output
-    assert "..." not in lines.partition("Commands:")[2]
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["--help"], id="nanoset"),
+        pytest.param(["pbin", "--help"], id="nanoset pbin"),
+    ],
+)
+def test_the_summaries_of_commands_are_not_cut_off(arguments):
+    output = invoke_nanoset(arguments, env={"COLUMNS": "80"}).output
+
+    command_list = output.partition("Commands:")[2]
+    assert command_list
+    assert "..." not in command_list
 
 
-def test_init_says_what_a_build_would_say_of_the_tokenizer(tmp_path, folder, tokenizer_file):
-    def said(name):
-        return (
-            CliRunner()
-            .invoke(nanoset, ["init", str(tmp_path / name)], catch_exceptions=False)
-            .output
-        )
+def test_init_is_silent_about_a_tokenizer_that_exists(tmp_path, tokenizer_file):
+    shutil.copyfile(tokenizer_file, tmp_path / "tokenizer.json")
 
-    (tmp_path / "with").mkdir()
-    shutil.copyfile(tokenizer_file, tmp_path / "with" / "tokenizer.json")
-    assert "notice" not in said("with")
-    assert "notice: there is no tokenizer" in said("without")
+    assert "notice" not in output_of("init", tmp_path)
+
+
+def test_init_reports_that_the_tokenizer_is_missing(tmp_path):
+    # The folder does not exist: init makes it.
+    assert "notice: there is no tokenizer" in output_of("init", tmp_path / "project")
