@@ -452,8 +452,8 @@ def _blocked_labels(graph: Graph) -> list[str]:
     """
     labels: dict[str, None] = {}  # a set that keeps the order
     for node in graph.blocked():
-        # The inventory of a corpus that cannot be read is reported as failed. It stands for the
-        # corpus: other outputs of this kind, up to the dataset, are not listed.
+        # All outputs of a corpus up to its dataset are of one kind, "corpus". They need no label,
+        # since the failed inventory is reported, which is the first of them.
         if node.stage.kind == INVENTORY.kind:
             continue
         if is_of_corpora(node.stage):

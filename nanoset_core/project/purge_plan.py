@@ -298,17 +298,19 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
     outputs = all_outputs(root.access.listing())
     versions = list(_versions_to_examine(root, outputs, shards))
 
-    # Order the tainted versions so that each is before what was made from it.
+    # An orphan is erased, too, since it may contain any document of its corpus.
     stored_shards = [version.digest for version in versions if version.is_shard]
     orphans = [version.digest for version in versions if version.is_orphan]
-    roots = [*reversed(stored_shards), *orphans]
-    tainted = {*(shard.digest for shard in shards), *roots}
-    needs_by_digest = {version.digest: version.needs for version in versions}
-    order = [*roots, *_made_from(tainted, needs_by_digest)]
+    tainted = {*(shard.digest for shard in shards), *stored_shards, *orphans}
+
+    # A descendant is listed after those that it was made from, so reverse their order.
+    parents_by_digest = {version.digest: version.parents for version in versions}
+    descendants = _made_from(tainted, parents_by_digest)
+    order = [*reversed(descendants), *reversed(orphans), *stored_shards]
 
     folder_by_digest = {version.digest: version.folder for version in versions}
     current = {output.current for output in outputs}
-    for digest in reversed(order):
+    for digest in order:
         manifest = root.manifest_at(folder_by_digest[digest])
         if manifest is not None:
             yield TaintedVersion(
@@ -326,7 +328,7 @@ class _ExaminedVersion(NamedTuple):
     """Its digest."""
     folder: Path
     """Its folder."""
-    needs: set[str]
+    parents: set[str]
     """Digests of the versions that it was made from or refers to."""
     is_shard: bool
     """Whether it is a tainted shard."""
@@ -337,7 +339,7 @@ class _ExaminedVersion(NamedTuple):
 def _versions_to_examine(
     root: OutputRoot, outputs: Iterable[StoredOutput], shards: Collection[ShardKey]
 ) -> Iterator[_ExaminedVersion]:
-    """Yield the tainted shards, and all versions of everything else, with what they need.
+    """Yield the tainted shards, and all versions of everything else, with their parents.
 
     Shards that are not tainted are left out, since there may be many.
 
@@ -352,19 +354,19 @@ def _versions_to_examine(
         is_shard = output.stage_folder == SHARDS
         is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
         digests = sorted(output.versions & tainted if is_shard else output.versions)
-        results = root.each_version(_needs, output.stage_folder, output.name, digests)
-        for digest, needs in zip(digests, results, strict=True):
+        parents_of_versions = root.each_version(_parents, output.stage_folder, output.name, digests)
+        for digest, parents in zip(digests, parents_of_versions, strict=True):
             folder = output.folder / digest
-            is_orphan = is_dataset and _lacks_shards(root, folder, needs)
-            yield _ExaminedVersion(digest, folder, needs, is_shard, is_orphan)
+            is_orphan = is_dataset and _lacks_shards(root, folder, parents)
+            yield _ExaminedVersion(digest, folder, parents, is_shard, is_orphan)
 
 
-def _made_from(roots: Collection[str], needs_by_digest: Mapping[str, set[str]]) -> list[str]:
+def _made_from(roots: Collection[str], parents_by_digest: Mapping[str, set[str]]) -> list[str]:
     """Return the versions that were made from some versions, directly or not.
 
     Args:
         roots: Digests of versions, which are not returned themselves.
-        needs_by_digest: Version → the versions that it was made from or refers to.
+        parents_by_digest: Version → the versions that it was made from or refers to.
 
     Returns:
         Their digests, each after those that it was made from.
@@ -374,9 +376,9 @@ def _made_from(roots: Collection[str], needs_by_digest: Mapping[str, set[str]]) 
     # In each round, add the versions that were made directly from versions of earlier rounds.
     while True:
         next_versions: list[str] = []
-        for digest, needs in needs_by_digest.items():
+        for digest, parents in parents_by_digest.items():
             is_new = digest not in reached
-            is_made_from_reached = not reached.isdisjoint(needs)
+            is_made_from_reached = not reached.isdisjoint(parents)
             if is_new and is_made_from_reached:
                 next_versions.append(digest)
         if not next_versions:
@@ -385,7 +387,7 @@ def _made_from(roots: Collection[str], needs_by_digest: Mapping[str, set[str]]) 
         reached.update(next_versions)
 
 
-def _lacks_shards(root: OutputRoot, dataset_folder: Path, needs: set[str]) -> bool:
+def _lacks_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> bool:
     """Return whether it is no longer known which shards a dataset was made from.
 
     Another output, the corpus's set of shards, lists them. It may have been deleted. The dataset
@@ -394,7 +396,7 @@ def _lacks_shards(root: OutputRoot, dataset_folder: Path, needs: set[str]) -> bo
     Args:
         root: The output root.
         dataset_folder: Folder of a version of a dataset.
-        needs: Digests of everything that this version was made from, as far as it is known: the
+        parents: Digests of everything that this version was made from, as far as it is known: the
             inventory of the raw text, which its recipe names, and its shards.
     """
     named_by_recipe: set[str] = set()
@@ -402,11 +404,11 @@ def _lacks_shards(root: OutputRoot, dataset_folder: Path, needs: set[str]) -> bo
     if manifest is not None:
         named_by_recipe.update(manifest.recipe["parents"].values())
 
-    known_shards = needs - named_by_recipe
+    known_shards = parents - named_by_recipe
     return not known_shards
 
 
-def _needs(root: OutputRoot, folder: Path) -> set[str]:
+def _parents(root: OutputRoot, folder: Path) -> set[str]:
     """Return the digests of the versions that a version was made from or refers to.
 
     Args:
@@ -420,11 +422,11 @@ def _needs(root: OutputRoot, folder: Path) -> set[str]:
     manifest = root.manifest_at(folder)
     if manifest is None or manifest.stage == SHARDS:
         return set()
-    needs = set(manifest.recipe["parents"].values())
+    parents = set(manifest.recipe["parents"].values())
     stage = stage_of(manifest.stage, manifest.name)
     if stage is not None:
-        needs.update(stage.references(root, manifest))
-    return needs
+        parents.update(stage.references(root, manifest))
+    return parents
 
 
 def version_path(manifest: Manifest) -> str:

@@ -75,9 +75,9 @@ class _Run(NamedTuple):
 def most_bytes(sizes: Sequence[int], usual: int) -> int:
     """Return how large a part may be if an object is written as the concatenation of others.
 
-    The object is uploaded in parts, and S3 allows 10,000 of them. The usual maximum is exceeded
-    for a large object, so that half of the parts are enough for its bytes. The other half is a
-    reserve, since the last part of a source may be smaller than the maximum.
+    The object is uploaded in parts, and S3 allows 10,000 of them. The parts of a large object are
+    larger than usual, so that 5,000 of them could hold its bytes. The others are a reserve, since
+    the last part of each source may be small.
 
     Args:
         sizes: Bytes of each source, which is an object that becomes a range of the new one.
@@ -85,8 +85,8 @@ def most_bytes(sizes: Sequence[int], usual: int) -> int:
     """
     half_of_parts = MAX_PARTS // 2
     needed_bytes = _divide_up(sum(sizes), half_of_parts)
-    limit_of_s3 = MOST_BYTES
-    return min(limit_of_s3, max(usual, needed_bytes))
+    largest_part_of_s3 = MOST_BYTES
+    return min(largest_part_of_s3, max(usual, needed_bytes))
 
 
 def _divide_up(number: int, divisor: int) -> int:
@@ -120,7 +120,8 @@ def runs_of(
 def _run_starts(sizes: Sequence[int], most: int) -> list[int]:
     """Return the first source of each run, so that the sources of a run fit into one upload.
 
-    The parts are counted as if no sources shared one, so that a run never needs more than that.
+    Every source is counted with a part of its own. As small sources share parts, a run may need
+    fewer than were counted, but never more.
 
     Args:
         sizes: Bytes of each source.
@@ -143,10 +144,9 @@ def plan_parts(
     """Divide the bytes of concatenated objects, the sources, into the parts of an upload.
 
     A part is either one range of a large source, which the bucket copies, or it is filled with
-    ranges of several sources until it has `least` bytes, and sent. Only sources smaller than
-    `least`, and the beginning of the source after them, are sent: fewer than 2 * `least` bytes for
-    each sequence of small sources. For example, with `least=10` and `most=35`, the sizes 4, 50
-    become the parts
+    ranges of several sources until it has `least` bytes, and sent. So what is sent are sources
+    smaller than `least`, and the bytes of the next source that fill the part up. For example, with
+    `least=10` and `most=35`, the sizes 4, 50 become the parts
 
         4 bytes of source 0 and 6 of source 1 (sent), 34 of source 1 (copied), 10 of it (copied)
 
@@ -524,19 +524,24 @@ class Joining:
         source = self._sources[piece.source]
         expected_sha256 = self._sha256[piece.source]
         is_whole_source = piece.end - piece.begin == source.size
+
+        # The best evidence: sha256. It is known for a whole source only.
         if is_whole_source and expected_sha256 is not None and "ChecksumSHA256" in copy:
             self._check_sha256_of_copy(source, copy["ChecksumSHA256"], expected_sha256)
             return
+
+        # The next best: the ETags of the source and the copy are the same MD5.
         source_md5 = md5_of_etag(source.mark)
         if is_whole_source and source_md5 is not None and md5_of_etag(copy["ETag"]) == source_md5:
             return
 
-        # If both ETags are digests of the same bytes, they should have been equal above: the server
-        # copied other bytes.
-        head = self._check_source(piece.source)
-        is_whole_object = piece.end - piece.begin == head.size
-        are_digests = source_md5 is not None and etags_are_md5 and head.is_digest
-        if is_whole_object and are_digests:
+        # Otherwise the source must be the object that was listed. A source may be a range of an
+        # object, whose ETag is that of all its bytes. If all of them were copied, and both ETags
+        # are MD5, but differ, then the server copied other bytes.
+        source_object = self._check_source(piece.source)
+        is_whole_object = piece.end - piece.begin == source_object.size
+        source_has_md5 = source_md5 is not None and source_object.is_digest
+        if is_whole_object and source_has_md5 and etags_are_md5:
             raise changed(
                 self._store.url(source.name),
                 found=f"a copy of ETag {copy['ETag']}",

@@ -301,6 +301,7 @@ def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> _Opcodes:
         # APPENDS ends a batch, so there is none in front of the first batch.
         batch_starts = _batch_starts(first, len(entries.offsets))
         batch_stops = batch_starts[batch_starts + first > 0]
+        # Both are in front of an entry, whose offset is in row 2 * i.
         is_written[2 * batch_starts, _AT_MARK] = True
         is_written[2 * batch_stops, _AT_APPENDS] = True
 
@@ -444,6 +445,7 @@ class _FastDecoder:
             undecoded = undecoded[n_decoded_bytes:]
             if len(undecoded) >= _ENOUGH_FOR_ENTRY:
                 return  # there are other opcodes than Python's own pickler would write
+        # Only the end of the list follows the last entry, and it is no entry itself.
         self.is_complete = undecoded.tobytes() == _LIST_END
 
     def _entry_opcodes(self) -> Iterator[NDArray[np.uint8]]:
@@ -576,20 +578,21 @@ class _DecodedCandidates(NamedTuple):
 
 
 def _decode_candidates(padded: NDArray[np.uint8], starts: NDArray[np.int64]) -> _DecodedCandidates:
-    """Decode an entry at each candidate: two ints, and TUPLE2 MEMOIZE.
+    """Decode an entry at each candidate: two ints, and the opcodes TUPLE2 MEMOIZE.
 
-    In front of every 1000th entry are APPENDS and MARK.
+    In front of every 1000th entry are two more opcodes, APPENDS MARK. An opcode has one byte.
 
     Args:
-        padded: Opcodes, with 32 zeros after them.
+        padded: Opcodes, with zeros after them, so that all bytes that are looked at exist.
         starts: Positions of the candidates, shape (n_candidates,).
     """
     has_mark = _has_pair(padded, starts, _APPENDS, _MARK)
-    offsets = _decode_ints(padded, starts + 2 * has_mark)
+    first_ints = np.where(has_mark, starts + 2, starts)  # (n_candidates,)
+    offsets = _decode_ints(padded, first_ints)
     lengths = _decode_ints(padded, offsets.stops)
     has_tuple = _has_pair(padded, lengths.stops, _TUPLE2, _MEMOIZE)
     is_entry = offsets.is_int & lengths.is_int & has_tuple
-    stops = np.where(is_entry, lengths.stops + 2, -1)
+    stops = np.where(is_entry, lengths.stops + 2, -1)  # -1: no complete entry
     return _DecodedCandidates(offsets.values, lengths.values, stops)
 
 

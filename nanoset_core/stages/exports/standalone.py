@@ -269,10 +269,10 @@ class _OpenedPair(NamedTuple):
 
 
 def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool) -> Exported:
-    """Export a pair in a format whose file of tokens can be a link to the .bin of the pair.
+    """Export a .bin and its .idx in a format whose file of tokens can be a link to the .bin.
 
     Args:
-        pair: The pair, and where its export goes.
+        pair: The two files, and where their export goes.
         export_format: The format.
         overwrite: Whether existing files may be replaced that were made from another pair or with
             other settings.
@@ -305,13 +305,13 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
 
 
 def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: bool) -> Exported:
-    """Export a pair in a format that consists of samples: sequences of one length.
+    """Export a .bin and its .idx in a format that consists of samples: sequences of one length.
 
     There may be many files, so each is written to its final place. If the call is killed, the next
     one keeps the files that are complete.
 
     Args:
-        pair: The pair, and where its export goes.
+        pair: The two files, and where their export goes.
         export_format: The format.
         overwrite: Whether existing files may be replaced that were made from another pair or with
             other settings.
@@ -329,10 +329,11 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
         return Exported(receipt["facts"], files, is_new=False)
 
     facts = {**opened.facts(WRITTEN), **export_format.facts(samples.cut)}
-    writer = _SampleWriter(samples, pair.progress.work("export", pair.name, opened.token_bytes))
-    # The draft calls the functions of `writer` at the end of the block, to put files in place.
+    work = pair.progress.work("export", pair.name, opened.token_bytes)
+    writer = _SampleWriter(samples, work)
+    # The draft has a function for each file, and calls it at the end of the block to write it.
     with delivery.drafting(overwrite=overwrite) as draft:
-        draft.writers.update(writer.writers(opened.stream))
+        draft.writers.update(writer.function_by_file(opened.stream))
         draft.facts = facts
     return Exported(facts, files, is_new=True)
 
@@ -341,8 +342,8 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
 class _SampleWriter:
     """Writes the files of an export that consists of samples, and then its index.json.
 
-    The functions of `writers` must be called in their order: index.json lists the sha256 of the
-    other files, which is known once they are written.
+    The functions of `function_by_file` must be called in their order: index.json lists the sha256
+    of the other files, which is known once they are written.
     """
 
     samples: SampleFiles
@@ -352,17 +353,18 @@ class _SampleWriter:
     written: list[FileFact] = field(default_factory=list)
     """Size and sha256 of each file of samples so far, in order."""
 
-    def writers(self, stream: Stream | None) -> dict[str, Callable[[], object]]:
+    def function_by_file(self, stream: Stream | None) -> dict[str, Callable[[], object]]:
         """Return a function to write each file, by its name, in the order in which to call them.
 
         Args:
             stream: Order of the dataset's tokens; None if they are in order in the .bin.
         """
-        writers: dict[str, Callable[[], object]] = {}
+        functions: dict[str, Callable[[], object]] = {}
         for task in self.samples.tasks(stream):
-            writers[self.samples.format.file(task.number)] = partial(self._write, task)
-        writers[INDEX] = self._write_index
-        return writers
+            file_name = self.samples.format.file(task.number)
+            functions[file_name] = partial(self._write, task)
+        functions[INDEX] = self._write_index
+        return functions
 
     def _write(self, task: FileTask) -> None:
         """Write a file of samples, unless an interrupted call has written it."""
@@ -390,13 +392,14 @@ class _DraftedTokens(TokensFile):
         """Make the file from the .bin of the pair without changing its bytes.
 
         Returns:
-            How it was made. `LINKED` or `COPIED`: it is in the draft. `JOINED`: the bucket of the
-            pair copies it when the draft is put in place.
+            How it was made. `LINKED` or `COPIED`: it is in the draft folder now. `JOINED`: the
+            bucket copies it later, when the files of the draft are put in their final places.
         """
         if isinstance(self.source, Path):
             return self._share_local(self.source)
         if isinstance(self.target, RemoteFolder) and self.source.store == self.target.store:
             return self._copy_in_bucket(self.source, self.target)
+        # Download it from the bucket.
         self.write(self.source.store.blocks(_stored(self.source)))
         return COPIED
 

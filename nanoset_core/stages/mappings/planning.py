@@ -253,18 +253,21 @@ class NanosetContext(NanosetLookup):
         # are looked at together. Otherwise each split has its own blend.
         splits: tuple[SplitName, ...] = (split,) if self.spec.blend is None else SPLITS
         prefix_by_corpus = dataset_prefixes(self, splits)
-        read = self._read_by_run() if "train" in splits else None
-        as_written = settings_as_written(self, splits, read)
+        read_before = self._read_by_run() if "train" in splits else None
+        unlimited_config = settings_as_written(self, splits, read_before)
         limit_by_prefix = self._epoch_limits(prefix_by_corpus)
 
-        limited = _LimitedSettings(as_written, limit_by_prefix, ())
+        # Limit the numbers of samples that are set.
+        limited = _LimitedSettings(unlimited_config, limit_by_prefix, ())
         if limit_by_prefix:
             limited = self._limited_samples(limited, split)
+
+        # Without a number, the split is one epoch, except of a weighted blend.
         is_one_epoch = limited.config.samples(split) is None
         limited = replace(limited, config=self._with_samples_of(split, limited.config))
 
-        # One epoch of each dataset may still read a document several times. In valid and test this
-        # is no repetition in training.
+        # One epoch of each dataset may still read a document several times, which matters only if
+        # it is trained on.
         if limit_by_prefix and is_one_epoch and split == "train":
             limited = self._limited_epoch(limited)
         if self.spec.mixture is not None and split == "train":

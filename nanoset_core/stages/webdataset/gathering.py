@@ -141,7 +141,9 @@ class _RowCopier:
             lengths: Tokens of each row without padding.
             targets: Row of the array into which each row is copied.
         """
-        counts = np.clip(self.source.count - starts, 0, lengths)  # tokens in this source
+        # Tokens of each row in this source. The other ones of its last row are in later sources.
+        tokens_after_start = self.source.count - starts
+        counts = np.clip(tokens_after_start, 0, lengths)
         parts = _RowParts(starts, counts, targets)
 
         # Whole rows of a file are contiguous and are copied faster. Those of a view are not.
@@ -152,8 +154,8 @@ class _RowCopier:
             parts = parts.select(~is_whole)
         self._copy_in_chunks(parts)
 
-        # A row that continues in the next sources was padded above: overwrite it. There is at most
-        # one, since all later rows begin in those sources.
+        # `_copy_in_chunks` padded the row that continues in the next sources: overwrite it. There
+        # is at most one, since a row after it would begin in those sources.
         is_carried = (lengths == self.row_tokens) & (counts < lengths)
         for index in np.flatnonzero(is_carried):
             row = _carried_row(self.sources, int(starts[index]), self.row_tokens)

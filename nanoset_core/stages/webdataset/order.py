@@ -335,13 +335,14 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
     keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
     sorted_keys = np.sort(keys)
 
-    # The keys below key i are those in the intervals 0 to i.
-    ranks_of_sorted = np.cumsum(_keys_between(sorted_keys, contexts, seed))
+    # Interval i ends at sorted key i, so the keys below it are those in the intervals 0 to i.
+    keys_per_interval = _count_keys_between(sorted_keys, contexts, seed)  # (n_numbers + 1,)
+    ranks_of_sorted = np.cumsum(keys_per_interval)
     index_in_sorted = np.searchsorted(sorted_keys, keys)  # (n_numbers,)
     return ranks_of_sorted[index_in_sorted]
 
 
-def _keys_between(
+def _count_keys_between(
     limits: NDArray[np.uint64],
     contexts: int,
     seed: int,
@@ -475,14 +476,15 @@ class Choice:
         """Return after how many rows that many are chosen, if chosen rows were evenly spaced.
 
         It is the inverse of `_n_chosen_before`, so it is exact at the ends of blocks. For example,
-        30 of 100 rows are chosen: 66 * 30 // 100 = 19 of the first 66 rows, and 67 * 30 // 100 = 20
-        of the first 67. So the result for 20 is 67.
+        30 of 100 rows are chosen, and the offset is 0: 66 * 30 // 100 = 19 of the first 66 rows,
+        and 67 * 30 // 100 = 20 of the first 67. So the result for 20 is 67.
 
         Args:
             counts: Numbers of chosen rows, shape (n,).
 
         Returns:
-            The smallest k with (k * n_chosen + offset) // n_rows >= count, shape (n,).
+            The smallest k with (k * n_chosen + offset) // n_rows >= count, shape (n,). The offset
+            is the number by which the seed varies the rounding.
         """
         dividends = counts * self.n_rows - self._rounding_offset
         return -(-dividends // self.n_chosen)  # the quotient, rounded up

@@ -151,10 +151,9 @@ class StoredRows:
     def _row_ranges(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_RowRange]:
         """Yield the ranges of stored rows that contain the rows of some contexts, one per request.
 
-        The shuffled order lists all contexts by ascending keys. The requested contexts are
-        neighbours in it, so they are all contexts with keys in some interval. A part contains the
-        rows of contexts with neighbouring numbers, also sorted by their keys. So the requested rows
-        of a part are neighbours, too.
+        The shuffled order lists all contexts by ascending keys. So the requested contexts, which
+        are neighbours in it, are all contexts whose keys are in some interval. The rows of a part
+        are sorted by the keys of their contexts, too. So the requested ones are consecutive.
 
         Args:
             plan: Plan of the tars.
@@ -162,17 +161,18 @@ class StoredRows:
         """
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
         first_key = keys_of(contexts[:1].astype(np.uint64), plan.settings.seed)
-        for group in self._groups_by_part(contexts):
-            part = self.part(int(contexts[group[0]]))
+        for indices in self._indices_by_part(contexts):
+            first_context = int(contexts[indices[0]])
+            part = self.part(first_context)
 
             # The part is sorted by keys. Rows with keys below the interval precede the first one.
             part_keys = context_keys(part.start, part.stop, plan.settings.seed)
             first_row = int(np.count_nonzero(part_keys < first_key))
-            for start in range(0, len(group), rows_per_request):
-                targets = group[start : start + rows_per_request]
+            for start in range(0, len(indices), rows_per_request):
+                targets = indices[start : start + rows_per_request]
                 yield _RowRange(part, first_row + start, targets)
 
-    def _groups_by_part(self, contexts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def _indices_by_part(self, contexts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the indices of the contexts of each part that holds some of them.
 
         Args:
