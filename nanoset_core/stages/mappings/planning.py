@@ -262,7 +262,6 @@ class NanosetContext(NanosetLookup):
         if limit_by_prefix:
             limited = self._limited_samples(limited, split)
 
-        # Without a number, the split is one epoch, except of a weighted blend.
         is_one_epoch = limited.config.samples(split) is None
         limited = replace(limited, config=self._with_samples_of(split, limited.config))
 
