@@ -1,6 +1,4 @@
-"""A command as a shell would run it, in this process, by the entry point that installed copies
-have.
-"""
+"""Run a command in this process, by the entry point that installed copies have."""
 
 from __future__ import annotations
 
@@ -12,18 +10,21 @@ from nanoset_core.cli import main
 
 
 def run(arguments: Sequence[str], *, code: int = 0) -> str:
-    """What `nanoset` with these arguments prints to standard output; AssertionError for another
-    exit code.
+    """Run `nanoset` with these arguments, and return what it prints to standard output.
+
+    Raises:
+        AssertionError: The command ended with another exit code than `code`.
     """
-    out, err = io.StringIO(), io.StringIO()
-    found = 0
-    with redirect_stdout(out), redirect_stderr(err):
+    stdout = io.StringIO()
+    stderr = io.StringIO()
+    exit_code: object = 0
+    with redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             main(list(arguments))
-        except SystemExit as end:
-            found = end.code or 0
-    if found != code:
-        raise AssertionError(
-            f"nanoset {' '.join(arguments)}: exit code {found}\n{out.getvalue()}\n{err.getvalue()}"
-        )
-    return out.getvalue()
+        except SystemExit as exit_request:
+            exit_code = exit_request.code or 0
+    if exit_code != code:
+        command = " ".join(["nanoset", *arguments])
+        output = f"{stdout.getvalue()}\n{stderr.getvalue()}"
+        raise AssertionError(f"{command}: exit code {exit_code}\n{output}")
+    return stdout.getvalue()
