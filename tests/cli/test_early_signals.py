@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from nanoset_core.cli import entry, main
-from nanoset_core.execution.interruption import interruptible
+from nanoset_core.execution.interruption import handlers_restored, interruptible
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -24,7 +24,9 @@ def test_a_signal_during_the_start_is_reported_without_a_traceback(monkeypatch, 
 
     monkeypatch.setattr(entry, "interruptible", interruptible_with_early_signal)
 
-    with pytest.raises(SystemExit) as exit_request:
+    with handlers_restored(), pytest.raises(SystemExit) as exit_request:
+        # A suite that runs in the background ignores signals.
+        signal.signal(number, signal.SIG_DFL)
         main(["--version"])
 
     assert exit_request.value.code == 128 + number
