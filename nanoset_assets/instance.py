@@ -171,10 +171,11 @@ def _open_instance_in(home: Path) -> dg.DagsterInstance:
 
 
 def _complete_event_log(instance: dg.DagsterInstance) -> None:
-    """Create the tables that are missing because a process was killed while it created them.
+    """Create tables of the history that are missing because a process was killed meanwhile.
 
-    Dagster creates the tables of its event log in SQLite only if their file does not exist, so it
-    would never complete them. It stores the version of the tables last, in `alembic_version`.
+    Dagster creates these tables together with their file, the event log in SQLite. If the file
+    exists, it assumes that they exist. The table `alembic_version` is created last, so if that one
+    is missing, others may be missing, too.
     """
     from dagster._core.storage.event_log import SqliteEventLogStorage
 
@@ -182,7 +183,8 @@ def _complete_event_log(instance: dg.DagsterInstance) -> None:
     if not isinstance(event_log, SqliteEventLogStorage):
         return
     if not event_log.has_table("alembic_version"):
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
+        # `upgrade` creates all missing tables, and prints its progress.
+        with contextlib.redirect_stdout(io.StringIO()):
             instance.upgrade()
 
 

@@ -143,18 +143,18 @@ def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
 
 
 def _prepare_raw_folder(raw: Path, other_paths: Sequence[Path]) -> None:
-    """Make an empty folder for the raw text of the demo.
+    """Delete the raw text of an interrupted demo, and make an empty folder for that of a new one.
 
-    The folder gets a marker file before any text. So if it exists with the marker, an interrupted
-    demo has written it, and the other files, too. All of them may then be overwritten.
+    A marker file is written into the folder before anything else. So if there is a marker, all
+    paths were written by a demo, and may be overwritten.
 
     Args:
         raw: The folder.
         other_paths: Other files and folders that the demo, or the build after it, will write.
 
     Raises:
-        ConfigError: The folder has no marker. But it contains something, or another path exists,
-            and this may belong to the user.
+        ConfigError: The folder has no marker, and one of the paths exists. It may belong to the
+            user.
     """
     marker = raw / MARKER
     is_of_demo = marker.exists()

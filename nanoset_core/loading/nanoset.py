@@ -396,33 +396,37 @@ class Nanoset(SplitSamples):
     def _pieces(self, samples: NDArray[np.int64]) -> _SequencePieces:
         """Return the pieces of sequences that some samples consist of.
 
-        In the example of the module, the samples 0 and 1 have these pieces:
+        For example, the sequences HI, ABC and DEFG are cut into samples of 5 tokens. The last token
+        of a sample is also the first one of the next sample:
 
-            entries      0   1     1   2        of the document index
-            sequences    2   0     0   1
+            sample       0         1
             tokens       HI  ABC   C   DEFG
-            counts       2         2
+            entries      0   1     1   2        of the document index, which lists the sequences
+            counts       2         2            pieces of each sample
 
         Args:
             samples: Numbers of the samples in the sample index, shape (n,), at least one.
 
         Raises:
-            StaleError: The index arrays lead outside of one another or of the dataset.
+            StaleError: An index array has a number that does not exist in the next one, or in the
+                dataset.
         """
         spans = self._spans(samples)
         counts = spans.last_entries - spans.first_entries + 1  # (n,) a piece for each entry
         last_pieces = np.cumsum(counts) - 1  # (n,) index of each sample's last piece
         first_pieces = last_pieces - counts + 1  # (n,)
 
-        # The entry of each piece: they follow one another, from the first entry of each sample on.
+        # The pieces of a sample are its first entry and those after it. So the entry of each piece
+        # is the index of the piece, shifted by a number that is the same for the whole sample.
         n_pieces = int(last_pieces[-1]) + 1
-        entries = np.arange(n_pieces) + np.repeat(spans.first_entries - first_pieces, counts)
+        shifts = np.repeat(spans.first_entries - first_pieces, counts)  # (n_pieces,)
+        entries = np.arange(n_pieces) + shifts
         sequences = self._sequence_of_entry[entries]  # (n_pieces,)
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
 
         # A piece is a complete sequence, except at both ends of a sample. Shorten the last pieces
-        # first: if a sample has only one piece, its length is the difference of both positions.
+        # first: the length of a sample's only piece becomes stop_token - first_token.
         start_bytes = self.dataset.sequence_pointers[sequences]  # (n_pieces,)
         lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,)
         lengths[last_pieces] = spans.stop_tokens

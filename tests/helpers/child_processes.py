@@ -86,7 +86,8 @@ def interrupt(
 ) -> str:
     """Send signals to a process once `when` holds, and return what it wrote to stderr.
 
-    The process must end, and no process of its group may be left.
+    Fails if the process has ended before, or if it or another process of its group does not end
+    after the signals.
 
     Args:
         process: The process, which leads a group.
