@@ -459,8 +459,7 @@ def test_a_run_ends_if_the_workers_or_the_scheduler_disappear(tmp_path):
     assert list((tmp_path / "shared").iterdir()) == []
 
 
-def test_a_run_waits_for_the_file_of_a_scheduler_and_for_workers(tmp_path):
-    """The display says what is waited for."""
+def test_a_run_waits_for_its_scheduler_and_workers_and_says_so(tmp_path):
     scheduler_file = tmp_path / "scheduler.json"
     display = RecordingDisplay()
     executor = executor_on(
@@ -474,12 +473,13 @@ def test_a_run_waits_for_the_file_of_a_scheduler_and_for_workers(tmp_path):
     def is_shown(name: str) -> bool:
         return name in {work.name for work in display.works}
 
-    with within() as late_cluster:
+    with within() as late_cluster:  # it has no workers yet
         thread = threading.Thread(target=run_all)
         thread.start()
         assert wait_until(lambda: is_shown(f"for the Dask scheduler {scheduler_file}"))
 
-        # At first, the file is incomplete, as one that is just being written.
+        # At first, the file is incomplete, as one that is just being written. The run may read it
+        # in this state, or only afterwards.
         scheduler_file.write_text('{"addr')
         scheduler_file.write_text(json.dumps({"address": late_cluster.scheduler_address}))
         assert wait_until(lambda: is_shown(f"for workers of {scheduler_file}"))
@@ -492,7 +492,7 @@ def test_a_run_waits_for_the_file_of_a_scheduler_and_for_workers(tmp_path):
     assert sorted(results) == [(0, 1), (1, 1), (2, 2), (3, 6), (4, 24)]
     assert {work.stage for work in display.works} == {"waiting"}
     last_work_by_name = {work.name: work for work in display.works}
-    assert len(last_work_by_name) == 2
+    assert len(last_work_by_name) == 2  # the scheduler, and its workers
     for work in last_work_by_name.values():
         assert work.done == work.total
 

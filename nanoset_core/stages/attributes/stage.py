@@ -86,17 +86,19 @@ class AttributesStage(AlignedStage, Planned):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why attribute tables cannot be joined to the documents of a corpus.
+        """Return why attribute tables cannot be joined to the documents of a corpus, if known.
+
+        There are two reasons that are known before: a table is missing, or an earlier result of
+        the same tables violates a policy.
 
         Args:
             project: The project.
             key: The corpus.
             recipe: Recipe that the result would have.
-            reading: How much may be read to find a reason; all stages get it. Nothing is read here.
+            reading: Not used: other stages read files to find a reason, and this is their limit.
 
         Returns:
-            The error of missing tables, or the policy that an existing result violates; None if no
-            reason is known before the tables are joined.
+            The reason, or None.
         """
         try:
             _check_tables_exist(project, key.subject)

@@ -329,20 +329,19 @@ def content_without_engine(folder: Path) -> dict[str, Any]:
         pytest.param("tokenizers", 0, id="tokenizers"),
     ],
 )
-@pytest.mark.usefixtures("mixed_shard")
-def test_the_bytes_do_not_depend_on_folder_engine_or_read_size(
-    mixed_task, tmp_path, monkeypatch, engine, n_audited
+def test_the_bytes_of_a_shard_do_not_depend_on_folder_engine_or_read_size(
+    mixed_task, mixed_shard, tmp_path, monkeypatch, engine, n_audited
 ):
-    other_place = tmp_path / "other" / "place"
-    shutil.copytree(mixed_task.folder, other_place)
-    monkeypatch.setattr(stored_module, "READ_BYTES", 33)
+    other_raw_folder = tmp_path / "other" / "place"
+    shutil.copytree(mixed_task.folder, other_raw_folder)
+    monkeypatch.setattr(stored_module, "READ_BYTES", 33)  # less than most lines
 
-    shard = task_for(other_place, tmp_path / "out", engine=engine).make()
+    shard = task_for(other_raw_folder, tmp_path / "out", engine=engine).make()
 
     assert shard.facts["encoder"]["engine"] == engine
     assert shard.facts["encoder"]["audited"] == n_audited
-    expected_content = content_without_engine(mixed_task.root.folder)
-    assert content_without_engine(tmp_path / "out") == expected_content
+    root_of_mixed_shard = mixed_task.root.folder
+    assert content_without_engine(tmp_path / "out") == content_without_engine(root_of_mixed_shard)
 
 
 # Errors
