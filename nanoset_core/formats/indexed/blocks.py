@@ -11,16 +11,13 @@ from numpy.typing import NDArray
 def divide_into_blocks(borders: NDArray[np.int64], max_size: int) -> Iterator[slice]:
     """Yield blocks of consecutive items, each with as many items as fit, but at least one.
 
-    For example, documents of 3, 4, 2 and 9 tokens in blocks of up to 6 tokens:
+    For example, items of the sizes 3, 4, 2 and 9 in blocks of up to 6:
 
         borders       0     3       7   9           18
         blocks        | 0:1 |     1:3   |    3:4     |
 
-    No item is divided. An item that is larger than a block is a block of its own.
-
     Args:
-        borders: Where each item starts, and where the last one stops; ascending, shape
-            (n_items + 1,). Item k has the size borders[k + 1] - borders[k].
+        borders: Where each item starts, and where the last one stops; shape (n_items + 1,).
         max_size: Largest size of a block with several items.
 
     Yields:

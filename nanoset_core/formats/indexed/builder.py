@@ -161,12 +161,12 @@ class MMapIndexedDatasetBuilder:
     def add_index(
         self, prefix: str | os.PathLike[str], tokens: tuple[Path, int] | None = None
     ) -> int:
-        """Append a whole indexed dataset with its documents.
+        """Append all documents of another indexed dataset.
 
         Args:
-            prefix: Prefix of the dataset.
-            tokens: The file that contains its tokens, and the byte at which they start, if they are
-                a range of another file; None for the dataset's .bin.
+            prefix: Prefix of the other dataset.
+            tokens: (file, start byte) of its tokens, if they are a range of a larger file; None if
+                they are its .bin.
 
         Returns:
             Bytes of its tokens.
@@ -175,25 +175,25 @@ class MMapIndexedDatasetBuilder:
             MissingError: A file is missing.
             FormatError: The token types differ, or the .bin is not just the sequences in order.
         """
-        path = bin_path(prefix)
+        token_file = bin_path(prefix)
         start_byte = 0
         if tokens is not None:
-            path, start_byte = tokens
+            token_file, start_byte = tokens
         index = read_idx(idx_path(prefix))
+        lengths = index.sequence_lengths
         self._check_dtype(index, prefix)
-        size_bytes = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
-        _check_size(index, size_bytes, path, start_byte, is_range=tokens is not None)
-        if not is_back_to_back(
-            index.sequence_lengths, index.sequence_pointers, self.dtype.itemsize
-        ):
+        size_bytes = int(lengths.sum(dtype=np.int64)) * self.dtype.itemsize
+        _check_size(index, size_bytes, token_file, start_byte, is_range=tokens is not None)
+        if not is_back_to_back(lengths, index.sequence_pointers, self.dtype.itemsize):
             raise not_back_to_back(idx_path(prefix))
 
-        # Append the index and the tokens. Numbers of sequences continue those added before.
-        first_sequence = len(self._lengths)
-        self._extend_modes(index.modes, len(index.sequence_lengths), prefix)
-        self._lengths.frombytes(index.sequence_lengths.tobytes())
-        self._document_indices.frombytes((index.document_indices[1:] + first_sequence).tobytes())
-        with open(path, "rb") as file:
+        # A document index is the number of the sequence at which a document stops, after a first
+        # entry of 0. Its sequences get the numbers after those added before.
+        document_stops = index.document_indices[1:] + len(self._lengths)
+        self._extend_modes(index.modes, len(lengths), prefix)
+        self._lengths.frombytes(lengths.tobytes())
+        self._document_indices.frombytes(document_stops.tobytes())
+        with open(token_file, "rb") as file:
             append_file(file, self._file, size_bytes, start_byte)
         return size_bytes
 
@@ -311,14 +311,10 @@ class MMapIndexedDatasetBuilder:
         return np.ascontiguousarray(values, dtype=self.dtype)
 
     def _check_bounds(self, values: NDArray[np.integer]) -> None:
-        """Check that all tokens are in the range of the dataset's type.
-
-        Args:
-            values: The tokens, at least one.
+        """Check that all tokens, at least one, are in the range of the dataset's type.
 
         Raises:
-            ConfigError: A token is less than the smallest or more than the largest number of the
-                type.
+            ConfigError: A token is too small or too large.
         """
         low = int(values.min())
         high = int(values.max())
@@ -366,13 +362,13 @@ class MMapIndexedDatasetBuilder:
         """Append the modes of some sequences, if the dataset is multimodal.
 
         Args:
-            modes: Mode of each sequence; None stands for 0.
+            modes: Mode of each sequence, shape (count,); None stands for 0.
             count: Number of sequences.
             where: The dataset, for messages.
 
         Raises:
-            ConfigError: The dataset is not multimodal and a mode is not 0, or the number of modes
-                is wrong.
+            ConfigError: The number of modes is wrong, or a mode is not 0 although the dataset is
+                not multimodal.
         """
         if self._modes is None:
             if modes is not None and np.any(modes):
@@ -396,16 +392,14 @@ class MMapIndexedDatasetBuilder:
 def _check_size(
     index: Index, size_bytes: int, path: Path, start_byte: int, *, is_range: bool
 ) -> None:
-    """Check that a file contains the tokens of an index, from some byte on, and nothing else.
-
-    The sequences of the index must be stored one after the other, without gaps.
+    """Check that a file contains the sequences of an index, without gaps and other bytes.
 
     Args:
         index: The index.
         size_bytes: Bytes of all its sequences together.
         path: The file.
-        start_byte: Byte of the file at which the tokens start.
-        is_range: Whether the tokens are a range of the file, so that other bytes may follow.
+        start_byte: Byte of the file at which the first sequence starts.
+        is_range: Whether other bytes may follow after the sequences.
 
     Raises:
         FormatError: The file has more or fewer bytes, or there are gaps.
@@ -448,12 +442,10 @@ class MergeInput:
 def merge_indexed_datasets(
     prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str]
 ) -> None:
-    """Concatenate indexed datasets into one.
+    """Concatenate indexed datasets into one; if an error occurs, no file appears.
 
-    The bytes are those of a dataset that is built from all documents at once, and those that
-    Megatron-LM's `IndexedDatasetBuilder.add_index` writes in a loop. Tokens are copied from file to
-    file by the operating system; memory is needed for the .idx and a chunk only. If an error
-    occurs, no file appears.
+    The bytes are those that Megatron-LM's `IndexedDatasetBuilder.add_index` writes in a loop.
+    Memory is needed for the .idx and a chunk of tokens.
 
     Args:
         prefixes: Prefixes of the datasets, in order.
@@ -511,15 +503,13 @@ def deal_documents(
     dataset = MMapIndexedDataset(source)
     n_documents = len(dataset.document_indices) - 1
 
-    # The documents of a partition are copied a few at a time. It has every P-th document, so they
-    # are among P times as many.
-    n_at_once = _documents_at_once(dataset)
-    step = partitions * n_at_once
+    n_at_once = _documents_at_once(dataset)  # limits the memory
     with MMapIndexedDatasetBuilder(target, dataset.dtype) as builder:
         for partition in range(min(partitions, n_documents)):
-            for start in range(partition, n_documents, step):
-                stop = min(start + step, n_documents)
-                documents = np.arange(start, stop, partitions)
+            dealt = range(partition, n_documents, partitions)
+            for start in range(0, len(dealt), n_at_once):
+                chunk = dealt[start : start + n_at_once]  # of a range: a range again
+                documents = np.arange(chunk.start, chunk.stop, chunk.step)
                 _copy_documents(dataset, documents, builder)
 
 
@@ -541,8 +531,7 @@ def _copy_documents(
 
     Args:
         dataset: The dataset.
-        documents: Numbers of the documents, in the order in which they are added, int64, shape
-            (n_documents,).
+        documents: Numbers of the documents, in order, int64, shape (n_documents,).
         builder: Builder of the other dataset.
     """
     # Find the sequences of the documents.

@@ -92,8 +92,8 @@ def read_pairs(
         files: The .bin and the .idx of each dataset.
 
     Returns:
-        The datasets, and the token type of the first one; None if there are no datasets, or one has
-        modes, which cannot be merged within a store.
+        (the datasets, token type of the first one). None if there are none, or if one is
+        multimodal, since a store cannot merge these.
 
     Raises:
         FormatError: A file is not an .idx.
@@ -138,9 +138,7 @@ def _check_is_idx(store: Store, idx_file: Stored, header: bytes) -> None:
 
 
 def _pair_without_modes(bin_file: Stored, idx_file: Stored, header: bytes) -> StoredPair | None:
-    """Return a dataset, or None if it has modes: one byte for each sequence at the end of the .idx.
-
-    Only the size of the .idx tells.
+    """Return a dataset, or None if its .idx ends with modes: one byte for each sequence.
 
     Args:
         bin_file: The .bin.
@@ -149,6 +147,7 @@ def _pair_without_modes(bin_file: Stored, idx_file: Stored, header: bytes) -> St
     """
     _, _, _, n_sequences, n_document_indices = HEADER.unpack(header)
     pair = StoredPair(bin_file, idx_file, n_sequences)
+    # The header does not say whether there are modes, but the size of the file does.
     size_with_modes = pair.documents_offset + 8 * n_document_indices + n_sequences
     has_modes = n_sequences > 0 and idx_file.size == size_with_modes
     return None if has_modes else pair
@@ -157,10 +156,9 @@ def _pair_without_modes(bin_file: Stored, idx_file: Stored, header: bytes) -> St
 def write_merged_idx(
     path: Path, store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
 ) -> None:
-    """Write the .idx of datasets that are concatenated.
+    """Write the .idx of datasets that are concatenated, in slightly more than 64 MiB of memory.
 
-    The bytes are those that `merge_indexed_datasets` writes. It takes slightly more than 64 MiB of
-    memory, whatever the number and size of the datasets.
+    The bytes are those that `merge_indexed_datasets` writes.
 
     Args:
         path: Path of the .idx to write, which must not exist.
@@ -191,8 +189,8 @@ def write_merged_idx(
             file.write(pointers.astype("<i8", copy=False).data)
 
         file.write(bytes(8))  # the first document begins at sequence 0
-        for document_indices in _document_indices(store, pairs):
-            file.write(document_indices.data)
+        for document_stops in _document_stops(store, pairs):
+            file.write(document_stops.data)
 
 
 def _check_idx_size(store: Store, pair: StoredPair) -> None:
@@ -290,39 +288,37 @@ def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) 
         )
 
 
-def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
-    """Yield the document indices of the merged dataset, some at a time.
+def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
+    """Yield the sequence at which each document of the merged dataset stops, some at a time.
 
-    The first entry, which is always 0, is left out.
+    The document indices in an .idx are these numbers, after a first entry of 0.
 
     Args:
         store: The store that contains the datasets.
         pairs: The datasets, in order.
 
     Yields:
-        First sequence of each document but the first one, and at last the number of sequences;
-        int64, shape (n_chunk,).
+        Number of the sequence after each document, int64, shape (n_chunk,).
 
     Raises:
         FormatError: The documents of a dataset are not in order, or do not end at its last
             sequence.
     """
-
     first_sequence = 0  # of the current dataset in the merged dataset
-    previous_index = 0  # the last entry that was read of the current dataset
+    previous_index = 0  # the last entry of the block before this one
     for block in _read_blocks(store, pairs, _bounds_of_documents):
         pair = block.range.pair
         indices = np.frombuffer(block.data, "<i8")
         if block.range.is_first:
             _check_first_index(store, pair, int(indices[0]))
+            stops = indices[1:]
             previous_index = 0
+        else:
+            stops = indices
         _check_ascending(store, pair, indices, previous_index)
-        previous_index = int(indices[-1])
-        if block.range.is_first:
-            # The first entry was yielded already, as the end of the previous dataset.
-            indices = indices[1:]
-        yield indices + first_sequence
+        yield stops + first_sequence
 
+        previous_index = int(indices[-1])
         if block.range.is_last:
             _check_last_index(store, pair, previous_index)
             first_sequence += pair.sequences
@@ -378,15 +374,13 @@ def _check_last_index(store: Store, pair: StoredPair, last_index: int) -> None:
 def _read_blocks(
     store: Store, pairs: Sequence[StoredPair], bounds_of: Callable[[StoredPair], Sequence[int]]
 ) -> Iterator[_IndexBlock]:
-    """Read a part of the .idx of each dataset in blocks, and yield these in order.
-
-    Several blocks are read at the same time, also those of different datasets.
+    """Read ranges of the .idx files of datasets, several at the same time.
 
     Args:
         store: The store that contains the datasets.
         pairs: The datasets, in order.
-        bounds_of: Returns where the .idx of a dataset is divided: ascending byte offsets. A block
-            is what is between two of them.
+        bounds_of: Returns ascending byte offsets in the .idx of a dataset. What is between two of
+            them is a block.
 
     Yields:
         All blocks of the first dataset, then those of the second one, and so on.
@@ -398,7 +392,7 @@ def _read_blocks(
         data = store.read_range(idx.name, index_range.start, index_range.stop, idx.mark)
         return _IndexBlock(index_range, data)
 
-    # A window of ranges at a time, which limits the memory that the blocks take.
+    # Only a few ranges at a time, which limits the memory that the blocks take.
     ranges = _index_ranges(pairs, bounds_of)
     window = list(islice(ranges, SPANS_AT_ONCE))
     while window:

@@ -73,12 +73,10 @@ class MMapIndexedDataset:
     def below(cls, access: FileAccess | None, prefix: str, *, validate: bool = False) -> Self:
         """Open a dataset of an output root, whose files may be in a bucket.
 
-        A root in a bucket has a folder on this machine, into which files are copied when they are
-        needed. The path of a dataset is always its path in that folder.
-
         Args:
-            access: Reads the files of the root; None if they are simply local.
-            prefix: Absolute path without `.bin` and `.idx`.
+            access: Reads the files of the root, and copies those in a bucket to a local folder when
+                they are needed; None if the files are local.
+            prefix: Absolute path in the local folder, without `.bin` and `.idx`.
             validate: Also check every entry of the .idx, in one pass; otherwise only header, sizes
                 and ends.
 
@@ -166,14 +164,12 @@ class MMapIndexedDataset:
     def spans(self, count: int, at_once: int) -> Iterator[slice]:
         """Divide a list of ranges to be read into steps, so that downloaded tokens fit their space.
 
-        The caller reads the ranges of a step, and then asks for the next step. In between,
-        downloaded tokens are deleted if they take too much space. So tokens of earlier steps must
-        not be used any more.
+        Downloaded tokens may be deleted between two steps. So the caller must not use tokens of
+        earlier steps any more.
 
         Args:
             count: Number of ranges to be read.
-            at_once: Number of ranges in a step, if the space is limited; otherwise all ranges are
-                one step.
+            at_once: Number of ranges in a step. If the space is not limited, there is one step.
 
         Yields:
             The slice of the list for each step.
@@ -278,11 +274,10 @@ def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDat
 def _locate(prefix: str) -> tuple[str, FileAccess]:
     """Return where a dataset is on this machine, and an object that reads its files.
 
-    The prefix is the common path of the dataset's files, without .bin and .idx. If the dataset is
-    in a bucket, its files are downloaded to a local folder when they are needed.
+    Files in a bucket are downloaded to a local folder when they are needed.
 
     Args:
-        prefix: Local prefix, or s3://bucket/prefix.
+        prefix: Path of its files without .bin and .idx, which may be s3://bucket/path.
 
     Returns:
         (local prefix, access to the files).

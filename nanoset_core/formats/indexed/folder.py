@@ -67,7 +67,7 @@ def merge_folder(
 ) -> Merged:
     """Merge all .bin/.idx pairs of a folder, sorted by name, except the output of an earlier call.
 
-    If the same call has been made before, and its output is complete, nothing is written.
+    If the output of the same call is complete already, nothing is written.
 
     Args:
         folder: Where the pairs are.
@@ -76,8 +76,8 @@ def merge_folder(
         progress: Shows how far the work has come.
 
     Raises:
-        MissingError: The folder has no pair, or the .bin or .idx of a pair is missing.
-        ConfigError: The output is also an input, or may not be replaced. Or an input is a merge of
+        MissingError: The folder has no pair, or one file of a pair is missing.
+        ConfigError: The output is also an input or may not be replaced, or an input is a merge of
             other inputs.
         FormatError: A pair is damaged, or token types differ.
         StorageError: The output cannot be written.
@@ -163,9 +163,7 @@ def _stems(folder: Location) -> list[str]:
 
 
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
-    """Return the prefixes of the pairs in a folder, sorted by name.
-
-    A pair is two files with the same name, and the endings .bin and .idx.
+    """Return the prefixes of the pairs of .bin and .idx in a folder, sorted by name.
 
     Args:
         folder: The folder.
@@ -350,9 +348,6 @@ class _FolderMerge:
     def write(self, draft: Draft, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Write the merged pair into a draft.
 
-        If all datasets are in the bucket of the output, the bucket joins the tokens, so that they
-        are not downloaded.
-
         Args:
             draft: Folder of the files before they are delivered.
             sources: Size and ETag of each of `source_files`, as the record lists them.
@@ -362,9 +357,10 @@ class _FolderMerge:
         """
         output = self.output_prefix
         if isinstance(output, RemoteFolder):
+            # If all datasets are in the bucket of the output, too, it joins them without a
+            # download. `read_pairs` returns None if it cannot.
             objects = self._objects_in(output.store, sources)
             pairs_and_dtype = None if objects is None else read_pairs(output.store, objects)
-            # A bucket cannot merge datasets with modes.
             if pairs_and_dtype is not None:
                 return self._join_in_bucket(draft, output, *pairs_and_dtype)
         return self._merge_on_disk(draft)
@@ -387,7 +383,7 @@ class _FolderMerge:
             # A `RemoteFolder` is any address in a bucket, also that of a file.
             if not isinstance(file, RemoteFolder) or file.store != bucket:
                 return None
-            # The bucket needs no time to concatenate objects, so it is set to 0.
+            # The time of writing is not needed here, so it is set to 0.
             stored = Stored(file.path, source["bytes"], source["etag"], written_ns=0)
             if file.suffix == ".bin":
                 bin_objects.append(stored)

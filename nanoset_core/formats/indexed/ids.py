@@ -30,8 +30,8 @@ def first_foreign(tokens: NDArray[np.integer], greatest: int) -> int | None:
     """
     if not tokens.size:
         return None
-    # Nearly all chunks have no such id, which their least and greatest ids prove quickly. Even
-    # these need not be computed if the type cannot express such an id.
+    # Nearly always all ids are allowed. Then the least and the greatest id are enough, and not even
+    # these are computed if the type cannot express a wrong one.
     limits = np.iinfo(tokens.dtype)
     has_too_great = bool(limits.max > greatest) and int(tokens.max()) > greatest
     has_negative = bool(limits.min < 0) and int(tokens.min()) < 0
@@ -88,9 +88,8 @@ def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: 
 def _document_and_offset(dataset: MMapIndexedDataset, position: int) -> tuple[int, int]:
     """Return which document contains a token, and which of the document's tokens it is.
 
-    A document consists of sequences of tokens. For example, let the sequences have 2, 3 and 4
-    tokens, and let document 1 consist of the last two of them. The token at position 6 is in the
-    last sequence, so it is in document 1. This document starts at position 2, so it is its token 4.
+    For example, let the sequences have 2, 3 and 4 tokens, and document 1 the last two of them. The
+    token at position 6 is in the last sequence, so it is token 4 of document 1.
 
     Args:
         dataset: The dataset.

@@ -277,7 +277,8 @@ def _map_index(path: Path, buffer: mmap.mmap | bytes) -> Index:
     Raises:
         FormatError: The header is damaged, or the file has another size than follows from it.
     """
-    # The offsets of the arrays are those of the table in the module's docstring.
+    # After the header are n lengths of 4 bytes, n pointers of 8 bytes, m document indices of 8
+    # bytes, and in a multimodal dataset n modes of 1 byte.
     code, n, m = _read_header(path, buffer)
     lengths_offset = HEADER.size
     pointers_offset = lengths_offset + 4 * n
@@ -285,15 +286,13 @@ def _map_index(path: Path, buffer: mmap.mmap | bytes) -> Index:
     modes_offset = documents_offset + 8 * m
     _check_idx_size(path, len(buffer), n, m, modes_offset)
 
-    modes = None
-    if n and len(buffer) == modes_offset + n:
-        modes = np.frombuffer(buffer, np.int8, n, modes_offset)
+    has_modes = len(buffer) > modes_offset
     return Index(
         dtype=DTYPE_CODES[code],
         sequence_lengths=np.frombuffer(buffer, "<i4", n, lengths_offset),
         sequence_pointers=np.frombuffer(buffer, "<i8", n, pointers_offset),
         document_indices=np.frombuffer(buffer, "<i8", m, documents_offset),
-        modes=modes,
+        modes=np.frombuffer(buffer, np.int8, n, modes_offset) if has_modes else None,
     )
 
 
@@ -426,7 +425,7 @@ def _wrong_size(path: Path, what: str, size: int, *, byte: int, n: int, m: int) 
 def is_back_to_back(
     sequence_lengths: NDArray[np.int32], sequence_pointers: NDArray[np.int64], itemsize: int
 ) -> bool:
-    """Return whether sequences are stored in order and without gaps from the start of the .bin.
+    """Return whether sequences are stored in order, without gaps, from the start of the .bin.
 
     Args:
         sequence_lengths: Tokens of each sequence, shape (n,).
@@ -442,9 +441,7 @@ def is_back_to_back(
 def not_back_to_back(path: Path) -> FormatError:
     """Return the error for an .idx whose sequences are not back to back although they must be.
 
-    Args:
-        path: The .idx. It is that of a view, which has its sequences in the .bin of a corpus, or it
-            is damaged.
+    It is damaged, or that of a view, which selects sequences from the .bin of a corpus.
     """
     return FormatError(
         "the sequences are not stored back to back in the .bin",

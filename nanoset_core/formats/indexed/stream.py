@@ -63,9 +63,9 @@ def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> N
 def last_not_greater(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> NDArray[np.int64]:
     """Return, for each value, the index of the last entry of a sorted array that is not greater.
 
-    In [3, 5, 5, 9], that is index 2 for the value 6, and -1 for the value 1.
-    `np.searchsorted(ascending, values, side="right") - 1` gives the same. But it first copies the
-    whole array if it is not aligned in memory, as the arrays of an .idx are.
+    In [3, 5, 5, 9], that is index 2 for the value 6, and -1 for the value 1. The result is that of
+    `np.searchsorted(ascending, values, side="right") - 1`, which copies arrays that are not aligned
+    in memory, such as those of an .idx.
 
     Args:
         ascending: Sorted entries, shape (n,).
@@ -152,10 +152,9 @@ class Stream:
     def ranges(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where ranges of the stream are stored in the .bin.
+        """Return where ranges of the stream, the concatenated sequences, are stored in the .bin.
 
-        The stream is the concatenation of sequences, each of which is stored in one piece. A range
-        that touches several sequences is stored in several pieces.
+        A range that touches several sequences may be stored in several pieces.
 
         Args:
             starts: First token of each range in the stream, int64, shape (n_ranges,).
@@ -234,7 +233,7 @@ def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = 
     if stream is not None:
         starts, lengths = stream.ranges(starts, lengths)
 
-    # Only these ranges of the array are valid.
+    # The array is as long as the .bin, but only these ranges of it are valid.
     itemsize = file.dtype.itemsize
     all_tokens = file.tokens_for(starts * itemsize, (starts + lengths) * itemsize)
     if stream is None:

@@ -334,7 +334,7 @@ def _numbers_within_groups(
 
 
 def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
-    """Divide pieces into samples, each of which takes as many of the next pieces as fit.
+    """Divide pieces of documents into samples, each of which takes as many next pieces as fit.
 
     For example, pieces of 3, 2, 4 and 1 tokens and samples of up to 5 tokens: sample 0 has the
     pieces 0 and 1, and sample 1 has the pieces 2 and 3. So the result is 0, 2, 4.
@@ -366,8 +366,8 @@ def _first_of_next_sample(tokens_before: NDArray[np.int64], block_size: int) -> 
     Returns:
         Number of a piece, or the number of pieces if none is left, shape (n_pieces,).
     """
-    # The sample has all pieces that end at this limit or before it. The next sample starts with the
-    # last piece that has at most so many tokens before it.
+    # The sample can have the tokens up to this limit. The next one starts with the last piece that
+    # does not have more tokens before it.
     limits = tokens_before[:-1] + block_size
     return np.searchsorted(tokens_before, limits, side="right") - 1
 

@@ -229,7 +229,7 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
 
     pbin = _matching_file(path, file)
     _fetch(file, pbin.index_begin, file.size)
-    # C differs from D in the first offset only.
+    # The older layout C is the current one, D, except that its offsets include the header.
     if pbin.layout is D and first_number(pbin.view, pbin.index_begin) == C.first_offset:
         pbin = replace(pbin, layout=C)
     _check_tokens_are_whole(pbin)
@@ -472,9 +472,10 @@ class _IndexScan:
             entries: The entries, at least one, with offsets from the first token.
 
         Raises:
-            FormatError: An entry is impossible, also in a file that was merged wrongly.
+            FormatError: An entry is impossible, even if a wrong merge has changed its offset.
         """
         self._check_values(entries)
+        # A wrong merge may explain this error. `facts` raises it if none does.
         self._keep_outside_error(entries)
 
         # In a correct index, every document starts where the previous one ends.
@@ -514,10 +515,11 @@ class _IndexScan:
         """Return the counts and findings, after all entries were added.
 
         Raises:
-            FormatError: A document is outside of the tokens; or the file has an old layout, and its
-                index is not correct.
+            FormatError: Documents are where the layout of the file does not allow them.
         """
         self._check_placement()
+        # Each jump of the offsets is a place where Modalities forgot the header of a merged file.
+        # The right offsets can be computed, so this index counts as contiguous, too.
         n_merge_faults = self._n_jumps if self._is_merged_wrongly else 0
         return IndexFacts(
             documents=self._n_documents,

@@ -278,11 +278,10 @@ def _joined(first: Entries, second: Entries) -> Entries:
 
 
 def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> _Opcodes:
-    """Encode some entries.
+    """Return the bytes that pickle writes for some entries.
 
-    Each of their ints becomes a row of a table, which has a column for every byte that may belong
-    to an int. For example, the first entry of an index, (6, 300); the bytes in brackets are not
-    needed, and are left out of the result:
+    They are selected from a table with a row for each int, and a column for every byte that may
+    belong to one. For the entry (6, 300), all bytes except those in brackets are selected:
 
         APPENDS  MARK  opcode  size  payload           TUPLE2  MEMOIZE
         [65]     28    4b      [01]  06 [00 00 00 …]   [86]    [94]
@@ -293,20 +292,19 @@ def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> _Opcodes:
         first: Number of their first one in the index.
         has_marks: Whether batches of entries start with MARK. An index of a single entry has none.
     """
-    # (2 n,) offset, length, offset, …
+    # (2 n_entries,) offset, length, offset, …
     values = np.stack(entries, axis=1).astype("<i8").reshape(-1)
     payload_bytes = _payload_bytes(values)
-    is_written = _written_columns(payload_bytes)
+    table = _byte_table(values, payload_bytes)
+    is_selected = _needed_bytes(payload_bytes)
     if has_marks:
-        # APPENDS ends a batch, so there is none in front of the first batch.
+        # In front of every 1000th entry, APPENDS ends the batch before it, if there is one, and
+        # MARK starts its own. Row 2 i has the offset of entry i.
         batch_starts = _batch_starts(first, len(entries.offsets))
-        batch_stops = batch_starts[batch_starts + first > 0]
-        # Both are in front of an entry, whose offset is in row 2 * i.
-        is_written[2 * batch_starts, _AT_MARK] = True
-        is_written[2 * batch_stops, _AT_APPENDS] = True
-
-    rows = _byte_table(values, payload_bytes)
-    return _Opcodes(rows[is_written].tobytes(), _opcode_positions(is_written, payload_bytes))
+        is_first_batch = batch_starts + first == 0
+        is_selected[2 * batch_starts, _AT_MARK] = True
+        is_selected[2 * batch_starts[~is_first_batch], _AT_APPENDS] = True
+    return _Opcodes(table[is_selected].tobytes(), _opcode_positions(is_selected, payload_bytes))
 
 
 def _batch_starts(first: int, n_entries: int) -> NDArray[np.int64]:
@@ -320,37 +318,40 @@ def _batch_starts(first: int, n_entries: int) -> NDArray[np.int64]:
 
 
 def _byte_table(values: NDArray[np.int64], payload_bytes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return a row for each int, with all bytes that may be needed, shape (n_ints, _COLUMNS).
+    """Return a row for each int, with all bytes that pickle may write for it.
 
     Args:
-        values: The ints, little-endian, shape (n_ints,).
+        values: The ints, little-endian int64, shape (n_ints,).
         payload_bytes: In how many bytes pickle stores each int, shape (n_ints,).
+
+    Returns:
+        Opcodes, size and payload in columns as in `_encode_chunk`, shape (n_ints, _COLUMNS).
     """
-    rows = np.empty((len(values), _COLUMNS), np.uint8)
-    rows[:] = _ROW
-    rows[:, _AT_OPCODE] = _OPCODES[payload_bytes]
-    rows[:, _AT_SIZE] = payload_bytes
-    rows[:, _AT_PAYLOAD] = values.view(np.uint8).reshape(-1, 8)
-    return rows
+    table = np.empty((len(values), _COLUMNS), np.uint8)
+    table[:] = _ROW  # the opcodes that are the same in all rows
+    table[:, _AT_OPCODE] = _OPCODES[payload_bytes]
+    table[:, _AT_SIZE] = payload_bytes
+    table[:, _AT_PAYLOAD] = values.view(np.uint8).reshape(-1, 8)
+    return table
 
 
-def _written_columns(payload_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _needed_bytes(payload_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which bytes of `_byte_table` the entries need, without the marks of batches.
 
     Args:
         payload_bytes: In how many bytes pickle stores each int, shape (n_ints,).
     """
-    is_written = _IS_WRITTEN[payload_bytes]  # (n_ints, _COLUMNS)
-    is_written[1::2, _AT_TUPLE2:] = True  # after each length, the second int of its entry
-    return is_written
+    is_needed = _IS_WRITTEN[payload_bytes]  # (n_ints, _COLUMNS)
+    is_needed[1::2, _AT_TUPLE2:] = True  # after each length, the second int of its entry
+    return is_needed
 
 
 def _opcode_positions(
-    is_written: NDArray[np.bool_], payload_bytes: NDArray[np.int64]
+    is_selected: NDArray[np.bool_], payload_bytes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return where the opcode of each row is among all bytes that are written, shape (n_ints,)."""
-    bytes_before = 1 * is_written[:, _AT_APPENDS] + is_written[:, _AT_MARK]
-    bytes_after = 1 + payload_bytes + is_written[:, _AT_SIZE]
+    """Return where the opcode of each int is among the selected bytes, shape (n_ints,)."""
+    bytes_before = 1 * is_selected[:, _AT_APPENDS] + is_selected[:, _AT_MARK]
+    bytes_after = 1 + payload_bytes + is_selected[:, _AT_SIZE]
     bytes_after[1::2] += 2  # TUPLE2, MEMOIZE
     return np.cumsum(bytes_before + bytes_after) - bytes_after
 
@@ -436,7 +437,8 @@ class _FastDecoder:
         """
         undecoded = np.empty(0, np.uint8)
         for opcodes in self._entry_opcodes():
-            # The opcodes may end within an entry. Its rest comes with the next ones.
+            # What remains is the start of an entry that continues in the next chunk, if it is
+            # shorter than the longest entry. Else, these are unexpected opcodes.
             undecoded = np.concatenate([undecoded, opcodes])
             entries, n_decoded_bytes = _decode_chunk(undecoded)
             if n_decoded_bytes:
@@ -444,8 +446,8 @@ class _FastDecoder:
                 self.n_entries += len(entries.offsets)
             undecoded = undecoded[n_decoded_bytes:]
             if len(undecoded) >= _ENOUGH_FOR_ENTRY:
-                return  # there are other opcodes than Python's own pickler would write
-        # Only the end of the list follows the last entry, and it is no entry itself.
+                return
+        # If all entries were decoded, the two opcodes that end the list remain.
         self.is_complete = undecoded.tobytes() == _LIST_END
 
     def _entry_opcodes(self) -> Iterator[NDArray[np.uint8]]:
@@ -530,13 +532,8 @@ class _FastDecoder:
 def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
     """Decode the entries of a pickled list from its opcodes, up to the first incomplete entry.
 
-    All positions at which an entry may start, the *candidates*, are decoded at once. For example,
-    the opcodes
-
-        4b 00 4b 06 86 94   4b 06 4d 2c
-
-    have the candidates 0 and 6. At 0 is the entry (0, 6). At 6 an entry begins, but it is not
-    complete. So the result is the entry (0, 6), which takes 6 bytes.
+    For example, `4b 00 4b 06 86 94   4b 06 4d 2c` is the entry (0, 6) of 6 bytes, and the start of
+    another entry.
 
     Args:
         opcodes: uint8, shape (n_bytes,); the first byte starts an entry.
@@ -544,12 +541,16 @@ def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
     Returns:
         (the entries, how many bytes they take)
     """
+    # Decode all positions at which an entry may start, the candidates, at once. Zeros at the end
+    # allow to look ahead from the last one.
     starts = _candidates(opcodes)
-    decoded = _decode_candidates(_padded(opcodes), starts)
+    decoded = _decode_candidates(np.pad(opcodes, (0, _PADDING)), starts)
+
+    # Keep the candidates that are entries. The last run of them stops at the incomplete one.
     runs = list(_entry_runs(starts, decoded.stops))
     entries = Entries(_of_runs(decoded.offsets, runs), _of_runs(decoded.lengths, runs))
-    n_decoded_bytes = int(starts[runs[-1].stop])
-    return entries, n_decoded_bytes
+    incomplete_candidate = runs[-1].stop
+    return entries, int(starts[incomplete_candidate])
 
 
 def _candidates(opcodes: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -559,13 +560,6 @@ def _candidates(opcodes: NDArray[np.uint8]) -> NDArray[np.int64]:
     """
     pairs = np.flatnonzero((opcodes[:-1] == _TUPLE2) & (opcodes[1:] == _MEMOIZE))
     return np.concatenate([np.zeros(1, np.int64), pairs + 2])
-
-
-def _padded(opcodes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the opcodes with 32 zeros after them, which are no opcodes."""
-    padded = np.zeros(len(opcodes) + _PADDING, np.uint8)
-    padded[: len(opcodes)] = opcodes
-    return padded
 
 
 class _DecodedCandidates(NamedTuple):
@@ -578,14 +572,13 @@ class _DecodedCandidates(NamedTuple):
 
 
 def _decode_candidates(padded: NDArray[np.uint8], starts: NDArray[np.int64]) -> _DecodedCandidates:
-    """Decode an entry at each candidate: two ints, and the opcodes TUPLE2 MEMOIZE.
-
-    In front of every 1000th entry are two more opcodes, APPENDS MARK. An opcode has one byte.
+    """Decode an entry, two ints and the opcodes TUPLE2 MEMOIZE, at each possible start of one.
 
     Args:
         padded: Opcodes, with zeros after them, so that all bytes that are looked at exist.
-        starts: Positions of the candidates, shape (n_candidates,).
+        starts: Positions at which an entry may start, shape (n_candidates,).
     """
+    # In front of every 1000th entry are the opcodes APPENDS MARK, of one byte each.
     has_mark = _has_pair(padded, starts, _APPENDS, _MARK)
     first_ints = np.where(has_mark, starts + 2, starts)  # (n_candidates,)
     offsets = _decode_ints(padded, first_ints)
@@ -648,10 +641,9 @@ def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _In
 def _payloads_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Payloads:
     """Return where the value of the int at each position is stored, and in how many bytes.
 
-    A pickled int is an opcode and the bytes of its value. The opcode says how many they are. Only
-    LONG1 has another byte after it, which says that. For example, `4d 2c 01` is BININT2 with the
-    value 300 in two bytes.
+    For example, `4d 2c 01` is the opcode BININT2, which has a value of two bytes, 300.
     """
+    # The opcode says how many bytes the value has. After LONG1, another byte says that.
     opcodes = padded[positions]
     is_long = opcodes == _LONG1
     sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
@@ -701,37 +693,30 @@ def _first_bytes(
 def _entry_runs(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Iterator[slice]:
     """Yield which candidates are entries, in runs: the first, and each that starts where one ends.
 
-    Nearly all candidates are entries. But the bytes by which candidates are recognised may also be
-    inside a number, as here before 9:
+    Other candidates are inside of an entry, as candidate 2 in this example is inside of 1:
 
         candidate   0  1   2   3
         starts      0  6   9   15
         stops       6  15  15  -1
 
-    Candidate 0 is an entry. It ends at 6, where candidate 1 starts, so this is an entry, too. It
-    ends at 15, so candidate 2 is inside of it. Candidate 3 is no complete entry. So the runs are
-    slice(0, 2) and the empty slice(3, 3). The last run always ends at the incomplete candidate.
+    So the runs are slice(0, 2), and an empty slice(3, 3) that stops at the incomplete candidate.
 
     Args:
         starts: Positions of the candidates, ascending, shape (n_candidates,).
         stops: Where each candidate ends, always at the start of another; -1 if it is not complete.
     """
-    breaks = _breaks(starts, stops)
+    # A run continues while candidates end where the next ones start.
+    continues = stops[:-1] == starts[1:]
+    last_of_runs = np.append(np.flatnonzero(~continues), len(starts) - 1)
     first = 0
     while True:
-        last = int(breaks[np.searchsorted(breaks, first)])
+        last = int(last_of_runs[np.searchsorted(last_of_runs, first)])
         if stops[last] < 0:
             yield slice(first, last)
             return
-        # Some candidates are inside of the entry `last`. Continue with the candidate at its end.
+        # The next candidates are inside of the last entry. Continue with the one at its end.
         yield slice(first, last + 1)
         first = int(np.searchsorted(starts, stops[last]))
-
-
-def _breaks(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return which candidates do not end where the next one starts; the last one has no next."""
-    is_joined = stops[:-1] == starts[1:]
-    return np.append(np.flatnonzero(~is_joined), len(starts) - 1)
 
 
 def _of_runs(values: NDArray[np.int64], runs: Sequence[slice]) -> NDArray[np.int64]:
@@ -760,8 +745,7 @@ def first_number(view: memoryview, begin: int) -> int | None:
 def unpickle_index(view: memoryview, begin: int, where: str) -> Entries:
     """Load a pickled index with Python's unpickler, after all its opcodes were checked.
 
-    This reads the output of any pickler, but takes longer than `_FastDecoder`. The check comes
-    first because a hostile pickle can run any code while it is loaded.
+    The check comes first because a hostile pickle can run any code while it is loaded.
 
     Args:
         view: The file that ends with the pickle.

@@ -49,14 +49,11 @@ def create_raw_index(
     on_fault: Literal["raise", "drop"] = "raise",
     progress: Progress = SILENT,
 ) -> RawIndexFacts:
-    """Write the `.idx` of an uncompressed JSONL file.
+    """Write the `.idx` of an uncompressed JSONL file; it appears once it is complete.
 
-    It is a pickled list with the (byte offset, length) of each line, byte for byte as Modalities'
-    `IndexGenerator` writes it. The line feed at the end of a line is not counted in its length; a
-    carriage return in front of it is. The last line may lack its line feed.
-
-    This takes memory for 8 MiB of text, or for the longest line. The index appears once it is
-    complete.
+    It is a pickled list with the (byte offset, length) of each line without its line feed, byte for
+    byte as Modalities' `IndexGenerator` writes it. This takes memory for 8 MiB of text, or for the
+    longest line.
 
     Args:
         source: The text.

@@ -39,10 +39,10 @@ class PbinCounts:
 def write_pbin(
     path: str | os.PathLike[str], documents: Iterable[ArrayLike], *, token_bytes: int
 ) -> PbinCounts:
-    """Write documents as a `.pbin`; the file appears once it is complete.
+    """Write documents as a `.pbin`, without adding tokens; it appears once it is complete.
 
-    The bytes are those of Modalities' `TokenizedFileWriter`. No end-of-document token is added. It
-    takes 8 bytes of memory for each document, and memory for the longest document.
+    The bytes are those of Modalities' `TokenizedFileWriter`. It takes 8 bytes of memory for each
+    document, and memory for the longest document.
 
     Args:
         path: The file to write.

@@ -156,22 +156,20 @@ def json_gz_records(
 def compressor_identity() -> str:
     """Return a text that names everything that decides the bytes of `json.gz` members.
 
-    For example: "isal 1.9.1, isa-l 2.32.1, method 2, probe 0f1e2d3c". Compressed bytes differ
-    between versions of the library and between processor families. So the probe is the CRC-32 of a
-    fixed text after compression on this machine: equal texts mean equal tars.
+    For example: "isal 1.9.1, isa-l 2.32.1, method 2, probe 0f1e2d3c". If it is equal on two
+    machines, their tars are equal, too.
     """
     import isal
 
-    text = ",".join(str(i * i % 50_257) for i in range(4096)).encode()
-    probe = zlib.crc32(MemberCompressor().compress(text))
+    # Compressed bytes also differ between families of processors. So the text includes a checksum
+    # of a sample that is compressed here.
+    sample = ",".join(str(i * i % 50_257) for i in range(4096)).encode()
+    probe = zlib.crc32(MemberCompressor().compress(sample))
     return f"isal {isal.__version__}, isa-l {isal.ISAL_VERSION}, method {METHOD}, probe {probe:08x}"
 
 
 def read_member(archive: Archive, member: TarMember, path: Path) -> NDArray[np.integer[Any]]:
-    """Decode the tokens of one member of an archive.
-
-    The extension of its name decides how: `.npy`, `.json.gz`, or lists of numbers as `.json` or
-    `.txt`.
+    """Decode the tokens of a `.npy`, `.json.gz`, `.json` or `.txt` member of an archive.
 
     Args:
         archive: Bytes of the tar.

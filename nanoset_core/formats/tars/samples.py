@@ -63,9 +63,8 @@ def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
     """Yield the samples of an archive, each when its last member was read.
 
     A sample is a sequence of members with the same key, the name without the extension: `0001.npy`
-    and `0001.json`. An entry that belongs to no sample, such as a folder, is yielded at once, as a
-    sample without members. It does not end the sample around it, which is yielded after it: macOS
-    puts entries such as `._0.npy` between the members of a sample.
+    and `0001.json`. An entry that belongs to no sample, such as a folder, is yielded as a sample
+    without members.
 
     Args:
         archive: Bytes of the archive.
@@ -80,6 +79,7 @@ def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
     for entry in iterate_entries(archive, where):
         parts = _key_and_extension(entry)
         if parts is None:
+            # It may be between two members of a sample: macOS adds entries such as `._0.npy`.
             yield TarSample(entry.name, {})
             continue
 

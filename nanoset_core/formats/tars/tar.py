@@ -105,14 +105,14 @@ def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def _fill_in_checksums(block: NDArray[np.uint8]) -> None:
-    """Write the checksums into complete headers, whose fields of the checksum are eight spaces.
-
-    A checksum is the sum of all bytes of the header, including these spaces. Six octal digits and a
-    zero byte are written over them; the last space remains.
+    """Write the checksums into headers that are complete otherwise.
 
     Args:
-        block: The headers, which are changed in place, shape (n_members, 512).
+        block: The headers, with eight spaces in place of each checksum; changed in place, shape
+            (n_members, 512).
     """
+    # The checksum is the sum of all bytes, including the eight spaces. Six octal digits and a zero
+    # byte replace the first seven of them.
     checksums = block.sum(axis=1, dtype=np.int64)
     block[:, CHECKSUM_DIGITS] = octal(checksums, width=6)
     block[:, _CHECKSUM_END] = 0
@@ -392,8 +392,8 @@ def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict
 def _pax_records(body: bytes, where: object, offset: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield the key and the value of each record of a pax header.
 
-    A record is a text such as "27 path=a/very/long/name" and a line feed. It starts with its
-    length, which includes the digits of the length and the line feed.
+    A record is a text such as "25 path=a/very/long/name" and a line feed. The number at its start
+    is the length of the whole record.
 
     Args:
         body: Body of the header.
@@ -405,17 +405,17 @@ def _pax_records(body: bytes, where: object, offset: int) -> Iterator[tuple[byte
     """
     rest = body
     while rest.strip(b"\0"):
-        # The length, and the key up to the equals sign; the value is between this and the length.
-        start_of_record = re.match(rb"([0-9]{1,9}) ([^=]*)=", rest)
-        length = 0 if start_of_record is None else int(start_of_record[1])
-        if start_of_record is None or not start_of_record.end() < length <= len(rest):
+        # The value is between the equals sign and the end of the record.
+        match = re.match(rb"(?P<length>[0-9]{1,9}) (?P<key>[^=]*)=", rest)
+        length = 0 if match is None else int(match["length"])
+        if match is None or not match.end() < length <= len(rest):
             raise _malformed(
                 "an extended header that cannot be read",
                 where=where,
                 offset=offset,
                 found=repr(rest[:32]),
             )
-        yield start_of_record[2], rest[start_of_record.end() : length].rstrip(b"\n")
+        yield match["key"], rest[match.end() : length].rstrip(b"\n")
         rest = rest[length:]
 
 

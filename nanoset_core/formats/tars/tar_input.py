@@ -182,11 +182,11 @@ class _TarSurvey:
     def __init__(self, path: Path, data_key: str | None, first_key: str | None) -> None:
         self._path = path
         self._is_key_given = data_key is not None
-        self._chosen = data_key or first_key
+        self._extension = data_key or first_key
         """Extension of the members with tokens, once it is known."""
-        self._contexts = 0
-        self._passed_over = 0
-        self._example = ""
+        self._n_contexts = 0
+        self._n_passed_over = 0
+        self._passed_over_example = ""
         """Name of the first sample that is passed over."""
         self._counts: Counter[str] = Counter()
         """Extension → number of members."""
@@ -198,16 +198,16 @@ class _TarSurvey:
             FormatError: The sample has its tokens in a member with another extension than others.
         """
         self._counts.update(sample.members.keys())
-        if self._chosen is None:
-            self._chosen = _kind_of_tokens(sample, archive, self._path)
-        if self._chosen in sample.members:
-            self._contexts += 1
+        if self._extension is None:
+            self._extension = _kind_of_tokens(sample, archive, self._path)
+        if self._extension in sample.members:
+            self._n_contexts += 1
             return
         # If the user did not choose an extension, no tokens may be lost without a warning.
         if not self._is_key_given:
-            _check_that_no_tokens_are_lost(sample, archive, self._path, self._chosen)
-        self._passed_over += sample.member_count
-        self._example = self._example or sample.name
+            _check_that_no_tokens_are_lost(sample, archive, self._path, self._extension)
+        self._n_passed_over += sample.member_count
+        self._passed_over_example = self._passed_over_example or sample.name
 
     def result(self) -> TarSource:
         """Return the tar with its counts, after all samples were added.
@@ -215,14 +215,22 @@ class _TarSurvey:
         Raises:
             FormatError: The tar has no tokens.
         """
-        chosen = self._chosen
-        contexts = self._contexts
-        if chosen is None:
-            chosen = _extension_of_damaged_text(self._counts)
-            contexts = 0 if chosen is None else self._counts[chosen]
-        if chosen is None or not contexts:
-            raise _no_tokens_error(self._path, self._counts, chosen)
-        return TarSource(self._path, chosen, contexts, self._passed_over, self._example)
+        extension = self._extension
+        n_contexts = self._n_contexts
+        if extension is None:
+            # No member certainly has tokens. Take text that cannot be read, if there is any: when
+            # it is decoded, the error says what is wrong with it.
+            extension = _extension_of_damaged_text(self._counts)
+            n_contexts = 0 if extension is None else self._counts[extension]
+        if extension is None or not n_contexts:
+            raise _no_tokens_error(self._path, self._counts, extension)
+        return TarSource(
+            self._path,
+            extension,
+            n_contexts,
+            passed_over=self._n_passed_over,
+            passed_over_example=self._passed_over_example,
+        )
 
 
 def _extension_of_damaged_text(counts: Mapping[str, int]) -> str | None:
@@ -239,20 +247,20 @@ def _extension_of_damaged_text(counts: Mapping[str, int]) -> str | None:
     return None
 
 
-def _no_tokens_error(path: Path, counts: Mapping[str, int], chosen: str | None) -> FormatError:
+def _no_tokens_error(path: Path, counts: Mapping[str, int], extension: str | None) -> FormatError:
     """Return the error for a tar without members with tokens.
 
     Args:
         path: Path of the tar.
         counts: Extension → number of members.
-        chosen: Extension that members with tokens must have; None if any that can have them.
+        extension: The extension that was looked for; None if any of `DATA_KEYS`.
     """
     members = [f"{count:,} .{extension}" for extension, count in counts.items()]
     return FormatError(
         "the tar has no members with tokens",
         where=f"{path}, offset 0",
         found=", ".join(members) or "no members",
-        expected=f"members ending in {chosen or ', '.join(DATA_KEYS)}",
+        expected=f"members ending in {extension or ', '.join(DATA_KEYS)}",
         remedy="name their ending with --data-key, or leave the tar out",
     )
 
@@ -276,18 +284,17 @@ def _check_that_no_tokens_are_lost(
     sample: TarSample,
     archive: Archive,
     path: Path,
-    chosen: str | None,
+    extension: str | None,
 ) -> None:
-    """Check a sample that has no member of the kind from which tokens are taken.
+    """Check that a sample that is about to be skipped has no tokens.
 
-    If tokens are taken from `.npy` members, a sample with its tokens in a `.json` member would be
-    skipped without a warning. So this is an error.
+    For example, tokens are taken from `.npy` members, but it has them in a `.json` member.
 
     Args:
-        sample: A sample of the tar, without a member of the chosen kind.
+        sample: A sample of the tar, without a member of this extension.
         archive: Bytes of the tar.
         path: Path of the tar, for messages.
-        chosen: The kind of member from which tokens are taken, such as `npy`.
+        extension: The extension of the members from which tokens are taken, such as `npy`.
 
     Raises:
         FormatError: A member of the sample may hold tokens.
@@ -298,19 +305,14 @@ def _check_that_no_tokens_are_lost(
                 "samples have their tokens in members of different kinds",
                 where=f"{path}, offset {member.offset}",
                 found=f"{member.name!r}",
-                expected=f"a member ending in .{chosen} in each sample, as in the first",
+                expected=f"a member ending in .{extension} in each sample, as in the first",
                 remedy="shuffle the tars of each kind separately, or take only one kind with "
-                f"--data-key {chosen}",
+                f"--data-key {extension}",
             )
 
 
 def _may_hold_tokens(member: TarMember, archive: Archive, path: Path) -> bool:
     """Return whether a member of a tar may hold the tokens of a sample.
-
-    Files such as `info.json` and `caption.txt` are common in webdatasets. So a json or txt member
-    counts only if its content is a list of numbers. The other formats, npy and json.gz, are used
-    for tokens only, and their ending is enough. A damaged member of such a format counts, too, so
-    that it is reported when it is decoded.
 
     Args:
         member: The member.
@@ -318,9 +320,11 @@ def _may_hold_tokens(member: TarMember, archive: Archive, path: Path) -> bool:
         path: Path of the tar, for messages.
     """
     name = member.name.lower()
-    is_perhaps_text = name.endswith(_PERHAPS_TEXT_ENDINGS)
-    if is_perhaps_text:
+    if name.endswith(_PERHAPS_TEXT_ENDINGS):
+        # Files such as `info.json` and `caption.txt` are common, so look at the content.
         return _is_list_of_numbers(member, archive, path)
+    # `.npy` and `.json.gz` are used for tokens only. A damaged file counts, too, so that the error
+    # is reported when it is decoded.
     return name.endswith(_DATA_ENDINGS)
 
 
@@ -489,8 +493,7 @@ def _check_context(tokens: NDArray[np.integer[Any]], where: str, tar_input: TarI
             remedy="shuffle tars of different lengths separately",
         )
 
-    # The greatest id of the vocabulary is the limit if it is known, unless the dtype has no room
-    # for it. Then, the dtype is the limit.
+    # The limit is the greatest id of the vocabulary or of the dtype, whichever is less.
     dtype_limit = int(np.iinfo(tar_input.dtype).max)
     greatest_id = tar_input.greatest_id  # None without a tokenizer
     if greatest_id is not None and greatest_id < dtype_limit:
