@@ -86,12 +86,9 @@ class CurrentVersion:
 
         A recipe says what an output is made from: its inputs and settings.
 
-        Args:
-            expected: The recipe to compare with.
-
         Returns:
-            Differences such as `seed: 7 → 8`. The list is empty if there is no version, or if it
-            was made from other inputs, or from none.
+            Differences such as `seed: 7 → 8`. The list is empty if there is no version, or if the
+                inputs differ, or if the recipe has none.
         """
         if self.manifest is None:
             return []
@@ -160,12 +157,12 @@ def setting_differences(
 def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return settings without nesting: {"a": {"b": 1}} becomes {"a.b": 1}.
 
-    The option `schedule` is a list of four numbers, each of which is a setting of its own. So
-    {"schedule": [100, 8]} becomes {"schedule.iterations": 100, "schedule.global_batch_size": 8}.
+    Each number of the list `schedule` is a setting, too: {"schedule": [100, 8]} becomes
+    {"schedule.iterations": 100, "schedule.global_batch_size": 8}.
 
     Args:
         options: Settings, whose values may be mappings again.
-        prefix: What precedes each name. The function uses it when it calls itself.
+        prefix: What precedes each name, for the calls of this function by itself.
     """
     flat: dict[str, Any] = {}
     for name, value in options.items():
@@ -186,11 +183,7 @@ def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _format_change(before: Any, now: Any) -> str:
     """Return the text `before → now` for a setting that has changed, with shortened values.
 
-    If both values are lists and one is long, each list shows only the items that the other lacks.
-
-    Args:
-        before: The earlier value; None if there was none.
-        now: The later value.
+    If both values are lists and one is long, each shows only the items that the other lacks.
     """
     if isinstance(before, list) and isinstance(now, list):
         n_characters = max(len(str(before)), len(str(now)))

@@ -25,7 +25,7 @@ mixture. The same call, when repeated, recognises the opening receipt and comple
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ class Delivery:
         optional: Iterable[str] = (),
         inputs: Iterable[Location] = (),
     ) -> Delivery:
-        """Return a delivery of one file, with a hidden record.
+        """Return a delivery of one file, with a hidden record of what it was made from.
 
         Args:
             target: The file.
@@ -126,8 +126,8 @@ class Delivery:
     def stored_receipt(self) -> StoredReceipt | None:
         """Return the receipt in the folder of the output, or None if it has none.
 
-        An opening receipt comes first: it says that a call began to replace the files. A file of
-        the same name that has none of the keys of the receipt is something else, and is ignored.
+        An opening receipt says that a call began to replace the files, so it precedes the final
+        one.
         """
         for name in (self.receipt.opening_name, self.receipt.name):
             if name is None:
@@ -135,6 +135,7 @@ class Delivery:
             stored = read_receipt(self.folder / name)
             if stored is None:
                 continue
+            # A file of this name without any key of the receipt is something else.
             shared_keys = stored.content.keys() & self.receipt.made_from.keys()
             if shared_keys:
                 return stored
@@ -143,19 +144,15 @@ class Delivery:
     def find(self, *, overwrite: bool = False) -> Mapping[str, Any] | None:
         """Return the receipt if the same call has made this output before, or None if not.
 
-        Two calls are the same if they make the output from equal inputs with equal settings. The
-        receipt is a file next to the output that says what made it.
+        The receipt is a file next to the output that says what made it. Two calls are the same if
+        their inputs and settings are equal.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
 
-        Returns:
-            The content of the receipt if the output is complete; None if it has to be made.
-
         Raises:
-            ConfigError: A file of the output is also one of its inputs; or a folder has the name of
-                a file; or another call or program has made one of the files, and `overwrite` is not
-                set.
+            ConfigError: A file of the output is one of its inputs, or has the name of a folder; or
+                another call or program has made one of the files, and `overwrite` is not set.
         """
         outputs = [self.folder / name for name in self.names]
         check_apart(outputs, self.inputs, remedy=self.replaced_input_remedy)
@@ -164,18 +161,15 @@ class Delivery:
     def find_finished(self, *, overwrite: bool) -> Mapping[str, Any] | None:
         """Return the receipt if the same call has made this output before, or None if not.
 
-        Unlike `find`, this does not check that no file of the output is one of its inputs. That
-        check is slow if there are very many inputs, and need not be repeated.
+        Unlike `find`, this does not check that no file is also an input, which is slow for many
+        inputs.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
 
-        Returns:
-            The content of the receipt if the output is complete; None if it has to be made.
-
         Raises:
-            ConfigError: Another call or program has made one of the files, and `overwrite` is not
-                set; or a folder has the name of a file.
+            ConfigError: A file has the name of a folder; or another call or program has made one of
+                the files, and `overwrite` is not set.
         """
         self._check_no_folders()
         existing = [name for name in self.names if self.store.stat(name) is not None]
@@ -198,14 +192,11 @@ class Delivery:
     def _is_complete(
         self, existing: Iterable[str], listed: Collection[str], changed: Iterable[str]
     ) -> bool:
-        """Return whether all files of the output exist, and those of its receipt are unchanged.
-
-        Changes of other files are no reason to write anything: receipts of older versions do not
-        list the rejected lines.
+        """Return whether all files of the output exist, and those in its receipt are unchanged.
 
         Args:
             existing: Names of the files of the output that exist.
-            listed: Names of the files in the receipt.
+            listed: Names of the files in the receipt. Receipts of older versions do not list all.
             changed: Names of the existing files that differ from the receipt.
         """
         has_all_files = set(self.files).issubset(existing)
@@ -241,7 +232,7 @@ class Delivery:
 
         Args:
             existing: Names of the files of this output that exist.
-            entries: The receipt's entry of each file, by name.
+            entries: Name of each file in the receipt → its size, checksum and so on.
         """
         changes = {}
         for name in existing:
@@ -257,7 +248,7 @@ class Delivery:
 
         Args:
             name: Name of the file.
-            stored: The receipt in its folder; None if there is none.
+            stored: The receipt in its folder, if any.
         """
         if stored is None:
             message = "a file exists already, and nothing says what it was made from"
@@ -277,22 +268,20 @@ class Delivery:
     def drafting(self, *, overwrite: bool = False, sweeps: bool = True) -> Iterator[Draft]:
         """Yield a draft to write the files into, and deliver them if the block succeeds.
 
-        A draft is a temporary folder, named after one of the files. If its process is killed, the
-        folder stays. A later call recognises it by its name.
+        A draft is a temporary folder. If its process is killed, a later call removes it.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
-            sweeps: Whether what killed processes have left is removed first. This takes a listing
-                of the whole folder.
+            sweeps: Whether to remove first what killed processes have left, for which the whole
+                folder is listed.
 
         Raises:
-            ConfigError: Another call or program has made one of the files, perhaps while the block
-                ran, and `overwrite` is not set.
+            ConfigError: Another call or program has made one of the files, and `overwrite` is not
+                set.
             StorageError: The folder cannot be written to, or is full.
         """
         with writing_into(self.folder):
-            # Raise an error before the work begins if the files must not be replaced. `deliver`
-            # checks that again.
+            # Raise the ConfigError before the work begins. `deliver` checks again.
             self.find_finished(overwrite=overwrite)
 
             draft_name = self.files[-1]
@@ -325,22 +314,17 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
 
     # A local folder is locked against other processes of this machine; a bucket has no locks.
     folder = delivery.folder
-    with ExitStack() as stack:
-        if isinstance(folder, Path):
-            stack.enter_context(alone_in(folder))
-
-        # Look at the folder again: another call may have written to it since the work began. This
-        # raises the ConfigError.
+    lock = alone_in(folder) if isinstance(folder, Path) else nullcontext()
+    with lock:
+        # Another call may have written to the folder since the work began.
         receipt_of_same_call = delivery.find_finished(overwrite=overwrite)
         if receipt_of_same_call is not None and delivery.keeps_equal_output:
-            return  # another process has delivered the same output in the meantime
+            return
         put_files_in_place(draft, delivery)
 
 
 def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     """Deliver the files of a draft without checking which files they replace.
-
-    If this call is killed, the same call later finds the opening receipt, and completes the output.
 
     Args:
         draft: The finished files.
@@ -349,9 +333,14 @@ def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     Raises:
         StorageError: Another call has replaced a file in the meantime.
     """
+    # A call that resumes an interrupted one keeps the files that it finds, so none of another
+    # call may remain. Other calls replace all files, and need not look which ones exist.
     missing_names: frozenset[str] = frozenset()  # names of files that are known not to exist
     if delivery.resumes_interrupted:
         missing_names = _remove_files_of_other_calls(delivery)
+
+    # If this call is killed from here on, the opening receipt tells the same call to complete the
+    # output, and readers find no file that makes it look complete.
     _put_opening_receipt(delivery)
     _hide_earlier_output(delivery)
     entries = _Placement(draft, delivery, missing_names).put_files()
@@ -375,9 +364,9 @@ def _put_final_receipt(
     """Write the receipt that says that all files are in place, and remove the opening one.
 
     Args:
-        draft: The draft, which knows more that the receipt contains.
+        draft: Its facts, such as counts, go into the receipt.
         delivery: The delivery of the files.
-        entries: Name of each file → its entry of the receipt.
+        entries: Name of each file → what the receipt says about it.
     """
     receipt = delivery.receipt
     # The receipt lists the files in the order of the delivery.
@@ -412,7 +401,8 @@ def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
     existing_names = frozenset(file_names)
     stored = delivery.stored_receipt()
     if stored is not None and _is_interrupted(stored, delivery):
-        return frozenset(delivery.names) - existing_names
+        return frozenset(delivery.names) - existing_names  # its files stay
+
     for name in _removable_names(delivery, stored):
         if name in existing_names:
             store.delete(name)
@@ -515,8 +505,7 @@ class _Placement:
 def replaced_file(target: Location) -> Iterator[Path]:
     """Yield a path to write a new version of a file to, and replace the file if the block succeeds.
 
-    Readers find either the old file or the complete new one. Unlike outputs that are delivered, the
-    file gets no receipt next to it: this is for commands that change a file of the user.
+    Readers find either the old file or the complete new one.
 
     Args:
         target: The file that is replaced, on this machine or in a bucket.
@@ -529,8 +518,7 @@ def replaced_file(target: Location) -> Iterator[Path]:
         new_file = draft / target.name
         yield new_file
         put_in_folder(new_file, folder, target.name)
-        # A local file was renamed, which is lost in a power failure until the folder is synced. An
-        # object in a bucket is durable once it is uploaded.
+        # Without this, a power failure could undo the renaming of a local file.
         if isinstance(folder, Path):
             fsync_folder(folder)
 
@@ -558,8 +546,7 @@ def make_once(
         The facts that `make` returned, now or earlier, and whether the file was made now.
 
     Raises:
-        ConfigError: The target is one of the sources, or another file is in its place and may not
-            be replaced.
+        ConfigError: The target is a source, or another file that may not be replaced.
         StorageError: The target cannot be written.
     """
     source_paths = list(sources)

@@ -85,7 +85,7 @@ def draft_folder(folder: Location, name: str, swept_names: Iterable[str] = ()) -
 
     Args:
         folder: Where the files will go.
-        name: Name of one of the files, after which the folder is named.
+        name: Name of one of the files, after which the temporary folder is named.
         swept_names: Names of files. What killed processes left of them is removed first.
     """
     # The file may be in a subfolder, which need not exist yet.
@@ -104,13 +104,13 @@ def draft_folder(folder: Location, name: str, swept_names: Iterable[str] = ()) -
 def put_in_folder(
     path: Path, folder: Location, name: str, sha256: str | None = None, *, is_new: bool = False
 ) -> None:
-    """Rename a finished file to its place in a folder; if that is in a bucket, upload it.
+    """Move a finished file to a local folder, or upload it to a folder in a bucket.
 
     Args:
         path: The file.
         folder: The folder.
         name: Name of the file in the folder.
-        sha256: Checksum of its bytes, with which an upload is compared, or None if not known.
+        sha256: Checksum with which an upload is compared, if known.
         is_new: Whether the folder is known to have no file of this name.
     """
     if isinstance(folder, Path):

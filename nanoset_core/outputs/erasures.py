@@ -93,9 +93,9 @@ def erasure_of_version(access: FileAccess, stage: str, name: str, digest: str) -
 
     Args:
         access: How files below the root are read.
-        stage: Folder of the stage. If it is empty, versions of all outputs are searched.
+        stage: Folder of the stage, or "" to search the versions of all outputs.
         name: Name of the output.
-        digest: Digest of the version; its first digits are enough if `stage` is empty.
+        digest: Digest of the version; its first digits are enough if `stage` is "".
     """
     for receipt in _receipts(access):
         erased = receipt.record.erased
@@ -149,9 +149,7 @@ def missing_version(
     expected: str | None = None,
     remedy: str,
 ) -> MissingError:
-    """Return the error for a version that does not exist.
-
-    If a purge erased the version, the error says so, since it cannot be restored then.
+    """Return the error for a version that does not exist, perhaps because a purge erased it.
 
     Args:
         access: How files below the root are read.
@@ -177,11 +175,7 @@ def missing_version(
 
 
 def _receipts(access: FileAccess) -> Iterator[_Receipt]:
-    """Yield all receipts, ordered by name, including those of purges that are not complete.
-
-    Files that are not receipts are left out: an answer about one erasure must not fail because of
-    another file, which somebody may have edited.
-    """
+    """Yield the receipts of all purges, also of those that are not complete, ordered by name."""
     folder: Path = access.folder / RECEIPTS
     for name in sorted(access.names(folder)):
         if not name.endswith(".json"):
@@ -189,5 +183,6 @@ def _receipts(access: FileAccess) -> Iterator[_Receipt]:
         try:
             record = load(PurgeRecord, access.read_current(folder / name), where=folder / name)
         except (OSError, FormatError):
+            # Somebody may have edited it; an answer about another erasure must not fail for that.
             continue
         yield _Receipt(Erasure(record.day, access.url(folder / name)), record)

@@ -168,8 +168,8 @@ class Manifest:
         """Return the local path of a file, after downloading it if it is in a bucket.
 
         Args:
-            name: One of `files`. It may also be the prefix of several: `web_text_document` stands
-                for `web_text_document.bin` and `web_text_document.idx`, and all are downloaded.
+            name: One of `files`, or the prefix of several: `web_text_document` stands for
+                `web_text_document.bin` and `web_text_document.idx`, and both are downloaded.
 
         Returns:
             The path of the file, or the prefix as a path.
@@ -178,6 +178,7 @@ class Manifest:
         if name not in self.files:
             file_names = [file for file in self.files if file.startswith(f"{name}.")]
         for file_name in file_names:
+            # The bytes of some files are part of another output's file.
             if not self.files[file_name].is_in_other_output:
                 self._fetch(file_name)
         return self.folder / name
@@ -278,6 +279,7 @@ class Manifest:
             Path below the folder → bytes.
         """
         sizes = self._sizes_in_folder()
+        # A file is borrowed if its bytes are part of another output's file.
         borrowed = [name for name, fact in self.files.items() if fact.is_in_other_output]
         if not borrowed:
             return sizes
@@ -361,8 +363,8 @@ class StoredManifest(Record):
             value: The parsed file from which this object was made.
 
         Raises:
-            ValueError: The digest or the checksum is another one, or a path leads out of the
-                output's folder or the root.
+            ValueError: The digest or the checksum is wrong, or a path leads out of the output's
+                folder or the root.
         """
         if self.digest != self.recipe.digest:
             raise ValueError(f"digest {self.digest}, but its recipe has {self.recipe.digest}")
@@ -445,8 +447,8 @@ def no_manifest(where: str, found: str) -> FormatError:
 def pack(manifest: Manifest) -> bytes:
     """Return a manifest as compressed bytes, from which `unpack` restores it.
 
-    The folder and the access are left out, since they may differ between processes; so are the
-    sizes in `stored`, which may be outdated when it is unpacked.
+    The folder and the access may differ between processes, and `stored` may be outdated when the
+    manifest is unpacked, so these are left out.
     """
     # Imported here, since it is slow to import and readers of finished outputs do not need it.
     import orjson

@@ -64,7 +64,7 @@ def check_text_key(key: str, where: object, most_bytes: int = MOST_KEY_BYTES) ->
     Args:
         key: Key of the text in the documents of a corpus.
         where: Place of the key, for the error.
-        most_bytes: Limit for its length.
+        most_bytes: Limit for its length in UTF-8.
 
     Raises:
         ConfigError: The key is not valid.

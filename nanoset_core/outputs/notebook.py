@@ -68,13 +68,13 @@ class Notebook(Generic[NoteType]):
     """
 
     def __init__(self, folder: str, kind: type[NoteType], *, skips_damaged: bool) -> None:
-        """Declare a notebook.
+        """Declare a notebook: a folder with a JSON file for each note.
 
         Args:
-            folder: Name of its folder below a root.
-            kind: Class of its notes.
-            skips_damaged: Whether a note that cannot be read is skipped with a warning; otherwise
-                it is an error.
+            folder: Name of the folder below a root.
+            kind: Class of the notes.
+            skips_damaged: Whether an unreadable note is skipped with a warning; otherwise it is an
+                error.
         """
         self._folder = folder
         self._kind = kind
@@ -102,7 +102,7 @@ class Notebook(Generic[NoteType]):
         Args:
             outputs: The root.
             section: The section that is read; "" in a notebook without sections.
-            refresh: Whether to look for notes even if those of a bucket were read a moment ago.
+            refresh: Whether to list the folder again even if that was done a moment ago.
 
         Raises:
             FormatError: A note cannot be read, and damaged ones are not skipped.
@@ -124,8 +124,7 @@ class Notebook(Generic[NoteType]):
     def _recently_seen(self, outputs: OutputRoot) -> _SeenNotes[NoteType] | None:
         """Return what was read below a root in the last seconds, or None.
 
-        Args:
-            outputs: The root. If it is a local folder, nothing is returned: listing it is fast.
+        Nothing is remembered for a local folder, which can be listed fast.
         """
         is_in_bucket = outputs.access.has_copies
         listing = self._seen.get(outputs.folder)
@@ -165,10 +164,6 @@ class Notebook(Generic[NoteType]):
 
     def _read_note(self, access: FileAccess, path: Path) -> NoteType | None:
         """Read a note, or return None if it is missing or is to be skipped.
-
-        Args:
-            access: How the file is read.
-            path: The file.
 
         Raises:
             FormatError: The note cannot be read, and damaged ones are not skipped.

@@ -18,14 +18,12 @@ from nanoset_core.storage.store import Store, Stored
 def entry_of(
     folder: Location, name: str, size: int | None, sha256: str | None, *, has_etag_or_time: bool
 ) -> Mapping[str, Any]:
-    """Return what a receipt stores about a file that was put in place.
-
-    `change_of` compares the file with it later.
+    """Return what a receipt stores about a file that was put in place, for `change_of` to compare.
 
     Args:
         folder: Folder of the file, on this machine or in a bucket.
         name: Name of the file.
-        size: Bytes that were put in place, or None if that is not known.
+        size: Bytes that were put in place, or None if not known.
         sha256: Checksum of the file as hex, or None if it was not hashed.
         has_etag_or_time: Whether to add the ETag of an object in a bucket, or the time of change of
             a local file without a checksum.
@@ -64,7 +62,7 @@ def _stat_after_put(folder: Location, name: str, size: int | None) -> Stored:
     Args:
         folder: Folder of the file.
         name: Name of the file.
-        size: Bytes that were put in place, or None if that is not known.
+        size: Bytes that were put in place, or None if not known.
 
     Raises:
         StorageError: The file is missing or has another size, so another call has changed it.
@@ -86,8 +84,8 @@ def change_of(store: Store, name: str, entry: Mapping[str, Any], *, by_size: boo
     Args:
         store: The folder of the file.
         name: Name of the file.
-        entry: What `entry_of` returned for it: its size, and perhaps its checksum, its ETag (in a
-            bucket) or its time of change (on this machine).
+        entry: What `entry_of` returned for it: its size, and perhaps a checksum, an ETag (in a
+            bucket) or a time of change (on this machine).
         by_size: Whether to compare only the size.
     """
     stored = store.stat(name)
@@ -109,17 +107,15 @@ def change_of(store: Store, name: str, entry: Mapping[str, Any], *, by_size: boo
 def _has_same_bytes(store: Store, name: str, stored: Stored, entry: Mapping[str, Any]) -> bool:
     """Return whether a file has the same ETag as its entry, or else the same checksum.
 
-    Computing the checksum takes long, but is needed if the ETag differs: a copy of an object can
-    have another ETag. A local file has no ETag in its entry.
-
     Args:
         store: The folder of the file.
         name: Name of the file.
         stored: The file as it is now.
-        entry: Its entry in the receipt.
+        entry: Its entry in the receipt; that of a local file has no ETag.
     """
     if stored.mark == entry.get("etag"):
         return True
+    # A copy of an object can have another ETag, so compare the bytes, although that takes long.
     recorded_sha256: str = entry["sha256"]
     return store.sha256(name) == recorded_sha256
 

@@ -89,7 +89,7 @@ class Receipt:
         """Return the bytes of the final receipt, which is written after the last file.
 
         Args:
-            files: Name of each file of the output → its entry.
+            files: Name of each file of the output → its size, checksum and so on.
             facts: Counts and other findings, if the receipt has them.
             more: Further keys and values.
         """
@@ -109,7 +109,8 @@ class StoredReceipt:
     def files(self) -> Mapping[str, Mapping[str, Any]] | None:
         """Name of each file of the output → its entry; None for an opening receipt.
 
-        If somebody edited the receipt so that it lists no sizes, it also counts as an opening one.
+        An opening receipt is written before the files. One that was edited to list no sizes counts
+        as one.
         """
         files = self.content.get(FILES)
         if not isinstance(files, Mapping):
@@ -127,12 +128,10 @@ class StoredReceipt:
 def parse_receipt(data: bytes | None) -> StoredReceipt | None:
     """Return the receipt with these bytes, or None if they are not a JSON object.
 
-    Receipts have no declared keys, so that `load` cannot read them: their callers decide what an
-    output is made from, and earlier versions wrote other keys.
-
     Args:
         data: The bytes; None if the receipt does not exist.
     """
+    # Receipts have no declared keys: each kind of output, and each version, has written its own.
     try:
         content = json.loads(data or b"")
     except (ValueError, RecursionError):
@@ -166,10 +165,9 @@ def record_of(
 ) -> dict[str, Any]:
     """Return what a call makes its output from: its command, options and input files.
 
-    The record of the output, a file next to it, stores this. A later call compares its own with the
-    stored one: if they are equal, the output need not be made again.
-
-    Input files are recognised by size and time of change, objects of a bucket by their ETag.
+    The record is stored next to the output. If that of a later call is equal, the output need not
+    be made again. Files are recognised by size and time of change, objects of a bucket by their
+    ETag.
 
     Args:
         command: The call's name, such as `pack merge`.
@@ -184,8 +182,7 @@ def record_of(
     max_parallel = CONNECTIONS if any_remote(source_paths) else 1
     rows = in_parallel(lambda path: _source_row(path, output), source_paths, max_parallel)
 
-    # Convert tuples to lists, and so on, as if this had been read from a file: it is compared with
-    # records that were.
+    # Convert tuples to lists and so on, since this is compared with records that were read.
     content: dict[str, Any] = as_parsed({"options": dict(options), "sources": rows})
     return {"nanoset": RECORD_VERSION, "command": command, **content}
 
@@ -194,7 +191,7 @@ def _source_row(path: Location, output: Location) -> dict[str, Any]:
     """Return what the record of an output says about one of the files that it is made from.
 
     Args:
-        path: The file, a source of the output.
+        path: The file.
         output: The output. If both are local, the path is relative to the output's folder.
 
     Returns:
@@ -233,8 +230,7 @@ def source_location(source: Mapping[str, Any], output: Location) -> Location:
         return remote_location(path, where=str(output), only_read=True)
     if isinstance(output, Path):
         return output.parent / path  # the path is relative to the folder of the output
-    # The output is in a bucket and the input is not, so there is no relative path between them: the
-    # record has an absolute one.
+    # There is no relative path from an output in a bucket to a local file.
     return Path(path)
 
 
@@ -242,9 +238,8 @@ def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[st
     """Return how the call that made an existing output differs from this call, for a message.
 
     Args:
-        content: The record of the existing output, a file that says what made it. It may have been
-            edited.
-        receipt: The receipt of this call, for which such a record would be written.
+        content: The record of the existing output, which says what made it.
+        receipt: The receipt of this call.
     """
     made_from = receipt.made_from  # the "command", "options" and "sources" of this call
     command = content.get("command")
@@ -271,8 +266,7 @@ def _source_differences(sources_before: object, sources_now: object) -> list[str
     """Return how the input files of two calls differ; at most `_MAX_NAMED_FILES` are named.
 
     Args:
-        sources_before: The list of sources in the record of an earlier call. It may be anything if
-            somebody edited the record.
+        sources_before: The sources in the record of an earlier call; anything if it was edited.
         sources_now: The list of sources of this call.
     """
     before = _sources_by_path(sources_before)
@@ -319,9 +313,6 @@ def _sources_by_path(sources: object) -> dict[str, list[Any]]:
 
     Args:
         sources: The list in a record; if a record was edited, it may be anything.
-
-    Returns:
-        Path → entries of the list with this path.
     """
     entries_by_path: dict[str, list[Any]] = {}
     if not isinstance(sources, Sequence):

@@ -159,8 +159,7 @@ class OutputRoot:
     ) -> list[R]:
         """Call a function for many versions of an output, with few requests to a bucket.
 
-        If the outputs are in a bucket, their folders are listed together. Then the function needs
-        no request to find out which files a version has.
+        In a bucket, the folders of all versions are listed together.
 
         Args:
             work: Called with (outputs, folder of the version). It has to use these outputs instead
@@ -200,8 +199,8 @@ class OutputRoot:
             stage: Stage of the output.
             name: Name of the output.
             digest: The version.
-            what_if_missing: What the error says if the version is missing.
-            remedy: What the user should do then, for the error.
+            what_if_missing: Message of the error if the version is missing.
+            remedy: What that error says to do.
 
         Raises:
             MissingError: The version does not exist.
@@ -221,9 +220,6 @@ class OutputRoot:
             recipe: What the output is made from.
             write: Writes the files to the folder that it is passed, and returns what it knows about
                 them. It is not called if the output exists.
-
-        Returns:
-            The manifest of the output.
         """
         folder = self.place(recipe)
         existing = self._existing_version(folder)
@@ -233,17 +229,13 @@ class OutputRoot:
         try:
             return self._upload(folder, is_new=existing.is_surely_missing())
         except MissingError:
-            # Another process that replaces a damaged version took the new folder for it, and moved
-            # it away. It puts its own folder there, unless it was killed in between.
+            # Another process that replaces a damaged version took the new folder for that one, and
+            # moved it away. It puts its own folder there, unless it was killed in between.
             self._make_missing(recipe, write)
             return self._upload(folder)
 
     def _existing_version(self, folder: Path) -> _ExistingVersion:
-        """Look a version up, and check that it is whole; a rebuild replaces it without looking.
-
-        Args:
-            folder: Folder of the version.
-        """
+        """Look a version up, and check that it is whole; a rebuild replaces it without looking."""
         looked_up_at = time.monotonic()
         damaged_or_replaced = _ExistingVersion(looked_up_at, None, is_missing=False)
         if self.rebuild:
@@ -293,11 +285,7 @@ class OutputRoot:
 
         Args:
             place: The local folder.
-            is_new: Whether the output is known to be missing from the bucket. This saves the
-                requests that find out which of its files have to be replaced.
-
-        Returns:
-            The manifest of the output.
+            is_new: Whether the bucket is known not to have the output, which saves requests.
 
         Raises:
             MissingError: Another process has removed the output.
@@ -345,16 +333,12 @@ class OutputRoot:
     ) -> Manifest:
         """Complete an output whose files are in its local folder, by writing its manifest.
 
-        If the outputs are in a bucket, the files and the manifest are then uploaded. Files that the
-        bucket has already are not uploaded again.
+        If the outputs are in a bucket, the files that it lacks are then uploaded.
 
         Args:
             recipe: What the output was made from.
             facts: Counts and other findings, for the manifest.
             files: Name within the folder → size and checksum of each file.
-
-        Returns:
-            The manifest.
         """
         place = self.place(recipe)
         # A complete output has no other files, such as unfinished ones of killed processes.
@@ -397,10 +381,6 @@ class OutputRoot:
         """Find which version of an output is current, and check its files.
 
         If `access` has a snapshot, an earlier listing of a bucket, this relies on it.
-
-        Args:
-            stage: Stage of the output.
-            name: Name of the output.
         """
         remembered = self._seen_current(self.folder / stage / name)
         if remembered is not None:
@@ -415,10 +395,6 @@ class OutputRoot:
 
     def _read_current_version(self, stage: str, name: str) -> CurrentVersion:
         """Read current.json and the manifest that it names, and check the files of the manifest.
-
-        Args:
-            stage: Stage of the output.
-            name: Name of the output.
 
         Raises:
             FormatError: One of both is not valid, or the manifest is that of another output.
@@ -507,11 +483,7 @@ class OutputRoot:
         raise MissingError(message, where=where, found=damage, remedy=remedy)
 
     def _seen_current(self, output: Path) -> Manifest | None:
-        """Return the version that was found current a short time ago, or None.
-
-        Args:
-            output: Folder of the output.
-        """
+        """Return the version that was found current a short time ago, or None."""
         if self.seen is None or output not in self.seen:
             return None
         version = self.seen[output]
@@ -548,14 +520,12 @@ class OutputRoot:
     ) -> Iterator[Manifest]:
         """Yield all versions of an output, newest first, also if files of a version are damaged.
 
-        Each manifest is read only when the iterator reaches it.
-
         Args:
             stage: Stage of the output.
             name: Name of the output.
             before: Only yield versions that were made before this one.
-            strict: Whether to raise FormatError for a manifest that is not valid. By default, its
-                version is left out.
+            strict: Whether an invalid manifest raises FormatError. By default, its version is left
+                out.
         """
         folder = self.folder / stage / name
         time_by_digest = self.digests_in(folder)
@@ -627,14 +597,11 @@ class OutputRoot:
     def make_current(self, manifest: Manifest) -> Manifest:
         """Make a version the current one of its output: write current.json, and the link `current`.
 
-        The link is for programs and people that follow it; nanoset itself reads current.json.
-
         Returns:
             The same manifest.
 
         Raises:
-            StorageError: A folder is in the place of the link. Programs that follow the link would
-                find another version in it.
+            StorageError: A folder is in the place of the link.
         """
         output = manifest.folder.parent
         link = output / "current"
@@ -642,6 +609,7 @@ class OutputRoot:
         # Forget the earlier version first: if writing fails, it is unknown which one is current.
         self.forget(output)
         write_small_file(self.access, output / CURRENT, dump(_CurrentFile(manifest.digest)))
+        # The link is for other programs; nanoset itself reads current.json.
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)
         self._remember(manifest)
@@ -682,11 +650,8 @@ def _complete_file_facts(
 
     Args:
         folder: The folder of the output, with all its files except those that are stored elsewhere.
-        known_facts: Name of some files → what the program that wrote them knows: the sha256, or a
-            complete `FileFact`.
-
-    Returns:
-        Name → size and checksum.
+        known_facts: Name of some files → what is known already: the sha256, or a complete
+            `FileFact`.
     """
     facts_by_name: dict[str, FileFact] = {}
     sha256_by_name: dict[str, str] = {}
@@ -704,14 +669,7 @@ def _complete_file_facts(
 
 
 def _file_fact(path: Path, sha256: str | None) -> FileFact:
-    """Return the size and checksum of a file.
-
-    A large file is not read again, and so gets no checksum if none is known.
-
-    Args:
-        path: The file.
-        sha256: Its checksum, if it is known.
-    """
+    """Return the size and checksum of a file; a large file gets no checksum if none is known."""
     size = path.stat().st_size
     if sha256 is None and size <= HASHED_BYTES:
         sha256 = sha256_file(path)
@@ -785,10 +743,6 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
 def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
     """Return the bytes of an output's current.json, or None if it does not exist.
 
-    Args:
-        folder: Folder of the output.
-        access: How its files are read.
-
     Raises:
         FormatError: It cannot be read: a folder has its name, for example.
         StorageError: The store does not answer, or refuses the request.
@@ -816,7 +770,7 @@ def open_root(
     """Open the outputs in a local folder, or at s3://bucket/prefix.
 
     Args:
-        location: The folder or address. A root that is open already is returned unchanged.
+        location: The folder or address, or a root that is open already and returned unchanged.
         storage: How the bucket is accessed. By default the AWS configuration is used, and copies
             are kept in the user's cache folder.
 

@@ -76,11 +76,11 @@ _codecs: dict[tuple[Any, Notation], ValueCodec] = {}
 
 
 def codec_of(hint: Any, notation: Notation = Notation.JSON) -> ValueCodec:
-    """Return the codec of a type.
+    """Return the codec of a type, which converts its values to and from plain JSON or YAML values.
 
     Args:
-        hint: A type that an annotation declares; see the docstring of this module.
-        notation: Where the values come from.
+        hint: A type that an annotation declares.
+        notation: Where the values come from: JSON or YAML.
 
     Raises:
         TypeError: No key can have this type.
@@ -93,11 +93,11 @@ def codec_of(hint: Any, notation: Notation = Notation.JSON) -> ValueCodec:
 
 
 def _make_codec(hint: Any, notation: Notation) -> ValueCodec:
-    """Return a new codec of a type, by its form: a union, a number in a range, a dataclass, …
+    """Return a new codec of a type, which converts its values to and from plain JSON or YAML.
 
     Args:
-        hint: A type that an annotation declares.
-        notation: Where the values come from.
+        hint: A type that an annotation declares: a union, a number in a range, a dataclass, …
+        notation: Where the values come from: JSON or YAML.
 
     Raises:
         TypeError: No key can have this type.
@@ -125,7 +125,8 @@ def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
 
     Args:
         hint: The type, without arguments.
-        notation: Where the values come from.
+        notation: Where the values come from: JSON, or YAML that a user wrote, which is read
+            strictly.
 
     Raises:
         TypeError: The type is something else.
@@ -139,7 +140,7 @@ def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
     if hint is float and notation is Notation.YAML:
         return SettingNumberCodec()
     if hint in PLAIN_TYPES:
-        allowed = PLAIN_TYPES[hint]
+        allowed = PLAIN_TYPES[hint]  # types of the plain values, such as int and float for float
         if notation is Notation.YAML:
             allowed = frozenset([hint])
         return PlainCodec(hint, allowed)
@@ -149,9 +150,11 @@ def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
 def _codec_of_generic(hint: Any, notation: Notation) -> ValueCodec:
     """Return the codec of a type with arguments, such as `tuple[int, ...]`.
 
+    A codec converts values of the type to and from plain JSON or YAML values.
+
     Args:
         hint: The type.
-        notation: Where the values come from.
+        notation: Where the values come from: JSON or YAML.
 
     Raises:
         TypeError: No key can have this type.
@@ -164,9 +167,10 @@ def _codec_of_generic(hint: Any, notation: Notation) -> ValueCodec:
         return SequenceCodec(hint, list, codec_of(arguments[0], notation))
     if origin is tuple and arguments[1:] == (...,):
         return SequenceCodec(hint, tuple, codec_of(arguments[0], notation))
-    if origin is tuple:
+    if origin is tuple:  # a row: each item has a type of its own
         return RowCodec(tuple, [codec_of(item, notation) for item in arguments])
     if origin is Mapping and notation is Notation.YAML:
+        # Keys that are not text are legal in YAML, so this codec checks them.
         return SettingMappingCodec(hint, codec_of(arguments[1], notation))
     if origin in (Mapping, dict) and arguments[0] is str:
         return MappingCodec(hint, codec_of(arguments[1], notation))
@@ -238,8 +242,7 @@ class UnionCodec(ValueCodec):
     def encode(self, value: Any) -> Any:
         """Return a value of the union as plain JSON values.
 
-        The class of the value alone shows how to convert it, whatever the types of the union are. A
-        dataclass becomes a mapping, a tuple a list, and text and numbers stay as they are.
+        The class of the value alone decides how: a dataclass becomes a mapping, and a tuple a list.
         """
         if dataclasses.is_dataclass(value):
             return codec_of(type(value), Notation.JSON).encode(value)

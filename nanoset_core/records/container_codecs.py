@@ -46,10 +46,11 @@ class SequenceCodec(ValueCodec):
         """
         if not isinstance(value, list):
             raise wrong_value(self._hint, value)
-        # If all items stay as they are, they need not be decoded one by one.
+        # Items of these types stay as they are, so they need not be decoded one by one.
         if self._plain_types.issuperset(map(type, value)):
             return self._make(value)
-        return self._make(_decode_items([self._item] * len(value), value))
+        codecs = [self._item] * len(value)  # one for each item
+        return self._make(_decode_items(codecs, value))
 
     def encode(self, value: Any) -> list[Any]:
         encode = self._item.encode
@@ -135,7 +136,7 @@ class MappingCodec(ValueCodec):
         """
         if not isinstance(value, dict):
             raise wrong_value(self._hint, value)
-        # If all items stay as they are, they need not be decoded one by one.
+        # Values of these types stay as they are, so they need not be decoded one by one.
         if self._is_any or self._plain_types.issuperset(map(type, value.values())):
             return value
         result, mismatches = self._decode_values(value)
@@ -144,12 +145,11 @@ class MappingCodec(ValueCodec):
         return result
 
     def _decode_values(self, value: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mismatch]]:
-        """Decode each value of a mapping.
+        """Decode each value of a mapping, and list the mistakes up to a limit.
 
         Returns:
-            (the mapping with decoded values, mistakes in values). Each mistake has a path that
-            begins with its key. If there are any, the mapping is incomplete. Very many mistakes are
-            not all listed.
+            (the mapping with decoded values, mistakes in values). If there are any mistakes, the
+                mapping is incomplete.
         """
         decode = self._item.decode
         decoded: dict[str, Any] = {}

@@ -164,12 +164,12 @@ class DataclassCodec(ValueCodec):
         if mismatches:
             raise MismatchError([*mismatches, *self._missing_keys(value)])
 
-        # Python itself notices if an argument is missing, faster than a look at each key.
+        # Python itself notices a missing argument, faster than a check of each key here.
         try:
             return self._class(**arguments)
         except TypeError as error:
             missing_keys = self._missing_keys(value)
-            if not missing_keys:  # the class itself has raised the error
+            if not missing_keys:  # the TypeError has another cause
                 raise
             raise MismatchError(missing_keys) from error
 
@@ -190,8 +190,7 @@ class DataclassCodec(ValueCodec):
     def _missing_keys(self, value: Mapping[Any, Any]) -> list[Mismatch]:
         """Return a mistake for each required key that a mapping does not have.
 
-        If the mapping has an unknown key that is probably a misspelling of the required one, only
-        the unknown key is reported.
+        A required key is not reported if an unknown key of the mapping is probably its misspelling.
         """
         misspelt_keys = self._misspelt_keys(value)
         missing: list[Mismatch] = []

@@ -46,8 +46,7 @@ def freeze(value: Any) -> Any:
 def set_while_made(record: object, values: Mapping[str, Any]) -> None:
     """Set fields of a frozen dataclass in its `__post_init__`, before anybody else has the object.
 
-    So a constructor can take values of several types, such as paths and NumPy's integers, and store
-    them as one. An object that is complete is never changed: `dataclasses.replace` makes a new one.
+    So a constructor can take values of several types, such as paths and text, and store one type.
 
     Args:
         record: The object that is being made.

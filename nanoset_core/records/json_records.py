@@ -111,7 +111,7 @@ Kind = TypeVar("Kind")
 
 
 def load(kind: type[RecordType], data: bytes, where: object) -> RecordType:
-    """Return the record that a file contains.
+    """Return the record that a JSON file contains.
 
     Args:
         kind: Class of the record.
@@ -127,7 +127,7 @@ def load(kind: type[RecordType], data: bytes, where: object) -> RecordType:
         text = data.decode(json.detect_encoding(data), errors="surrogatepass")
         value = _DECODER.decode(text)
         record: RecordType = codec_of(kind).decode(value)
-        record.check(value)
+        record.check(value)  # the rules of this class, such as a checksum
     except (ValueError, RecursionError) as error:
         raise _not_a_record(kind.json_form, where, error) from error
     return record

@@ -74,7 +74,7 @@ class MismatchError(ValueError):
 
 
 def wrong_value(hint: Any, value: object, *, expected: str | None = None) -> MismatchError:
-    """Return the error for a value that does not have a type, or is none of its choices.
+    """Return the error for a value that does not have its declared type, or is none of its choices.
 
     Args:
         hint: The declared type.
@@ -172,7 +172,7 @@ def missing_key(key: str, hint: Any, *, explanation: str, example: str, is_null:
         key: The key.
         hint: Its declared type.
         explanation: What the key is for, or "".
-        example: A value for the message.
+        example: A value that the message shows.
         is_null: Whether the key exists, but without a value.
     """
     expected = describe(hint)

@@ -39,8 +39,7 @@ def parse(hint: Any, value: object, path: str, where: object) -> Any:
         where: The file, for messages.
 
     Raises:
-        ConfigError: Keys are unknown or missing, or values have a wrong type or are out of range.
-            The error lists all mistakes.
+        ConfigError: Keys are unknown or missing, or values are wrong. It lists all mistakes.
     """
     result, errors = parse_or_errors(hint, value, path, where)
     if errors:
@@ -53,17 +52,15 @@ def parse_or_errors(
 ) -> tuple[Any, list[ConfigError]]:
     """Return a plain value as the type that a hint declares, or all mistakes in it.
 
-    Unlike `parse`, this raises nothing, so that callers can add the lines of the file to the
-    errors.
-
     Args:
-        hint: The type, usually a dataclass; see `codecs.py`.
+        hint: The type, usually a dataclass.
         value: Value that was read from a file.
         path: Path of the value's key, such as "nanosets.web"; empty for the whole file.
         where: The file, for messages.
 
     Returns:
-        (the converted value, no errors), or (None, at least one error).
+        (the converted value, no errors), or (None, at least one error). The errors are not raised,
+            so that callers can add the lines of the file.
     """
     try:
         return codec_of(hint, Notation.YAML).decode(value), []

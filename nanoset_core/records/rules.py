@@ -51,9 +51,7 @@ class Section:
 
 
 def rule_errors(hint: Any, value: object, file: object, path: str = "") -> Iterator[ConfigError]:
-    """Yield an error for each rule that a setting breaks, and for each that a part of it breaks.
-
-    A part is an item of a list, a name or value of a mapping, or a field of a dataclass.
+    """Yield an error for each rule that a setting, or a value within it, breaks.
 
     Args:
         hint: The declared type of the setting, with its rules.
@@ -61,7 +59,7 @@ def rule_errors(hint: Any, value: object, file: object, path: str = "") -> Itera
         file: The file that it is from, for messages.
         path: Path of its key in the file, such as "views.en"; empty for the whole file.
     """
-    # The type may be a union. The value has one of its types, and only the rules of that one apply.
+    # The type may be a union; only the rules of the type that the value has apply.
     for type_with_rules in alternatives(hint):
         plain_type = bare(type_with_rules)  # such as str, for `Annotated[str, Check(…)]`
         origin = get_origin(plain_type)  # such as tuple, for `tuple[str, ...]`
@@ -121,7 +119,7 @@ def _errors_of_text(hint: Any, text: str, where: str) -> Iterator[ConfigError]:
 
 
 def _errors_in_section(section: Any, file: object, path: str) -> Iterator[ConfigError]:
-    """Yield the errors of each key of a dataclass, and then those of several keys together.
+    """Yield the broken rules of each key of a dataclass, and then those of several keys together.
 
     Args:
         section: The dataclass.

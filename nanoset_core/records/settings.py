@@ -111,11 +111,10 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
             help=field_help(section, field.name),
         )
 
-        # If the values are sections in turn, such as those of `views`, yield the settings in them:
-        # with the key "views" and the suffix ".<name>", their keys are "views.<name>.of" and so on.
+        # If the values are dataclasses in turn, yield their settings, too. For example, the key
+        # "views" and the suffix ".<name>" give the keys "views.<name>.of" and so on.
         for inner_section, suffix in inner_sections(type_of_values):
-            # A section may contain itself, such as a group of corpora that contains groups. All
-            # levels of such a tree have the same keys, which are listed only for the first one.
+            # A group of corpora may contain groups. Without this check, the keys would not end.
             if inner_section is not section:
                 yield from settings(inner_section, key + suffix)
 
@@ -146,10 +145,9 @@ def setting(section: type[DataclassInstance], name: str) -> Setting:
 def own_fields(section: type[DataclassInstance]) -> list[tuple[dataclasses.Field[Any], Any]]:
     """Return the fields of a dataclass that are keys of a file, each with its type.
 
-    A field is left out if it has the metadata `NOT_A_KEY`, or if the constructor does not take it.
     The types include their ranges and rules, as in `Annotated[int, Range(1, 10)]`.
     """
-    # Field by field, since `from __future__ import annotations` stores types as text.
+    # A field's own `type` may be text, because of `from __future__ import annotations`.
     hint_by_name = get_type_hints(section, include_extras=True)
     fields = []
     for field in dataclasses.fields(section):
@@ -197,22 +195,19 @@ def field_help(section: type, name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _field_docstrings(section: type) -> dict[str, str]:
-    """Return the docstrings of the fields that a class itself declares, by their names.
+    """Return the docstrings of the fields that a class itself declares: name → text on one line.
 
     A docstring of a field is a text below its declaration, as here:
 
         seed: int = 1234
         '''Seed of every shuffle.'''
-
-    Returns:
-        Name → docstring on one line. Empty if the source of the class is not known.
     """
     try:
         source = textwrap.dedent(inspect.getsource(section))
     except (OSError, TypeError):
         return {}  # The class is built in, or was installed without its source.
 
-    # Find each declaration of a field that is followed by a text.
+    # Find each declaration of a field whose next statement is a text.
     definition = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
     docstrings = {}
     for statement, next_statement in pairwise(definition.body):
@@ -228,12 +223,11 @@ def _field_docstrings(section: type) -> dict[str, str]:
 def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
     """Yield the dataclasses that declare the keys below a key, given the type of this key.
 
-    For example, `views: Mapping[str, ViewSpec]` has keys such as `views.<name>.of`, which ViewSpec
-    declares. So the type `Mapping[str, ViewSpec]` gives (ViewSpec, ".<name>").
+    For example, the type `Mapping[str, ViewSpec]` of `views` gives (ViewSpec, ".<name>"), since
+    ViewSpec declares `views.<name>.of` and others.
 
     Yields:
-        A dataclass, and what a path has between the key and the keys of the dataclass: "" for the
-        dataclass itself, "[]" for a list of it, and ".<name>" for a mapping to it.
+        (dataclass, what a path has between the key and the keys of the dataclass)
     """
     for kind in alternatives(hint):
         origin = get_origin(kind)
@@ -274,8 +268,7 @@ def describe(hint: Any) -> str:
     """Describe a type in words for users, such as "text or a whole number".
 
     Args:
-        hint: The type. Its range is not described. Neither is None, which users do not write: they
-            leave the key out.
+        hint: The type. Its range is not described; nor is None, since users leave the key out then.
     """
     hint = bare(hint)
     if hint in _TEXT_BY_TYPE:
@@ -335,14 +328,12 @@ def _schema_of_field(
 ) -> dict[str, Any]:
     """Return the JSON schema of a field's type.
 
-    A section may contain itself: a group of corpora contains groups. The schema of such a field
-    would never end, so it only says that the value is a mapping.
-
     Args:
         section: The dataclass that has the field.
         hint: The type of the field.
         templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of any value.
     """
+    # A section may contain itself: a group of corpora contains groups. Their schema would not end.
     sections_within = [inner_section for inner_section, _ in inner_sections(hint)]
     if section in sections_within:
         return {"type": "object"}
@@ -371,12 +362,10 @@ def _needs_template(schemas: Sequence[Mapping[str, Any]]) -> bool:
     Args:
         schemas: The schema of each alternative of a type.
     """
-    # Any text is allowed already.
     if {"type": "string"} in schemas:
-        return False
-    # Dagster does not replace whole mappings by a template, only values in them. And the schema {}
-    # allows any value already.
-    return not all(schema == {} or schema.get("type") == "object" for schema in schemas)
+        return False  # any text is allowed already
+    # The schema {} allows any value already, and Dagster does not replace whole mappings.
+    return any(schema != {} and schema.get("type") != "object" for schema in schemas)
 
 
 def _schema_of_alternative(hint: Any, templates: bool) -> dict[str, Any]:
@@ -384,8 +373,7 @@ def _schema_of_alternative(hint: Any, templates: bool) -> dict[str, Any]:
 
     Args:
         hint: The type, perhaps with a range.
-        templates: Whether a template may be used in place of the values in a list, a mapping or a
-            dataclass. Whether one may replace the value itself is decided by the caller.
+        templates: Whether a template may be used in place of values within the value.
     """
     plain_hint = bare(hint)  # without its range
     origin = get_origin(plain_hint)

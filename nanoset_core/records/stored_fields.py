@@ -17,11 +17,10 @@ def stored(
     only_with: str | None = None,
     hint: Any = None,
 ) -> dict[str, Any]:
-    """Return the metadata of a field with a special form in JSON.
+    """Return the metadata of a dataclass field with a special form in JSON.
 
-    Without metadata, a field is always stored, under its own name and as the type that its
-    annotation says. For example, `size: int = field(default=0, metadata=stored("bytes",
-    omit_default=True))` is stored under the key "bytes", and only if it is not 0.
+    For example, `size: int = field(default=0, metadata=stored("bytes", omit_default=True))` is
+    stored under the key "bytes", and only if it is not 0.
 
     Args:
         key: Its key in JSON, if that is not the field's name.

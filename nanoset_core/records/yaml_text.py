@@ -85,7 +85,7 @@ def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
 
 
 def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
-    """Return the plain values of a YAML text, which must not be changed.
+    """Return the plain values of a YAML text, which must not be changed, since they are cached.
 
     Args:
         text: The text.
@@ -152,9 +152,7 @@ def _mistake(error: Any) -> str:
 
 @lru_cache(maxsize=2)
 def _parsed(text: str) -> Any:
-    """Return the plain values of a YAML text.
-
-    The last results are cached, since each run and tick of Dagster reads the same settings.
+    """Return the plain values of a YAML text; cached, since Dagster reads the same settings often.
 
     Raises:
         _TooMuchError: The text has too many or too deep values.
@@ -299,10 +297,9 @@ class _LocatedError(NamedTuple):
 
 
 def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError:
-    """Return errors about keys of a YAML file as one error, with the lines of the keys.
+    """Return errors about keys of a YAML file as one error, sorted by the lines of the keys.
 
-    The errors are sorted by their lines. The place of an error about a key, such as
-    "nanoset.yaml: views.en", becomes "nanoset.yaml:12: views.en".
+    The place "nanoset.yaml: views.en" becomes "nanoset.yaml:12: views.en".
 
     Args:
         file: The file.
@@ -319,17 +316,14 @@ def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError
             # A missing key has no line: show the line of the section that lacks it.
             line = line_by_key[_nearest(key, line_by_key)]
             located_errors.append(_LocatedError(line, error.at(f"{file}:{line}: {key}")))
-        else:
+        else:  # an error about the whole file
             located_errors.append(_LocatedError(0, error))
     located_errors.sort(key=lambda located_error: located_error.line)
     return combined([located_error.error for located_error in located_errors], file)
 
 
 def _line_by_key(text: str) -> dict[str, int]:
-    """Return the line of each key of a YAML text, counted from 1.
-
-    The path of the whole text is "".
-    """
+    """Return the line of each key of a YAML text, counted from 1; the whole text has the key ""."""
     import yaml
 
     # The values that were parsed from the text have no lines, so parse it again into nodes.
@@ -356,7 +350,7 @@ def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[st
     """Yield (path of a key, its line) for a node and for all that is below it.
 
     Args:
-        node: Node that PyYAML composed.
+        node: A value that PyYAML parsed: a text, a list, or a list of pairs for a mapping.
         path: Its path, such as `nanosets.web.phases[1].until`.
         line: Its line, counted from 1.
         seen: Ids of nodes that were visited. What an alias refers to is visited once.
