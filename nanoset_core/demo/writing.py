@@ -126,10 +126,16 @@ def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
     # corpora are small.
     half_bytes = int(megabytes * 500_000)
     say("writing corpora from this Python's own text")
-    _write_corpus(raw / "stdlib", standard_library(half_bytes), 6, _gzip)
-    _write_corpus(raw / "libraries", libraries(half_bytes), 4, write_atomic, broken=BROKEN_LINE)
-    _write_corpus(raw / "documentation", documentation(), 2, _zstd)
-    _write_corpus(raw / "descriptions", descriptions(), 1, write_atomic)
+    _write_corpus(raw / "stdlib", standard_library(half_bytes), n_files=6, write=_gzip)
+    _write_corpus(
+        raw / "libraries",
+        libraries(half_bytes),
+        n_files=4,
+        write=write_atomic,
+        broken=BROKEN_LINE,
+    )
+    _write_corpus(raw / "documentation", documentation(), n_files=2, write=_zstd)
+    _write_corpus(raw / "descriptions", descriptions(), n_files=1, write=write_atomic)
 
     say(f"training a byte-level BPE tokenizer of {VOCABULARY:,} tokens")
     _train_tokenizer(folder / TOKENIZER_FILE, half_bytes)
@@ -185,9 +191,9 @@ def _check_unused(path: Path) -> None:
 def _write_corpus(
     folder: Path,
     documents: Iterable[Document],
+    *,
     n_files: int,
     write: Callable[[Path, bytes], None],
-    *,
     broken: bytes = b"",
 ) -> None:
     """Write the JSON lines of a corpus.
@@ -199,7 +205,7 @@ def _write_corpus(
             `folder`, which shows that corpora may be nested.
         write: Writes the lines of a file, compressed or not, and appends the suffix of its
             compression to the path.
-        broken: A line that is added to the first file.
+        broken: A line to append to the first file, although it is no valid document.
     """
     lines = [json.dumps(document, ensure_ascii=False).encode() + b"\n" for document in documents]
     lines_per_file = math.ceil(len(lines) / n_files)
@@ -257,7 +263,7 @@ def _training_texts(limit_bytes: int) -> Iterator[str]:
     Args:
         limit_bytes: Size of each of the two large corpora.
     """
-    step = max(1, 2 * limit_bytes // TRAINING_BYTES)
+    step = max(1, 2 * limit_bytes // TRAINING_BYTES)  # of the sources in the two large corpora
     for documents in (standard_library(limit_bytes), libraries(limit_bytes)):
         for document in islice(documents, 0, None, step):
             yield document["text"]

@@ -38,6 +38,9 @@ def divide_within_bounds(
 ) -> list[float]:
     """Return amounts that add up to a total, in proportion to weights except at their bounds.
 
+    Each amount is `level * weight`, or its bound if that is outside of its bounds. This finds the
+    level, which is the same for all.
+
     Args:
         weights: Weight of each amount.
         bounds: Bounds of each amount.
@@ -45,9 +48,10 @@ def divide_within_bounds(
     """
     shares = [_Share(weight, bound) for weight, bound in zip(weights, bounds, strict=True)]
     level = _last_bound_level(shares, total)
+
+    # From this level on, some amounts stay at a bound. The others divide what these leave.
     growing = [share for share in shares if share.grows_at(level)]
     if growing:
-        # The amounts between their bounds divide what the others leave.
         fixed = [share for share in shares if not share.grows_at(level)]
         fixed_sum = plain_sum(share.amount(level) for share in fixed)
         level = (total - fixed_sum) / plain_sum(share.weight for share in growing)
@@ -82,7 +86,8 @@ class _Share(NamedTuple):
 def _last_bound_level(shares: Sequence[_Share], total: float) -> float:
     """Return the last level at which an amount reaches a bound and the sum is at most the total.
 
-    If the sum exceeds the total at all of these levels, the lowest of them is returned.
+    The amounts grow with the level: each is `level * weight` between its bounds. If the sum exceeds
+    the total at all of these levels, the lowest of them is returned.
     """
 
     def sum_at(level: float) -> float:

@@ -247,8 +247,8 @@ class FileSet:
     def delivery(self, folder: Location | None = None, *, compares_sizes: bool = False) -> Delivery:
         """Return how the files of this set are written to a folder, or found there.
 
-        A delivery writes files so that each appears as a whole, and the *completing* ones last. Its
-        receipt, which here is the sidecar, records what the files were made from.
+        A delivery writes each file as a whole, and the *completing* ones last. Its receipt, here
+        the sidecar, records what the files were made from.
 
         Args:
             folder: Folder or bucket that the files go to; by default the folder of this set.
@@ -418,19 +418,18 @@ def _write_durably(path: Path, pieces: list[memoryview]) -> None:
 
 
 def _is_finished_or_other_set(stored: StoredReceipt | None, receipt: Receipt) -> bool:
-    """Return whether no process is writing a certain set of files, by the sidecar next to them.
+    """Return whether the files in a folder are a complete set, or belong to another one.
+
+    Otherwise another process may be writing the set.
 
     Args:
-        stored: The sidecar in the folder; None if there is none.
+        stored: The sidecar in the folder, which says what the files belong to; None if there is
+            none.
         receipt: The sidecar of the set that is to be written.
-
-    Returns:
-        True if the files belong to another set, or if the set is complete. False if it is being
-        written, or if there is no sidecar.
     """
     if stored is None:
         return False
-    is_finished = stored.files is not None
+    is_finished = stored.files is not None  # the list of files is added at the end
     return is_finished or not stored.is_of_same_output(receipt)
 
 

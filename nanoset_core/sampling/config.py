@@ -161,9 +161,12 @@ class NanosetConfig:
         Raises:
             ConfigError: A value is impossible, or the trainer does not have an option.
         """
+        # `set_while_made` sets fields, although the class is frozen.
         set_while_made(self, self._whole_numbers())
         self._check_surplus()
         set_while_made(self, self._plain_data())
+
+        # Check that the trainer has these options, and can divide the data into splits.
         rules = get_preset(self.preset)
         rules.check_options(
             add_extra_token=self.add_extra_token,

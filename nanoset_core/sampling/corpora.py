@@ -374,7 +374,7 @@ def _tokens_read(
     """
     # The tokens that are taken of each member, over those of one epoch.
     shares = [member.share_of_tokens(member.samples_taken, config) for member in members]
-    return plain_sum(part.tokens * _weighted(part, shares) for part in corpus.parts)
+    return plain_sum(part.tokens * _sum_over_copies(part, shares) for part in corpus.parts)
 
 
 def _tokens_read_first(
@@ -392,8 +392,9 @@ def _tokens_read_first(
     shares_after = [member.share_read(member.samples_of_run, config) for member in members]
     tokens = 0.0
     for part in corpus.parts:
-        probability_new = _probability(part, shares_after) - _probability(part, shares_before)
-        tokens += part.tokens * probability_new
+        probability_before = _probability_read(part, shares_before)
+        probability_after = _probability_read(part, shares_after)
+        tokens += part.tokens * (probability_after - probability_before)
     return tokens
 
 
@@ -408,7 +409,7 @@ def _epochs_of_parts(
         config: Configuration of the nanoset.
     """
     epochs = [epochs_drawn(member.samples_of_run, member.tokens, config) for member in members]
-    return [_weighted(part, epochs) for part in corpus.parts]
+    return [_sum_over_copies(part, epochs) for part in corpus.parts]
 
 
 def _mean_epochs(corpus: CorpusParts, epochs_by_part: Sequence[float]) -> float:
@@ -424,22 +425,22 @@ def _mean_epochs(corpus: CorpusParts, epochs_by_part: Sequence[float]) -> float:
     return plain_sum(part.tokens * epochs for part, epochs in parts) / corpus.tokens
 
 
-def _weighted(part: CorpusPart, values: Sequence[float]) -> float:
-    """Return the sum of the members' values, each times the copies of the part in the member.
+def _sum_over_copies(part: CorpusPart, values: Sequence[float]) -> float:
+    """Return the sum of the datasets' values, each times the copies of the part in the dataset.
 
     Args:
         part: The part.
-        values: A value of each member, such as its epochs.
+        values: A value of each dataset, such as its epochs.
     """
     return math.fsum(copies * value for copies, value in zip(part.copies, values, strict=True))
 
 
-def _probability(part: CorpusPart, shares_read: Sequence[float]) -> float:
+def _probability_read(part: CorpusPart, shares_read: Sequence[float]) -> float:
     """Return the probability that a token of a part is read at least once.
 
     Args:
         part: The part.
-        shares_read: Share of each member's tokens that is read.
+        shares_read: Share of each dataset's tokens that is read.
     """
     probability_unread = 1.0
     for copies, share in zip(part.copies, shares_read, strict=True):

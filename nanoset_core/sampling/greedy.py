@@ -396,7 +396,9 @@ class _SpeculatedBlocks:
         return _RunningBlocks(wrong_blocks, differences, lanes)
 
     def _without_met(self, running: _RunningBlocks, n_done: int) -> _RunningBlocks:
-        """Leave out the blocks whose new course has met their old one.
+        """Leave out the blocks that have the same counts again as before the repair.
+
+        From there on, they would pick the same datasets as before.
 
         Args:
             running: The blocks that are being repaired.
@@ -809,6 +811,7 @@ class ColumnLanes(Lanes):
     """
 
     def __init__(self, weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> None:
+        """Arrange the counts by datasets, and allocate the arrays that each step overwrites."""
         n_lanes, n_datasets = counts.shape
         super().__init__(first_samples, numbers_of_step=n_lanes)
         self._weights = np.ascontiguousarray(weights[:, None])  # (n_datasets, 1)
@@ -819,7 +822,7 @@ class ColumnLanes(Lanes):
         # (n_datasets, 1) n_datasets, ..., 2, 1; uint8, so that a step moves little memory
         self._ranks = np.arange(n_datasets, 0, -1).astype(np.uint8)[:, None]
 
-        # Arrays that every step overwrites: allocating them takes longer than the arithmetic.
+        # Allocating these in every step would take longer than the arithmetic.
         self._errors = np.empty_like(self._counts)  # (n_datasets, n_lanes)
         self._largest_error = np.empty(n_lanes)  # (n_lanes,)
         self._has_largest_error = np.empty(self._errors.shape, bool)  # (n_datasets, n_lanes)

@@ -336,13 +336,13 @@ def _places_of_words(
     Returns:
         Shape (n_words,).
     """
-    # Number k of all words is number k - first_words[text] of its text.
+    # Word k of all words is word k - first_words[text] of its text.
     first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
     places = np.repeat(first_places - distance * first_words, words_per_text)  # (n_words,)
-    numbers = _numbers(len(places))
+    word_numbers = _numbers(len(places))  # 0, 1, 2, …; an array that is made only once
     if distance != 1:
-        numbers = numbers * distance
-    places += numbers
+        word_numbers = word_numbers * distance
+    places += word_numbers
     return places
 
 

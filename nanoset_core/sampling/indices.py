@@ -190,10 +190,9 @@ def _fit_into_datasets(
 ) -> NDArray[np.int64]:
     """Check that the datasets have the samples that a blend takes, or wrap around.
 
-    Most trainers never take a sample that a dataset does not have. Some start again at the first
-    sample of a dataset after its last one: sample 12 of a dataset of 10 samples is its sample 2.
-    Of these, some store the 2 in the index ("built"), and some store the 12 and wrap around when
-    they read it ("read").
+    Most trainers never take a sample that a dataset does not have. Some wrap around: sample 12 of a
+    dataset of 10 samples is its sample 2. Of these, some store the 2 in the index ("built"), and
+    some store the 12 and wrap around when they read it ("read").
 
     Args:
         plan: Plan of the split.

@@ -204,7 +204,7 @@ class MemberPlanner:
             is_last_separate = self._separates_last_epoch(n_epochs, part.tokens, requested)
             return _PlannedEpochs(n_epochs, is_last_separate, order=None)
 
-        # A later phase reads `start` samples less than requested.
+        # A later phase skips the first `start` of the requested samples.
         n_read = max((requested or 0) - start, 0)
         order = self._order_of_run(prefix, part, n_read)
         n_epochs_of_run = self._epochs_for(prefix, part.tokens, order.taken + n_read)
@@ -380,9 +380,8 @@ def separate_last_epoch(
 ) -> bool:
     """Return whether the last epoch is shuffled on its own, because less than 80 % of it is needed.
 
-    If all epochs are shuffled together, the samples that are not needed may be from any of them, so
-    that a document may be missing from several. If the last epoch comes after the others, every
-    document is read once in each of these.
+    If all epochs were shuffled together, a document might be missing from several of them. If the
+    last one comes after the others, every document is read once in each of these.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
 

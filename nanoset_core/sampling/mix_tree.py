@@ -50,8 +50,8 @@ class MixPart:
     def has_fixed_amount(self) -> bool:
         """Whether the part has a fixed amount of tokens, which does not depend on its siblings.
 
-        So it is if the part itself has `tokens` or `epochs`, or if all parts of a group do and the
-        group has no share of its parent.
+        It has one if it is given `tokens` or `epochs`. So does a group without a share of its
+        parent, if all parts in it have fixed amounts.
         """
         if self.tokens is not None or self.epochs is not None:
             return True

@@ -535,7 +535,7 @@ def _bounds(node: _Node, parent_amount: float) -> Bounds:
 
 
 def _check_rest(
-    node: _Node, sharing: Sequence[_Node], bounds: Sequence[Bounds], rest: float
+    node: _Node, parts_with_shares: Sequence[_Node], bounds: Sequence[Bounds], rest: float
 ) -> None:
     """Check that the parts of a group that have shares can divide what the other parts leave.
 
@@ -544,7 +544,7 @@ def _check_rest(
 
     Args:
         node: The group.
-        sharing: Its parts with shares.
+        parts_with_shares: Its parts with shares.
         bounds: Smallest amount, `floor`, and largest amount, `cap`, of each of these parts. Amounts
             are shares of train, from 0 to 1.
         rest: The amount that they have to divide.
@@ -553,13 +553,13 @@ def _check_rest(
         InputError: A part needs more than it may have; or the rest is less than the parts need, or
             more than they may have.
     """
-    for child, bound in zip(sharing, bounds, strict=True):
+    for child, bound in zip(parts_with_shares, bounds, strict=True):
         _check_bounds(child, bound)
 
     floor_sum = plain_sum(bound.floor for bound in bounds)
     cap_sum = plain_sum(bound.cap for bound in bounds)
     if not _is_within(rest, floor_sum, cap_sum):
-        if sharing:
+        if parts_with_shares:
             found = f"its parts without tokens and epochs share {100 * rest:.4g}% of train"
         else:
             found = f"no part is left for {100 * rest:.4g}% of train"

@@ -129,9 +129,8 @@ def build_ordered(
         taken by the first phase        2 4 0
         taken by the second phase             3 1   8 5
 
-    The trainer of the second phase may start to read at a later position than 0 (`member.begin`),
-    because it counts the samples of the whole run. Then as many samples that it skips are inserted
-    before the others.
+    The trainer counts the samples of the whole run, so it may skip the first `member.begin` entries
+    of the shuffle index. Then as many entries are inserted before the others.
 
     Args:
         member: Plan of the dataset's part of the split.
@@ -148,7 +147,7 @@ def build_ordered(
     # What earlier phases did not take.
     shuffle_index = run_order.samples[order.taken :]
 
-    # Insert entries that the trainer skips. Any samples will do: use those that earlier phases
+    # Insert the entries that the trainer skips. Any samples will do: use those that earlier phases
     # took, or the first sample if they took none.
     if member.begin > 0:
         n_repeated = max(order.taken, 1)

@@ -371,9 +371,6 @@ class _SplitPlanner:
     def _check_file_names(self, members: Sequence[MemberPlan]) -> None:
         """Check that the index files of two datasets have different names in one cache folder.
 
-        Args:
-            members: Plans of the datasets.
-
         Raises:
             ConfigError: Two datasets have the same names, so one would overwrite the other's files.
         """

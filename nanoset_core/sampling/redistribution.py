@@ -101,12 +101,12 @@ def _limited_weights(
     # Lower the shares that are too large.
     shares = dict(zip(prefixes, config.rules.normalized(weights), strict=True))
     if split_limits:
-        filled = fill_shares_together(shares, max_shares, split_limits)
+        limited_shares = fill_shares_together(shares, max_shares, split_limits)
     else:
-        filled = fill_shares(shares, max_shares)
-    if filled is None:
+        limited_shares = fill_shares(shares, max_shares)
+    if limited_shares is None:
         raise _too_few_samples(max_shares, split_limits)
-    return filled
+    return limited_shares
 
 
 def _no_weights_error() -> ConfigError:
@@ -139,10 +139,13 @@ def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> 
     Raises:
         InputError: Earlier phases of the run have read a dataset as often as it may be.
     """
+    no_limits = _LimitsOfSplit(max_shares={}, together=())
     size = config.samples(split)
-    plan = plan_split(config, split, limits.reader) if size else None
-    if not size or plan is None:
-        return _LimitsOfSplit(max_shares={}, together=())
+    if not size:
+        return no_limits  # the split reads one epoch, or nothing
+    plan = plan_split(config, split, limits.reader)
+    if plan is None:
+        return no_limits  # the split has no data
     limits_on_copies = limits.on_copies(plan, config)
     prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
     return _LimitsOfSplit(

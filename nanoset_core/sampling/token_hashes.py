@@ -107,6 +107,7 @@ class SequenceHasher:
         Returns:
             Shape (n_ended,), in the order of the sequences.
         """
+        # Which sequences have tokens in this chunk, with those that the chunk before left over.
         tokens = self._after_waiting(tokens)
         start = self._n_hashed
         self._n_hashed += len(tokens)
@@ -114,6 +115,8 @@ class SequenceHasher:
         if chunk.is_empty:
             return np.empty(0, np.uint64)
 
+        # The hash of a sequence is computed from the sum of its words of 8 bytes. If the last
+        # sequence continues in the next chunk, tokens that are less than a word wait for that one.
         borders = self._borders_in(chunk, start, len(tokens))
         if chunk.last_continues:
             borders = self._hold_back(tokens, borders)
@@ -121,6 +124,7 @@ class SequenceHasher:
         n_ended = chunk.after_ended - chunk.first
         self._remember_open(sums, borders, n_ended, tokens.dtype.itemsize)
 
+        # Return the hashes of the sequences that end in this chunk.
         ended = slice(chunk.first, chunk.after_ended)
         lengths = self._stops[ended] - self._starts[ended]
         return finish_hashes(sums[:n_ended], lengths * tokens.dtype.itemsize)

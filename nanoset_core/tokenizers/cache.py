@@ -202,9 +202,6 @@ def _remove_oldest(folder: Path) -> None:
     """Remove the oldest entries until the folder of the cache has at most FOLDER_BYTES.
 
     The newest entry stays, even if it is larger than that alone.
-
-    Args:
-        folder: The folder.
     """
     entries = []
     for path in folder.glob(f"*{_ENDING}"):

@@ -85,8 +85,7 @@ class EndToken:
 def end_token(tokenizer: TokenizerPath, requested_token: str | None) -> str:
     """Return the token that ends documents.
 
-    If the user names no token, it is the one that trainers use with the tokenizer; see
-    `_trainer_ends`.
+    If the user names no token, it is the one that trainers use with the tokenizer.
 
     Args:
         tokenizer: The tokenizer's file.
@@ -118,21 +117,23 @@ def end_token(tokenizer: TokenizerPath, requested_token: str | None) -> str:
 
 
 def named_end(tokenizer: TokenizerPath, text: str) -> EndToken:
-    """Return the end-of-document token with a given name, with its id and its source.
+    """Return the end-of-document token with a given text, with its id and with what names it.
 
     Args:
         tokenizer: The tokenizer's file.
-        text: Name of the token, from the option --eod or a file of the tokenizer.
+        text: Text of the token, which the option --eod or a file of the tokenizer names.
 
     Raises:
         ConfigError: The tokenizer has no such token.
     """
-    source = "--eod"
+    source = "--eod"  # unless a file names the same token
     for end in _trainer_ends(tokenizer):
         if end.text == text:
             source = end.source
             break
-    return EndToken(text, source, token_id(tokenizer, text, "--eod"))
+    # If the tokenizer has no such token, the user can name another one with --eod.
+    ident = token_id(tokenizer, text, key="--eod")
+    return EndToken(text, source, ident)
 
 
 def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
@@ -158,9 +159,6 @@ def _candidate_ends(tokenizer: TokenizerPath) -> list[EndToken]:
     tokens with a common name, such as <|endoftext|>. Last come tokens that are *new*: they are not
     in tokenizer.json, but a file next to it adds them. A model that was trained with the
     tokenizer.json has no embeddings for these.
-
-    Args:
-        tokenizer: The tokenizer's file.
     """
     new_names = define(tokenizer).new_names
     known_ends = []
@@ -240,9 +238,6 @@ def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
 
     These are the token that the trainer's class for this kind of tokenizer file uses, and the
     eos_token of tokenizer_config.json, which transformers reads.
-
-    Args:
-        tokenizer: The tokenizer's file.
 
     Returns:
         The tokens without their ids; none if no file names one.

@@ -291,11 +291,6 @@ def _ids_around_text(
 
     For example, BERT's adds [CLS] and [SEP].
 
-    Args:
-        tokenizer: The tokenizer.
-        text: The text.
-        file: The tokenizer's file, for errors.
-
     Returns:
         (ids before the tokens of the text, ids after them); None if it also changes the tokens of
         the text.

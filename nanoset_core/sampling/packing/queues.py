@@ -156,6 +156,7 @@ class FullPieceQueue:
     """
 
     def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
+        """Start before the first document; `_read_chunk` reads the first ones."""
         self._lengths = lengths
         self._rule = rule
         self._next_chunk = 0

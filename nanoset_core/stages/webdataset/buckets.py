@@ -99,7 +99,7 @@ def _gather_records(
     contexts: NDArray[np.int64],
     records: NDArray[np.uint8],
 ) -> None:
-    """Write the records of contexts, their numbers and tokens, into an array.
+    """Fill an array with a record for each context: its number, then its tokens.
 
     Args:
         plan: Plan of the tars.
@@ -107,7 +107,7 @@ def _gather_records(
         contexts: Numbers of the contexts, shape (n_rows,).
         records: The array, shape (n_rows, record_bytes).
     """
-    rows = _as_rows(records, plan)  # a view
+    rows = _as_rows(records, plan)  # a view of `records`
     rows.contexts[:] = contexts
     sweep(plan, sources, contexts, rows.tokens)
 
@@ -126,9 +126,10 @@ def _append_records(
     """
     # (n_buckets + 1,) index of the first record of each bucket
     bounds = np.searchsorted(buckets, np.arange(len(paths) + 1))
-    for number in np.flatnonzero(np.diff(bounds)).tolist():
-        with paths[number].open("ab") as file:
-            file.write(records[bounds[number] : bounds[number + 1]].data)
+    buckets_with_records = np.flatnonzero(np.diff(bounds)).tolist()
+    for bucket in buckets_with_records:
+        with paths[bucket].open("ab") as file:
+            file.write(records[bounds[bucket] : bounds[bucket + 1]].data)
 
 
 class _KeyIntervals(NamedTuple):
@@ -157,13 +158,12 @@ class _KeyIntervals(NamedTuple):
 def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
     """Return which keys belong to which bucket file.
 
-    Every context has a key, and the tars have the contexts in the order of their keys. A bucket
-    file has the contexts of some neighbouring tars. So it has all contexts with keys in an
-    interval.
+    The tars have the contexts in the order of their keys, and a bucket file has the contexts of
+    some neighbouring tars. So it has all contexts whose keys are in an interval.
 
     Args:
         plan: Plan of the tars.
-        ranks: Positions in this order of the contexts of each file; no range is empty.
+        ranks: For each file, the positions of its contexts in this order. No range is empty.
     """
     # The ends of an interval are the keys at the first and the last rank of the bucket.
     first_ranks = [bucket_ranks[0] for bucket_ranks in ranks]

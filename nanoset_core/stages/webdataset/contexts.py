@@ -183,8 +183,8 @@ class ContextTable:
     def locate(self, contexts: NDArray[np.int64]) -> ContextPlaces:
         """Return where the tokens of contexts are in the sources.
 
-        A source is a dataset. It consists of streams, such as its files, and each stream is cut
-        into rows of consecutive tokens. A context is one occurrence of a row: rows may be repeated.
+        A source consists of streams, such as its files, and each stream is cut into rows of
+        consecutive tokens. A context is one occurrence of a row: rows may be repeated.
 
         Args:
             contexts: Numbers of the contexts, shape (n_contexts,).
@@ -231,6 +231,8 @@ class ContextTable:
         """
         numbers_in_source = contexts - self.first_contexts[sources]
         rows = self._rows_of(sources, numbers_in_source)  # counted within each source
+
+        # The first row of a source is the first row of its first stream.
         rows += self.first_rows[self.first_streams[sources]]
         return rows
 
@@ -263,7 +265,7 @@ class ContextTable:
         Returns:
             Shape (n_contexts,).
         """
-        # First assume that each context is in one of the whole passes over its source.
+        # First as if each context were in one of the whole passes over its source.
         rows = numbers % self.rows_per_pass[sources]
 
         # Correct this for those after the passes, which are occurrences of chosen rows.
@@ -286,6 +288,7 @@ class ContextTable:
             stop: Token after the last one, counted within the source.
         """
         contexts = [self._contexts_beginning_in(source, start, stop)]
+        # With this setting, rows of earlier sources may continue in this one.
         if self.settings.tail == "carry":
             contexts.extend(self._carried_contexts(source, start, stop))
         return np.concatenate(contexts)
@@ -296,10 +299,9 @@ class ContextTable:
         start: int,
         stop: int,
     ) -> Iterator[NDArray[np.int64]]:
-        """Yield the contexts that begin in each earlier source and reach the tokens [start, stop).
+        """Yield, for each earlier source, its contexts that extend to the tokens [start, stop).
 
-        All earlier sources are searched, since a row that is longer than the sources between
-        extends over them.
+        All earlier sources are searched, since a context may extend over several short sources.
 
         Args:
             source: Number of the source of the tokens.
@@ -308,11 +310,10 @@ class ContextTable:
         """
         # Count the tokens from the start of the earlier source. If the source before this one has
         # 100 tokens, then token 5 of this source is its token 105.
+        tokens_before = 0  # from the start of the earlier source to the start of this one
         for earlier in reversed(range(source)):
-            n_tokens = self.sources[earlier].tokens
-            start += n_tokens
-            stop += n_tokens
-            yield self._contexts_beginning_in(earlier, start, stop)
+            tokens_before += self.sources[earlier].tokens
+            yield self._contexts_beginning_in(earlier, tokens_before + start, tokens_before + stop)
 
     def _contexts_beginning_in(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return the contexts that begin in a source and contain one of the tokens [start, stop).
@@ -366,9 +367,8 @@ class ContextTable:
         """
         choice = self.choices[source]
         chosen_rows = rows[choice.is_chosen(rows)]
-        contexts: NDArray[np.int64] = self.contexts_in_passes[source] + choice.numbers_of(
-            chosen_rows
-        )
+        numbers = choice.numbers_of(chosen_rows)  # counted among the chosen rows of the source
+        contexts: NDArray[np.int64] = self.contexts_in_passes[source] + numbers
         return contexts
 
     def _rows_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
@@ -385,7 +385,7 @@ class ContextTable:
         """
         if start >= stop:
             return _NO_CONTEXTS
-        first_row = self.first_rows[self.first_streams[source]]  # of the source
+        first_row = self.first_rows[self.first_streams[source]]  # first row of the source
         rows_by_stream = [_NO_CONTEXTS]
         for stream in self._streams_containing(source, start, stop):
             rows = self._rows_in_stream(stream, start, stop)
@@ -496,9 +496,9 @@ def _cut_separately(
     Args:
         lengths_by_source: Tokens of each stream of each source.
         row_tokens: Tokens of a row.
-        tail: What becomes of the tokens after the last full row of a stream: `drop` leaves them
-            out, and `pad` fills their row up with padding. `pad_always` adds a row to every
-            stream, which is all padding if the other rows are full or the stream is empty.
+        tail: What happens to the tokens after the last full row of a stream. `drop` leaves them
+            out, and `pad` fills their row up with padding. So does `pad_always`, which adds a row
+            of nothing but padding to a stream that has no such tokens.
     """
     stream_tokens = np.fromiter(chain.from_iterable(lengths_by_source), dtype=np.int64)
     row_counts = stream_tokens // row_tokens  # full rows, (n_streams,)
@@ -508,7 +508,7 @@ def _cut_separately(
         tokens_used = stream_tokens
         row_counts = row_counts + _has_padded_row(stream_tokens, row_tokens, tail)
 
-    # No row continues in another stream, so the rows of a stream have just its tokens.
+    # No row continues in another stream, so all tokens in the rows of a stream are its own.
     return _CutStreams(
         row_counts=row_counts,
         starts=_starts_in_sources(lengths_by_source),
@@ -527,7 +527,8 @@ def _has_padded_row(
     Args:
         stream_tokens: Tokens of each stream, shape (n_streams,).
         row_tokens: Tokens of a row.
-        tail: `pad` pads a row only if tokens remain that fill none, `pad_always` in every stream.
+        tail: With `pad_always`, every stream has one. With `pad`, only a stream with tokens that
+            remain after its full rows.
     """
     if tail == "pad_always":
         return np.ones(len(stream_tokens), dtype=np.bool_)
@@ -554,8 +555,8 @@ def _counts_of(
 ) -> SourceContexts:
     """Count the rows, contexts and tokens of one source.
 
-    Streams of tokens are cut into rows of one length. A context is one occurrence of a row: with a
-    frequency of 2.5, every row occurs twice, and half of the rows, which are chosen, once more.
+    A context is one occurrence of a row. With a frequency of 2.5, every row occurs twice, and half
+    of the rows, which are chosen at random, once more.
 
     Args:
         name: Name of the source.
@@ -595,12 +596,13 @@ def _pad_tokens_of(streams: _CutStreams, row_tokens: int, repeats: int, choice: 
         streams: The rows of the streams of the source.
         row_tokens: Tokens of a row, with padding.
         repeats: How often every row occurs.
-        choice: Which rows occur once more.
+        choice: Which rows were chosen to occur once more.
     """
     pad_tokens = streams.row_counts * row_tokens - streams.tokens_in_rows  # (n_streams,)
     padded_streams = np.flatnonzero(pad_tokens)
 
-    # All padding of a stream is in its last row, which may be a chosen one.
+    # All padding of a stream is in its last row, which may be a chosen one. Rows are numbered
+    # through all streams, so it is the row before the sum of the row counts up to its stream.
     last_rows = np.cumsum(streams.row_counts)[padded_streams] - 1
     occurrences = repeats + choice.is_chosen(last_rows)  # (n_padded_streams,)
     return int((pad_tokens[padded_streams] * occurrences).sum())
@@ -639,8 +641,7 @@ def _stream_lengths(
 ) -> list[tuple[int, ...]]:
     """Return how many tokens each stream of each source has.
 
-    A source consists of one or more streams, such as its files. Streams are cut into rows
-    separately, so that no row has tokens of two streams.
+    A source consists of one or more streams, such as its files.
 
     Args:
         sources: Name and number of tokens of each source.

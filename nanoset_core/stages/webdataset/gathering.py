@@ -141,9 +141,9 @@ class _RowCopier:
             lengths: Tokens of each row without padding.
             targets: Row of the array into which each row is copied.
         """
-        # Tokens of each row in this source. The other ones of its last row are in later sources.
+        # How many tokens of each row are in this source: its last row may continue in later ones.
         tokens_after_start = self.source.count - starts
-        counts = np.clip(tokens_after_start, 0, lengths)
+        counts = np.minimum(tokens_after_start, lengths)
         parts = _RowParts(starts, counts, targets)
 
         # Whole rows of a file are contiguous and are copied faster. Those of a view are not.
@@ -154,10 +154,8 @@ class _RowCopier:
             parts = parts.select(~is_whole)
         self._copy_in_chunks(parts)
 
-        # `_copy_in_chunks` padded the row that continues in the next sources: overwrite it. There
-        # is at most one, since a row after it would begin in those sources.
-        is_carried = (lengths == self.row_tokens) & (counts < lengths)
-        for index in np.flatnonzero(is_carried):
+        # The row that continues in later sources has been padded: overwrite it with all its tokens.
+        for index in np.flatnonzero(counts < lengths):
             row = _carried_row(self.sources, int(starts[index]), self.row_tokens)
             self.rows[targets[index]] = row
 
@@ -204,12 +202,7 @@ class _RowCopier:
 
 
 def _rows_to_copy_at_once(row_tokens: int, itemsize: int) -> int:
-    """Return how many rows, at least one, stay in the processor's cache.
-
-    Args:
-        row_tokens: Tokens of a row.
-        itemsize: Bytes of a token.
-    """
+    """Return how many rows, at least one, stay in the processor's cache."""
     return max(1, _COPY_BYTES // (row_tokens * itemsize))
 
 

@@ -88,7 +88,6 @@ def write_markers(
         made_from: Digest of the recipe that they were made from.
         access: Sends the markers if the folder is in a store.
     """
-    # Written without a temporary file: a marker that was cut off is not valid JSON, and is ignored.
     paths: list[Path] = []
     # Another build may complete the webdataset at this moment, and remove the folder of markers.
     # Then they are not needed. The error is FileExistsError if it is removed during `mkdir`.
@@ -96,6 +95,7 @@ def write_markers(
         (folder / MARKERS).mkdir(exist_ok=True)
         for facts in tars:
             path = folder / MARKERS / f"{facts.stem}.json"
+            # No temporary file: a marker that was cut off is not valid JSON, and is ignored.
             path.write_bytes(dump(TarMarker.of(facts, made_from)))
             paths.append(path)
     upload_files(access, [path for path in paths if path.is_file()])

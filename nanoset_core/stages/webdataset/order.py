@@ -116,9 +116,8 @@ def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
 def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
     """Return the numbers of the contexts at the ranks [start, stop) of the shuffled order.
 
-    This is `global_order(contexts, seed)[start:stop]`, in bounded memory. The order is computed in
-    windows of 4 Mi ranks, each of which takes a pass over the keys of all contexts. The last window
-    is cached, since callers usually read the ranks of one shard after the other.
+    This is `global_order(contexts, seed)[start:stop]`, in bounded memory. Each 4 Mi ranks take a
+    pass over the keys of all contexts. The last ones are cached for the next call.
 
     Args:
         contexts: Number of contexts in the order.
@@ -153,13 +152,13 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
 def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int64]:
     """Return the numbers of the contexts in one window of the shuffled order.
 
-    The order lists all contexts by ascending keys. It is divided into windows of `size` ranks. The
-    leading bits of a key are its bucket, so that only a few buckets have to be sorted for a window.
+    The order lists all contexts by ascending keys. The leading bits of a key are its bucket, so
+    that only a few buckets have to be sorted for a window.
 
     Args:
         contexts: Number of contexts in the order.
         seed: Seed of the order.
-        window: Number of the window: it begins at the rank `window * size`.
+        window: Number of the window, which begins at the rank `window * size`.
         size: Ranks of a window.
 
     Returns:
@@ -187,17 +186,15 @@ def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int6
 def _first_ranks_of_buckets(contexts: int, seed: int) -> NDArray[np.int64]:
     """Return the rank at which each bucket of keys begins in the shuffled order.
 
-    Every context has a pseudo-random key, and the order lists the contexts by ascending keys. The
-    leading bits of a key are its bucket, so a bucket is a range of ranks. If the first three
-    buckets have 5, 4 and 6 keys, they begin at the ranks 0, 5 and 9.
+    The order lists the contexts by ascending keys, and the leading bits of a key are its bucket. If
+    the first three buckets have 5, 4 and 6 keys, they begin at the ranks 0, 5 and 9.
 
     Args:
         contexts: Number of contexts in the order.
         seed: Seed of the order.
 
     Returns:
-        Shape (n_buckets + 1,). The last entry is the number of contexts, where the last bucket
-        ends.
+        Shape (n_buckets + 1,). The last entry is the number of contexts.
     """
     # bucket_sizes[i + 1] is the number of keys in bucket i, so that the sums begin with 0.
     bucket_sizes = np.zeros(_N_BUCKETS + 1, dtype=np.int64)
@@ -218,8 +215,7 @@ class _KeyedContexts(NamedTuple):
 def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -> _KeyedContexts:
     """Return the contexts whose keys are in one of some buckets, and their keys.
 
-    Every context has a pseudo-random key, whose leading bits are its bucket. The keys of all
-    contexts are computed in chunks, and those in the buckets are collected.
+    Every context has a pseudo-random key, whose leading bits are its bucket.
 
     Args:
         contexts: Number of contexts in the order.
@@ -232,7 +228,7 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
     keys = np.empty(n_selected, dtype=np.uint64)
     numbers = np.empty(n_selected, dtype=np.int64)
 
-    # Append the keys and numbers that each chunk of contexts has in these buckets.
+    # Compute the keys of all contexts in chunks, and collect those in these buckets.
     is_requested = np.zeros(_N_BUCKETS, dtype=bool)  # for every bucket
     is_requested[buckets] = True
     start = 0
@@ -248,8 +244,8 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the keys of the contexts at these ranks of the shuffled order.
 
-    The order lists the contexts by ascending keys. It is not computed. This makes one pass over all
-    keys for the counts, and one for each 4 Mi keys that share a bucket with a requested one.
+    The order lists the contexts by ascending keys. This makes one pass over all keys for the
+    counts, and one for each 4 Mi keys that share a bucket with a requested one.
 
     Args:
         contexts: Number of contexts in the order.
@@ -335,7 +331,8 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
     keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
     sorted_keys = np.sort(keys)
 
-    # Interval i ends at sorted key i, so the keys below it are those in the intervals 0 to i.
+    # The sorted keys divide all keys into intervals. The keys below sorted key i are those in the
+    # intervals 0 to i.
     keys_per_interval = _count_keys_between(sorted_keys, contexts, seed)  # (n_numbers + 1,)
     ranks_of_sorted = np.cumsum(keys_per_interval)
     index_in_sorted = np.searchsorted(sorted_keys, keys)  # (n_numbers,)
@@ -473,18 +470,17 @@ class Choice:
         return last_rows // BLOCK_ROWS
 
     def _rows_until(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return after how many rows that many are chosen, if chosen rows were evenly spaced.
+        """Return how many rows it takes until that many are chosen, if they were evenly spaced.
 
-        It is the inverse of `_n_chosen_before`, so it is exact at the ends of blocks. For example,
-        30 of 100 rows are chosen, and the offset is 0: 66 * 30 // 100 = 19 of the first 66 rows,
-        and 67 * 30 // 100 = 20 of the first 67. So the result for 20 is 67.
+        For example, 30 of 100 rows are chosen: 66 * 30 // 100 = 19 of the first 66 rows, and 20 of
+        the first 67. So the result for 20 is 67. At the ends of blocks, this is exact.
 
         Args:
             counts: Numbers of chosen rows, shape (n,).
 
         Returns:
             The smallest k with (k * n_chosen + offset) // n_rows >= count, shape (n,). The offset
-            is the number by which the seed varies the rounding.
+            is the number by which the seed varies the rounding; 0 in the example.
         """
         dividends = counts * self.n_rows - self._rounding_offset
         return -(-dividends // self.n_chosen)  # the quotient, rounded up
@@ -613,8 +609,8 @@ def frequencies_of_weights(
     Args:
         rows: Name of each source → its rows.
         weights: Name of each source → its weight in the mix, above 0. The sum may be any number.
-        contexts: Number of contexts of all sources together. None: the most that repeat no source.
-            The source that is scarcest for its weight then occurs exactly once.
+        contexts: Number of contexts of all sources together. None: as many as possible without
+            repeating a source.
 
     Returns:
         Name → frequency.

@@ -323,7 +323,7 @@ def plan_lengths(
     """
     table = ContextTable(lengths, settings)
     if settings.weights is not None:
-        # With the rows of each source, convert the weights to frequencies, and cut it again.
+        # Now that the rows of each source are counted, convert the weights to frequencies.
         settings = _with_frequencies(settings, settings.weights, table)
         table = ContextTable(lengths, settings)
     if not table.contexts:

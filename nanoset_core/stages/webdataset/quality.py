@@ -186,9 +186,8 @@ def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) 
 def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return how far the number of contexts that a shard has of each source is from chance.
 
-    A shard is a sample of all contexts without replacement. So the number of contexts of a source
-    has the hypergeometric distribution. A deviation of 2 means that it is two standard errors above
-    or below its mean.
+    By chance, this number has the hypergeometric distribution. A deviation of 2 means that it is
+    two standard errors above or below the mean.
 
     Args:
         plan: The plan.
@@ -294,9 +293,8 @@ def _spearmans_rho(ranks_of_items: NDArray[np.int64]) -> float:
 def _pairs_near_in_source(source: SourceContexts) -> float:
     """Return how many pairs of contexts of a source are of the same row, or of neighbouring rows.
 
-    A row is a number of consecutive tokens. A context is one occurrence of a row, and rows may
-    occur several times: all rows occur n times, and a share of them, which is chosen, n + 1 times.
-    The contexts (a, b) and (b, a) are two pairs.
+    A context is one occurrence of a row: all rows occur n times, and a chosen share of them once
+    more. The contexts (a, b) and (b, a) count as two pairs.
 
     Args:
         source: Counts of the source.
@@ -306,10 +304,8 @@ def _pairs_near_in_source(source: SourceContexts) -> float:
         return 0.0
     pairs_per_row = _pairs_of_one_row(source.repeats, chosen_share=source.chosen / n_rows)
 
-    # There are `n_rows - 1` couples of neighbouring rows. On average, each of the two rows has
-    # `contexts_per_row` contexts, each of which forms a pair with each of the other row, in two
-    # orders.
-    contexts_per_row = source.contexts / n_rows
+    # Two neighbouring rows that each occur c times have c * c pairs, which count in both orders.
+    contexts_per_row = source.contexts / n_rows  # c, on average
     pairs_of_neighbours = 2 * (n_rows - 1) * contexts_per_row**2
     return n_rows * pairs_per_row + pairs_of_neighbours
 

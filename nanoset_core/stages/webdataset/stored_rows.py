@@ -75,9 +75,9 @@ class StoredRows:
     def of(cls, store: Store, contexts: int, max_contexts: int) -> tuple[StoredRows, list[range]]:
         """Find the stored rows of a plan, and list the parts that have not been stored yet.
 
-        Every context of a plan has a row of tokens. The rows are stored in parts, which are objects
-        with the rows of a fixed number of consecutive contexts. A build that was killed leaves some
-        of the parts, and the next build adds the missing ones.
+        Every context of a plan has a row of tokens. A part is an object with the rows of a fixed
+        number of consecutive contexts. A build that was killed leaves some of the parts, and the
+        next build adds the missing ones.
 
         Args:
             store: Store of the parts.
@@ -151,9 +151,9 @@ class StoredRows:
     def _row_ranges(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_RowRange]:
         """Yield the ranges of stored rows that contain the rows of some contexts, one per request.
 
-        The shuffled order lists all contexts by ascending keys. So the requested contexts, which
-        are neighbours in it, are all contexts whose keys are in some interval. The rows of a part
-        are sorted by the keys of their contexts, too. So the requested ones are consecutive.
+        The requested contexts are neighbours in the shuffled order, which sorts all contexts by
+        their keys. A part has the rows of some contexts, sorted by the same keys. So the requested
+        rows of a part are consecutive.
 
         Args:
             plan: Plan of the tars.
@@ -165,7 +165,7 @@ class StoredRows:
             first_context = int(contexts[indices[0]])
             part = self.part(first_context)
 
-            # The part is sorted by keys. Rows with keys below the interval precede the first one.
+            # Rows of the part with lower keys than all requested contexts precede theirs.
             part_keys = context_keys(part.start, part.stop, plan.settings.seed)
             first_row = int(np.count_nonzero(part_keys < first_key))
             for start in range(0, len(indices), rows_per_request):

@@ -163,8 +163,8 @@ def _npy_blocks(
 ) -> Iterator[memoryview]:
     """Yield the bytes of a tar of `.npy` members, a batch of members at a time.
 
-    All members have the same size, and nearly the same headers. So the bytes of a batch are
-    prepared once, and for each batch only the tokens and the names are replaced.
+    All members have the same size. So the bytes of a batch are prepared once, and for each batch
+    only the tokens and the names are replaced.
 
     Args:
         plan: Plan of the tars.

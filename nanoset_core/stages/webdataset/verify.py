@@ -101,13 +101,16 @@ def verify_webdataset(
 
 
 def _quick_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
-    """Return the numbers of the tars that a quick check opens, as its only part.
+    """Choose the tars that a quick check opens: a few, spread evenly over the webdataset.
 
-    It opens none if a file is missing or damaged.
+    If a file is missing or damaged, none is opened.
 
     Args:
         manifest: Manifest of the webdataset.
         intact_files: Names of the intact files.
+
+    Returns:
+        Numbers of the tars of each task, of which there is at most one.
     """
     if len(intact_files) < len(manifest.files):
         return []
@@ -378,14 +381,19 @@ def _planned_sources(project: Project, plan: ShufflePlan, *, deep: bool) -> tupl
 
 
 def _check_tar(
-    report: Report, path: Path, row: Mapping[str, Any], expected: _ExpectedContexts, *, deep: bool
+    report: Report,
+    path: Path,
+    tar_facts: Mapping[str, Any],
+    expected: _ExpectedContexts,
+    *,
+    deep: bool,
 ) -> None:
     """Check one tar up to its first wrong context, and count the contexts that were read.
 
     Args:
         report: Gets an error for a wrong context or a wrong number of members.
         path: Path of the tar.
-        row: Facts of the tar in the manifest: number of the shard, number of contexts.
+        tar_facts: Recorded facts of the tar: number of the shard, number of contexts.
         expected: What its contexts are compared with.
         deep: Whether to check all contexts, rather than only the first and the last one.
     """
@@ -395,7 +403,7 @@ def _check_tar(
         "a tar has another number of members than it should",
         where=path,
         found=len(members),
-        expected=row["sequences"],
+        expected=tar_facts["sequences"],
         remedy=_REMOVE,
     )
     if not has_all_members:
@@ -407,7 +415,7 @@ def _check_tar(
         numbers = sorted({0, len(members) - 1})
     for start in range(0, len(numbers), _TILE):
         tile = numbers[start : start + _TILE]
-        planned = _planned_contexts(expected, row["shard"], tile)
+        planned = _planned_contexts(expected, tar_facts["shard"], tile)
         for number in tile:
             context = read_member(archive, members[number], path)
             difference = _compare_context(context, expected, planned.get(number))

@@ -309,14 +309,12 @@ def _fitting_division(
 ) -> _WritingDivision:
     """Return how the work is divided so that tars fit on a bounded disk until they are sent.
 
-    A run is some neighbouring tars that one worker writes. All tars of the runs that are written at
-    the same time must fit into half of the disk. Tokens that are fetched from the store may need
-    the other half.
+    A run is some neighbouring tars that one worker writes. The runs that are written at the same
+    time must fit into half of the disk; tokens that are fetched from the store may need the rest.
 
     Args:
         plan: The plan of the tars.
-        access: Access to the folder of the tars. Old copies of other files in it are deleted to
-            make room.
+        access: Access to the folder of the tars, from which old copies of files are deleted.
         capacity: Bytes of disk space that files of the output may take on a machine.
         options: How the tars are written.
 
@@ -334,11 +332,11 @@ def _fitting_division(
 def _tars_on_disk(plan: ShufflePlan, access: FileAccess, capacity: int) -> int:
     """Make room for tars on a bounded disk, and return how many of them half of it holds.
 
-    If that is less than one tar, one tar is written at a time. It must fit on the whole disk.
+    The result is at least one, which may then need more than half.
 
     Args:
         plan: The plan of the tars.
-        access: Access to the folder of the tars. Old copies of other files in it are deleted.
+        access: Access to the folder of the tars, from which old copies of files are deleted.
         capacity: Bytes of disk space that files of the output may take on a machine.
 
     Raises:

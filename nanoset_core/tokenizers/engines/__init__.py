@@ -194,9 +194,8 @@ class _EngineFactory:
     def make_numpy(self) -> NumpyEngine:
         """Return the numpy engine, after comparing it with the reference unless that was done.
 
-        The engine works by rules that it reads from the tokenizer. They are saved once the engine
-        has given the right tokens for all test texts. So if there are saved rules, an earlier
-        process has compared it.
+        The engine works by rules that are read from the tokenizer. They are saved after the
+        comparison. So if there are saved rules, an earlier process has compared the engine.
 
         Raises:
             NotRecognisedError: The engine does not understand the tokenizer.
@@ -210,7 +209,7 @@ class _EngineFactory:
             return NumpyEngine(Rules.from_arrays(arrays), self.reference, words=saved_words)
 
         # Read the rules, and compare the engine with the reference.
-        _report_proof("numpy")
+        _report_comparison("numpy")
         content = orjson.loads(self.definition.json())
         rules = read_rules(content)
         canaries = all_canaries(content)
@@ -223,9 +222,9 @@ class _EngineFactory:
     def make_gigatoken(self) -> GatedEngine:
         """Return the gigatoken engine, after comparing it with the reference unless that was done.
 
-        The reference is the tokenizers library. The engine is used behind a gate, which decides
-        which texts it encodes; the numpy engine or the reference encodes the others. The gate is
-        saved after the comparison. If the engine failed it, the reason is saved in its place.
+        The reference is the tokenizers library. A *gate* decides which texts the engine encodes;
+        the numpy engine or the reference encodes the others. The gate is saved after the
+        comparison; if the engine failed, the reason is saved instead.
 
         Raises:
             NotRecognisedError: The engine does not understand the tokenizer.
@@ -247,6 +246,8 @@ class _EngineFactory:
     def _prove_gigatoken(self, saved_gate: CacheEntry) -> GatedEngine:
         """Return the gigatoken engine after comparing it with the reference on test texts.
 
+        A *gate* decides which texts the engine may encode; others go to a slower engine.
+
         Args:
             saved_gate: The cache entry for the gate, or for the reason of a failure.
 
@@ -258,7 +259,7 @@ class _EngineFactory:
         content = orjson.loads(self.definition.json())
         gate = make_gate(content)
         engine = GigatokenEngine(self.definition.source)
-        _report_proof("gigatoken")
+        _report_comparison("gigatoken")
 
         # For the comparison, the reference encodes all texts that do not pass the gate.
         candidate = GatedEngine(engine, gate, self.reference)
@@ -290,7 +291,7 @@ class _EngineFactory:
         return entry
 
 
-def _report_proof(engine: str) -> None:
+def _report_comparison(engine: str) -> None:
     """Tell the user that an engine is being compared, which takes some seconds."""
     report_progress(TaskNote(f"proving the {engine} engine for this tokenizer (once)"))
 

@@ -123,7 +123,7 @@ def character_starts(data: Bytes, positions: Ints) -> Ints:
     """
     # Step back until the byte is the first one of a character: all others have the form 10xxxxxx.
     starts = positions.copy()
-    unfinished = np.arange(len(positions))
+    unfinished = np.arange(len(positions))  # indices of positions that may be inside a character
     for _ in range(3):  # a character has at most three bytes after its first one
         is_continuation = data[starts[unfinished]] & 0xC0 == 0x80
         unfinished = unfinished[is_continuation]

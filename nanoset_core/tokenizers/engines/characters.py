@@ -122,8 +122,8 @@ class PairSplitter:
     def _are_joined(self, data: Bytes, positions: Ints) -> Bools:
         """Return which characters a merge may join with the character before them.
 
-        Another pair of characters with the same hash may be the one that is joined. Then text is
-        not cut here either, which changes no token.
+        The answer may be True for a pair that is not joined, if it has the hash of one that is.
+        Then the text is not cut here, which changes no token.
 
         Args:
             data: uint8, shape (n_bytes,).
@@ -259,7 +259,7 @@ class CharacterMerger(Merger):
         return _columns_without_gaps(tokens_by_word, is_token_by_word)
 
     def _tokens_at_bytes(self, data: Bytes) -> tuple[Ids, Bools]:
-        """Return the token at each byte, and whether there is one: not inside a character's token.
+        """Return the token that starts at each byte, and whether one does.
 
         Args:
             data: uint8, shape (n_bytes,): zero-padded words in UTF-8; at least three zeros at the

@@ -203,7 +203,7 @@ class GatedEngine:
         become "é", 0, "Ω", "☃". One zero is before ☃, so it is in the text with the index 1.
 
         Args:
-            texts: Texts in UTF-8. One that contains zeros itself has several in its place.
+            texts: Texts in UTF-8, which may contain zeros themselves.
         """
         joined = b"\0".join(texts)
         characters = joined.translate(None, _ASCII_EXCEPT_ZERO).decode()
@@ -213,7 +213,7 @@ class GatedEngine:
             return doubtful
 
         zeros_before = np.cumsum(points == 0)[doubtful]
-        # The zeros up to the end of each text, with the one after it.
+        # Zeros from the first text to the end of each, with the zero after it.
         zeros_at_end = np.cumsum([text.count(0) + 1 for text in texts])  # (n_texts,)
         return np.searchsorted(zeros_at_end, zeros_before, side="right")
 

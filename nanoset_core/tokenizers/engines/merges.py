@@ -128,15 +128,15 @@ class PairRanks:
         pairs = left << _ID_SHIFT
         pairs |= right
 
-        # The first table decides most pairs. The others, whose slots hold another pair, may be in
-        # the next table.
+        # The first table decides most pairs. Pairs whose slot holds another pair are undecided:
+        # they may be in the next table.
         ranks, undecided = self._tables[0].find(pairs)
-        remaining = undecided  # indices into `ranks`
+        remaining = undecided  # indices into `ranks` of the pairs that are undecided so far
         for table in self._tables[1:]:
             if not len(remaining):
                 break
-            pairs = pairs.take(undecided)  # the remaining ones
-            ranks[remaining], undecided = table.find(pairs)
+            pairs = pairs.take(undecided)
+            ranks[remaining], undecided = table.find(pairs)  # now indices into these pairs
             remaining = remaining.take(undecided)
         return ranks
 
@@ -310,18 +310,21 @@ class _MergeTable:
             ranks: int64, shape (width - 1, n_words): the rank of each pair of a token and the next
                 one of its column. Changed in place.
         """
+        # Number the cells of the table row by row. Its last row, the border, has no tokens: it
+        # stands for the neighbours of the first and last tokens of words.
         width, n_words = tokens.shape
         cells = np.arange((width + 1) * n_words).reshape(width + 1, n_words)
         border = cells[-1:]
 
-        # (width + 1, n_words) each; the priority is that of the pair that starts at the cell.
+        # (width + 1, n_words) each: the token of each cell, and the priority of the pair of this
+        # token and the next one, `rank << 32 | cell`. The pair with the least is merged first.
         self._table = np.full(cells.shape, NO_TOKEN, np.uint64)
         self._table[:width] = tokens
         self._priority_table = np.full(cells.shape, _NO_PRIORITY, np.int64)
         ranks <<= _CELL_BITS
         np.bitwise_or(ranks, cells[: width - 1], out=self._priority_table[: width - 1])
 
-        # The same memory by number of cell, and the cells of the tokens on both sides.
+        # The same memory by number of cell, and the cells of the tokens after and before each.
         self._tokens = self._table.reshape(-1)
         self._priorities = self._priority_table.reshape(-1)
         self._next = np.concatenate([cells[1:], border]).reshape(-1)
@@ -330,11 +333,12 @@ class _MergeTable:
     def merge_until_done(self, ranks: PairRanks) -> None:
         """Make the merge with the lowest rank in each word, until no word has a merge left."""
         while True:
-            best = self._best_priorities()
-            if not len(best):
+            # A priority is the rank of a merge in the upper bits, and the cell of its left token.
+            priorities = self._best_priorities()  # (n_merges,) of one merge in each word
+            if not len(priorities):
                 return
-            left = best & _CELL_MASK  # (n_merges,) cells
-            merged = ranks.merged.take(best >> _CELL_BITS)  # (n_merges,) tokens
+            left = priorities & _CELL_MASK  # (n_merges,) cells
+            merged = ranks.merged.take(priorities >> _CELL_BITS)  # (n_merges,) tokens
             self._replace_pairs(left, merged)
 
             # Two pairs of each word are new: one starts before the merged token, one at it.
@@ -364,13 +368,14 @@ class _MergeTable:
         self._priorities[right] = _NO_PRIORITY
 
     def _rank_pairs(self, left: Ints, right: Ints, ranks: PairRanks) -> None:
-        """Look up the priorities of pairs of adjacent tokens.
+        """Update the priorities of pairs of adjacent tokens.
 
         Args:
             left: int64, shape (n_pairs,): the cell of the left token of each pair.
             right: int64, shape (n_pairs,): the cell of the right one.
             ranks: The ranks of all merges.
         """
+        # A priority is the rank of the merge in the upper bits, and the left cell in the lower.
         priorities = ranks.find(self._tokens.take(left), self._tokens.take(right))
         priorities <<= _CELL_BITS
         priorities |= left

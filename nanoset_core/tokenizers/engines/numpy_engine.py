@@ -215,9 +215,6 @@ class NumpyEngine:
     def _batches(self, texts: Sequence[str]) -> Iterator[list[Unit]]:
         """Divide documents into pieces, and yield these in lists of about BATCH_BYTES of text.
 
-        Args:
-            texts: The documents.
-
         Yields:
             Units, each a piece of one document, in order.
         """
@@ -238,9 +235,6 @@ class NumpyEngine:
 
         Some text, such as added tokens, cannot be encoded by array operations. Units with it are
         marked: they are left to the reference engine, the tokenizers library.
-
-        Args:
-            texts: The documents.
 
         Yields:
             The units of all documents, in order.
@@ -306,8 +300,7 @@ class NumpyEngine:
             is_mixed: Whether the document contains text that only the reference can encode.
         """
         if normal_data is not data:
-            # Normalisation may make an added token appear or vanish, or move the place of a cut
-            # into one.
+            # Normalisation may make an added token appear or vanish, or move a cut into one.
             return is_mixed or self._fallback_text.occurs_in(normal_data)
         # For some tokenizers, the text around an added token decides how the rest is encoded.
         return is_mixed and self._rules.leaves_documents
@@ -328,9 +321,6 @@ class NumpyEngine:
 
     def _encode_units(self, units: list[Unit]) -> FlatLists:
         """Encode pieces of documents, each by this engine or by the reference.
-
-        Args:
-            units: The pieces.
 
         Returns:
             (ids of all units, concatenated; number of tokens of each unit).
@@ -410,11 +400,7 @@ class NumpyEngine:
         return self._merger.merge_words(words)
 
     def _seed(self, pretokens: PretokenCache) -> None:
-        """Fill an empty cache with words that texts probably contain, before any text is encoded.
-
-        Args:
-            pretokens: The cache.
-        """
+        """Fill an empty cache with words that texts probably contain."""
         self._seed_repeated_characters(pretokens)
         self._seed_vocabulary(pretokens)
 

@@ -199,8 +199,8 @@ class PretokenCache:
             batch: The words are added to it as a new block.
         """
         # There is one table for each width of words. Most words have at most 8 bytes, and belong to
-        # the table of width 1. Selecting them would take long, so all words are looked up there.
-        # The table skips the longer ones, and gives them the code 0 until they are looked up below.
+        # the table of width 1. Selecting them would take long, so all words are passed to it. It
+        # skips the longer ones, whose code is 0 until they are looked up below.
         longer_positions = (lengths > 8).nonzero()[0]  # indices of words
         short_keys = _keys(data, starts, lengths, width=1)
         codes = self._tables[1].find(short_keys, skip=longer_positions)  # (n_words,)
@@ -227,6 +227,9 @@ class PretokenCache:
             (ids of all words, concatenated; number of tokens of each word).
         """
         codes = np.concatenate([np.empty(0, np.int32), *batch.codes])
+
+        # Encode the unknown words. Words of similar length (a width) share a table: remember them,
+        # if it has room for them.
         unknown_by_width = batch.unknown_by_width()
         full_widths = self._full_widths(unknown_by_width)
         for width, unknown in unknown_by_width.items():
@@ -243,14 +246,14 @@ class PretokenCache:
         if batch.long_words:
             long_ids, long_lengths = self._encode_long(batch.long_words)
             codes[batch.long_positions] = self._lists.add(long_ids, long_lengths)
-        gathered = self._lists.gather(codes)
+        all_tokens = self._lists.gather(codes)
         self._lists.truncate(n_remembered)
 
         # If there was no room for words that recur often, forget rare ones by starting again.
         if any(width in _RECURRING_WIDTHS for width in full_widths):
             self.restart()
         self._save()
-        return gathered
+        return all_tokens
 
     def _full_widths(self, unknown_by_width: Mapping[int, UnknownWords]) -> list[int]:
         """Return the widths whose table has no room for all unknown words of the width."""

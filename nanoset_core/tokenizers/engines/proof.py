@@ -71,8 +71,12 @@ def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[i
         return []
 
     # Some differ: compare the texts one by one.
+    differing_indices = []
     pairs = zip(encoded.lists(), expected.lists(), strict=True)
-    return [index for index, (ids, other) in enumerate(pairs) if not np.array_equal(ids, other)]
+    for index, (ids, expected_ids) in enumerate(pairs):
+        if not np.array_equal(ids, expected_ids):
+            differing_indices.append(index)
+    return differing_indices
 
 
 @cache
@@ -256,9 +260,6 @@ def _vocabulary_texts(tokenizer: Mapping[str, Any]) -> Iterator[str]:
 
     Each word is on a separate line in one text, and every seventh is also in a text without
     separators.
-
-    Args:
-        tokenizer: A parsed `tokenizer.json`.
     """
     model = tokenizer.get("model") or {}
     vocabulary = model.get("vocab") or {}

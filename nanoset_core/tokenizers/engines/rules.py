@@ -195,9 +195,6 @@ def _split_of(settings: Mapping[str, Any]) -> SplitPattern | SpaceSigns:
 def _read_tokenizer(tokenizer: Any) -> Rules:
     """Read the rules by which a tokenizer encodes text; `read_rules` explains errors.
 
-    Args:
-        tokenizer: A parsed `tokenizer.json`.
-
     Raises:
         NotRecognisedError: The tokenizer has a setting that the numpy engine does not know.
         AttributeError, KeyError, TypeError, ValueError: A part of it has an unexpected type.
@@ -227,9 +224,9 @@ def _read_tokenizer(tokenizer: Any) -> Rules:
 def _read_splitting(
     normalizer: Any, pre_tokenizer: Any
 ) -> tuple[SplitPattern | SpaceSigns, Form | None]:
-    """Return how text is cut into pre-tokens, and the normal form that it gets before.
+    """Return how text is cut into pre-tokens, and the Unicode normal form that it is given first.
 
-    Either there is a split pattern for this, or spaces are written as ▁ and nothing is cut.
+    Text is either cut by a split pattern; or its spaces are written as ▁, and nothing is cut.
 
     Args:
         normalizer: The entry of the `tokenizer.json`, or None.
@@ -529,7 +526,7 @@ def _read_added_tokens(
         may_contain_cut = SAFE_CUT.search(content.encode()) is not None
         leaves_documents |= is_odd or may_contain_cut
 
-    _check_runs(runs, split, form, n_normalized_values=len(normalized_values_of_runs))
+    _check_runs(runs, split, form, are_flags_equal=len(normalized_values_of_runs) <= 1)
     return _AddedTokens(runs, tuple(texts), leaves_documents)
 
 
@@ -553,18 +550,16 @@ def _check_runs(
     split: SplitPattern | SpaceSigns,
     form: Form | None,
     *,
-    n_normalized_values: int,
+    are_flags_equal: bool,
 ) -> None:
-    """Check that the engine can find the added tokens that repeat one character.
-
-    Such tokens stand for two spaces, three spaces and so on, or for line ends or tabs.
+    """Check that the engine can find the added tokens that repeat one character, such as spaces.
 
     Args:
         runs: Character → number of repetitions → id of the token.
         split: How text is split.
         form: The Unicode normal form that text is converted to; None if it is not converted.
-        n_normalized_values: How many different values the flag `normalized` of these tokens has. If
-            there are two, some tokens are found before and some after the text is normalised.
+        are_flags_equal: Whether the flag `normalized` is the same for all these tokens. If not,
+            the library finds some before, and some after the text is normalised.
 
     Raises:
         NotRecognisedError: The engine could not find the tokens as the tokenizers library does.
@@ -575,7 +570,7 @@ def _check_runs(
         # The engine can find tokens of spaces with GPT-2's split pattern only, and not with NFKC,
         # which turns other characters into spaces, so that there are longer runs.
         is_unknown_use = character == " " and (split is not GPT2 or form == "NFKC")
-        if is_unknown_use or _have_gaps(lengths, character) or n_normalized_values > 1:
+        if is_unknown_use or _have_gaps(lengths, character) or not are_flags_equal:
             raise NotRecognisedError(
                 f"added tokens of {lengths} spaces or line ends, and the form {form}"
             )
@@ -624,6 +619,7 @@ def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_sig
     # must be in NFC all the same, to be on the safe side.
     if not is_normalized(form or "NFC", content):
         raise NotRecognisedError(f"added token {content!r}, which a normal form changes")
+    # The library looks for some tokens only after it has written the spaces of the text as ▁.
     if has_signs and _is_found_among_signs(token):
         raise NotRecognisedError(
             f"added token {content!r}: it has a space, and is looked for among ▁"

@@ -110,10 +110,9 @@ def piece_starts(
 
     Args:
         data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among them.
-        byte_classes: uint8, shape (n_bytes,): class of each byte, from `ByteClassifier.classify`.
-            Changed in place.
-        wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes,
-            from the same method.
+        byte_classes: uint8, shape (n_bytes,): class of each byte's character, such as letter or
+            symbol. Changed in place.
+        wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
         pattern: How to split.
         longest_run: Spaces in the longest added token of spaces (GPT-NeoX: 24); 0 if there is none.
 
@@ -257,21 +256,20 @@ def _join_last_spaces(
 ) -> None:
     """Start a piece at the last white space before a word, and join the two if the pattern does.
 
-    The patterns have `\\s+(?!\\S)`: it matches several characters of white space except the last
-    one, which is left for the word. With `_` for a space and `t` for a tab, "a___b" is cut into
-    "a", "__", "_b". A tab is only joined if `any_space` is set: otherwise "a_tb" is cut into "a",
-    "_", "t", "b".
+    By `\\s+(?!\\S)`, the patterns leave the last of several characters of white space for the word.
+    With `_` for a space and `t` for a tab, "a___b" is cut into "a", "__", "_b". A tab is joined
+    only if `any_space` is set: otherwise "a_tb" is cut into "a", "_", "t", "b".
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
         wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
-        any_space: Whether letters are joined with any white space, and symbols only with a plain
-            space. Otherwise, everything is joined with a plain space only.
+        any_space: Whether letters are joined with any white space, and symbols with a plain space.
+            Otherwise, both are joined with a plain space only.
     """
-    # (n_bytes - 1,) the last byte of white space before a word: the classes of words are those
-    # below SPACE. The array is changed in place, which takes much less time than further ones.
+    # (n_bytes - 1,) the last byte of white space before a word, number or symbol: classes below
+    # SPACE. The array is changed in place, which takes much less time than further ones.
     is_last_space = byte_classes[:-1] == SPACE
     is_last_space &= byte_classes[1:] < SPACE
     is_start[:-2] |= is_last_space

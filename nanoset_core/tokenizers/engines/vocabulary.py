@@ -99,14 +99,14 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
         merges: `merges` of the model.
 
     Raises:
-        NotRecognisedError: The model has no token for some byte, or merges tokens of bytes, or
-            joins text across places where the engine cuts it, or is larger than the engine can
-            hold.
+        NotRecognisedError: The model is too large; or a byte has no token, or one that is merged;
+            or a merge joins text across places where the engine cuts it.
     """
     split_merges = _split_merges(merges)
     _check_ids(vocabulary, len(split_merges.left))
     byte_names = [f"<0x{byte:02X}>" for byte in range(256)]
     _check_merging_tokens(vocabulary, split_merges, byte_names)
+    # The characters that meet where a merge joins two tokens.
     boundary_pairs = _boundary_pairs(split_merges)
     if not no_merge_crosses_cuts(boundary_pairs):
         raise NotRecognisedError("tokens across places where text is cut")

@@ -237,18 +237,18 @@ def hash_keys(keys: Keys) -> Words:
 
 
 def _indices_of_other_keys(codes: Codes, differs: Bools) -> Ints:
-    """Return which keys continue along their paths: those whose slot holds another key.
+    """Return which keys are looked for in further slots: those whose slot holds another key.
 
-    A free slot ends a path.
+    If a slot is free, the table does not have the key.
 
     Args:
         codes: int32, shape (n_keys,): what the slot of each key holds.
-        differs: bool, shape (n_keys,): True for free slots, too.
+        differs: bool, shape (n_keys,): whether the slot is free, or holds another key.
 
     Returns:
         int64: indices of keys.
     """
-    different = differs.nonzero()[0]
+    different = differs.nonzero()[0]  # indices of keys
     is_taken = codes.take(different) != ABSENT
     others: Ints = different.take(is_taken.nonzero()[0])
     return others

@@ -147,11 +147,7 @@ def _define(source: TokenizerFile, _signature: object) -> Definition:
 
 
 def _define_tokenizer_json(source: TokenizerFile) -> Definition:
-    """Return the definition of a tokenizer.json.
-
-    Args:
-        source: The file.
-    """
+    """Return the definition of a tokenizer.json."""
     digest = sha256_file(source.path)
     # The examination says how the file has to be changed, for example if it has random dropout.
     examination = _examined(source, identity=digest, converted=None)
@@ -326,7 +322,8 @@ def _examine_with(
 
     Args:
         tokenizer: The parsed tokenizer.json.
-        addition: All added tokens of the tokenizer, with these; nothing if there are none to add.
+        addition: All added tokens of the tokenizer, including those of these files. Empty if the
+            files name no further ones.
         source: The tokenizer's file, for errors.
         min_unmerged_share: As `examine` takes it.
     """

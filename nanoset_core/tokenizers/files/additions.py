@@ -49,9 +49,7 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     """Return the added tokens that a tokenizer has when transformers' `AutoTokenizer` loads it.
 
     `AutoTokenizer` adds tokens that only files next to the tokenizer.json name. If it is not
-    certain how, no token is added here, and a notice names them instead. If the tokenizer.json has
-    all named tokens, nothing is added, so that its fingerprint, and data that was made with it,
-    stay valid.
+    certain how, no token is added here, and a notice names them instead.
 
     Args:
         named: The tokens that the files next to the tokenizer.json name.
@@ -61,6 +59,7 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     notices = _notices_of_files(named)
     differences = _compare(named, tokenizer)
     if not differences.missing:
+        # Nothing is added, so that the tokenizer's fingerprint, and data made with it, stay valid.
         notices += _notices_of_known_tokens(named, differences)
         return Addition(notices=notices)
 
@@ -167,11 +166,14 @@ def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
     """
     added = {token["content"]: token for token in parsed_added_tokens(tokenizer)}
     not_added = [name for name in named.names if name not in added]
+    # Special tokens that transformers adds because the tokenizer's class has them by default.
     class_tokens = _only_class_tokens(named, added)
 
     # A token that is not added may be an ordinary token of the vocabulary.
     vocabulary = _vocabulary(tokenizer)
     missing = [name for name in [*not_added, *class_tokens] if name not in vocabulary]
+
+    # Flags, such as lstrip, decide where a token is found in a text.
     flags = _flags_that_affect_ids(tokenizer)
     return _Differences(
         not_added=not_added,
@@ -276,8 +278,8 @@ def _notices_of_known_tokens(named: NamedTokens, differences: _Differences) -> l
     sources = " and ".join(named.sources)
     notices = []
 
-    # Ordinary tokens, which transformers makes added tokens: they are found in a text before it is
-    # split.
+    # Tokens that are ordinary here, and that transformers adds: it finds them in a text before it
+    # splits the text.
     if differences.not_added:
         notices.append(
             f"has {_listed(differences.not_added)} in its vocabulary, but not as added tokens: "

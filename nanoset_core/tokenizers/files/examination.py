@@ -200,9 +200,10 @@ def _check_normal_forms(
 def _names_by_normal_form(
     tokenizer: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]]
 ) -> dict[str, list[str]]:
-    """Return the normal form of each added token that is looked for in normalized text → its names.
+    """Group the added tokens that are looked for in normalized text by their normal form.
 
-    The result is empty if the tokenizer does not normalize texts.
+    Returns:
+        Normal form → texts of its tokens; empty if the tokenizer does not normalize texts.
     """
     normalized_tokens = [token for token in added_tokens if token.get("normalized") is True]
     names = list(dict.fromkeys(token["content"] for token in normalized_tokens))

@@ -118,28 +118,35 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
         files: Those of the files `FILES` that exist, such as tokenizer_config.json.
         added_ids: Ids of the added tokens in the tokenizer.json itself.
     """
-    # File name → content, which is None if the file cannot be read.
-    objects = {path.name: _read_object(path) for path in files}
-    contents = {name: value for name, value in objects.items() if value is not None}
-    config = contents.get(CONFIG, {})
-    special_map: Mapping[str, Any] = {}
+    contents: dict[str, Mapping[str, Any]] = {}  # file name → its JSON object
+    unreadable = []
+    for path in files:
+        content = _read_object(path)
+        if content is None:
+            unreadable.append(path.name)
+        else:
+            contents[path.name] = content
+
     # Since transformers 4.34, tokenizer_config.json has all added tokens; if it does, transformers
     # does not read the other files.
+    config = contents.get(CONFIG, {})
+    special_map: Mapping[str, Any] = {}
     if _DECODER not in config:
         special_map = contents.get(SPECIAL_TOKENS_MAP, {})
     listed = _listed_tokens(config, special_map, contents.get(ADDED_TOKENS, {}), added_ids)
     special = _special_tokens(config, special_map)
+    doubts = {**_other_doubts(config), **special.doubts}
 
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
     is_known_class = class_name in _CLASS_TOKENS
     return NamedTokens(
         listed=listed,
         special=special.tokens,
-        doubts=_remaining_doubts({**_other_doubts(config), **special.doubts}, listed, special),
+        doubts=_remaining_doubts(doubts, listed, special),
         class_tokens=_class_tokens(class_name, {*config, *special_map}),
         unknown_class="" if is_known_class else class_name,
         sources=list(contents),
-        unreadable=[name for name, value in objects.items() if value is None],
+        unreadable=unreadable,
         splits_special_tokens=config.get("split_special_tokens") is True,
     )
 
@@ -150,16 +157,20 @@ def _listed_tokens(
     id_by_token: Mapping[str, Any],
     added_ids: Collection[int],
 ) -> list[Token]:
-    """Return all added tokens that the files list with their ids.
+    """Return all added tokens that the files next to a tokenizer.json list with their ids.
 
     Args:
-        config: The content of tokenizer_config.json, which may list them.
+        config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json.
-        id_by_token: The content of added_tokens.json, which lists them otherwise.
+        id_by_token: The content of added_tokens.json.
         added_ids: Ids of the added tokens in the tokenizer.json itself.
     """
+    # New versions of transformers list the tokens in tokenizer_config.json, with their flags.
     if _DECODER in config:
         return _decoder_tokens(config[_DECODER])
+
+    # Old versions list them in added_tokens.json. The other two files say which are special. A
+    # token with an id of `added_ids` is left out, since the tokenizer.json takes precedence.
     special_names = _special_names({**config, **special_map})
     return _added_tokens(id_by_token, special_names, added_ids)
 
@@ -182,7 +193,7 @@ def _special_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
 def _remaining_doubts(
     doubts: Mapping[str, str], listed: Sequence[Token], special: _SpecialTokens
 ) -> dict[str, str]:
-    """Return the doubts about tokens that no key names without doubt.
+    """Return the doubts about tokens, except those that another entry names without doubt.
 
     Args:
         doubts: Text of a token → why it is not certain that transformers adds it.
@@ -304,14 +315,16 @@ def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json.
     """
-    of_config = _divided(_members_of_lists(config), _why_doubtful_in_config)
-    config_has_list = any(key in config for key in _LISTS)
-    of_map = _divided(
-        _members_of_lists(special_map),
-        _why_doubtful_beside_list if config_has_list else _why_doubtful_in_map,
-    )
+    config_tokens = _divided(_members_of_lists(config), _why_doubtful_in_config)
+
+    # If the first file has such a list, only transformers 4 adds the tokens of the second one, too.
+    why_doubtful: Callable[[Any], str | None] = _why_doubtful_in_map
+    if any(key in config for key in _LISTS):
+        why_doubtful = _why_doubtful_beside_list
+    map_tokens = _divided(_members_of_lists(special_map), why_doubtful)
     return _SpecialTokens(
-        tokens=[*of_config.tokens, *of_map.tokens], doubts={**of_config.doubts, **of_map.doubts}
+        tokens=[*config_tokens.tokens, *map_tokens.tokens],
+        doubts={**config_tokens.doubts, **map_tokens.doubts},
     )
 
 

@@ -303,9 +303,6 @@ class _EntryList:
         rank k has the id `n_special` + k. A file may have more entries than the vocabulary: only
         the first ones are tokens, but all entries are checked.
 
-        Args:
-            source: The file, for errors.
-
         Returns:
             Bytes of each token → id.
 

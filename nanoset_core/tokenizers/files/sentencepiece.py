@@ -415,10 +415,6 @@ _NORMALIZER_FIELD = 3
 def _parse(content: bytes, source: TokenizerFile) -> _Model:
     """Parse a SentencePiece model, which is a protobuf message of the type `ModelProto`.
 
-    Args:
-        content: The bytes of the file.
-        source: The file, for errors.
-
     Raises:
         FormatError: The message is damaged, or is something else.
     """

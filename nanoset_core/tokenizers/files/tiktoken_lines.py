@@ -69,9 +69,6 @@ def _read_ranks(source: TokenizerFile) -> dict[bytes, int]:
 
     A line is a token in base64 and its rank, such as `IQ== 0`.
 
-    Args:
-        source: The file.
-
     Returns:
         Bytes of each token → rank.
 

@@ -70,9 +70,6 @@ def read_vocab_json(source: TokenizerFile) -> ConvertedTokenizer:
 def _read_vocabulary(source: TokenizerFile) -> dict[str, int]:
     """Read a vocab.json, which maps the tokens of a byte-level BPE to their ids.
 
-    Args:
-        source: The file.
-
     Raises:
         FormatError: The file is damaged, or is no vocab.json of a byte-level BPE.
     """

@@ -219,9 +219,6 @@ def _special_ids(options: ShuffleOptions) -> dict[str, int]:
 
     The preset tokshuf ignores them, because tokshuf-rust has other special tokens.
 
-    Args:
-        options: The settings of the call.
-
     Returns:
         Flag that names the token → id.
     """

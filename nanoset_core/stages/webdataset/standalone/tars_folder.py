@@ -111,9 +111,9 @@ class TarsFolder:
         Raises:
             ConfigError: The folder has other files, or a result that may not be replaced.
         """
-        # If the folder is missing or empty, nothing can be lost. `names` is None for a file.
-        names = self.names()
-        if names is not None and not names:
+        names = self.names()  # None if the output is a file
+        is_empty_or_missing = names is not None and not names
+        if is_empty_or_missing:
             return
         earlier = self._earlier_result()
         if earlier is not None:
@@ -190,6 +190,7 @@ class TarsFolder:
             deliver_folder(self.draft, self.output)
             return replace(manifest, folder=self.output)
 
+        # The manifest is the receipt of the delivery, and so is written again from these values.
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
         draft = Draft(self.draft, facts=content["facts"], more={"sha256": content["sha256"]})
