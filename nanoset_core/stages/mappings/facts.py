@@ -36,8 +36,6 @@ def split_facts(
 ) -> dict[str, Any]:
     """Return what the manifest of a split records: how many samples it has, and of which data.
 
-    The size and sha256 of its index files are not included.
-
     Args:
         nanoset: The nanoset.
         planned: The plan of the split.

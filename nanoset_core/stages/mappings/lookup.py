@@ -109,13 +109,11 @@ class NanosetLookup:
     def index_folder(self) -> str:
         """The folder below `cache` with the index files of all splits, such as "0a1b2c/".
 
-        It is "" if the files are in `cache` itself, as with most trainers. Their file names contain
-        a hash of the settings and datasets, so that different builds have different names. NeMo's
-        names lack it, so each version has a folder of its own. A run that continues another one at
-        a later sample has a folder of its own, too.
-
-        The names of these folders must not change: trainers look there for files of earlier builds.
+        It is "" if the files are in `cache` itself, as with most trainers, whose file names contain
+        a hash of the settings and datasets. NeMo's names lack it, so each version has a folder. So
+        has a run that continues another one at a later sample.
         """
+        # These names must not change: trainers look there for the files of earlier builds.
         if self.spec.continues_run:
             return self._folder_of_continued_run()
         if not get_preset(self.spec.preset).index_names_have_versions:
@@ -162,9 +160,6 @@ class NanosetLookup:
     def options(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that decide the bytes and paths of a split's index files.
 
-        Args:
-            split: The split.
-
         Returns:
             Name → value that JSON can express: the options of the split's recipe.
         """
@@ -180,9 +175,6 @@ class NanosetLookup:
         """Return the settings that decide the bytes of a split's index files.
 
         They are part of a recipe, whose digest names the built version.
-
-        Args:
-            split: The split.
         """
         spec = self.spec
         return {
@@ -200,10 +192,9 @@ class NanosetLookup:
         }
 
     def _later_settings(self) -> dict[str, Any]:
-        """Return the settings that recipes of the first versions of this program do not have.
+        """Return settings that were added to recipes later, without those that the nanoset lacks.
 
-        Each is set only if the nanoset uses it: so all other nanosets keep their digests, and need
-        not be built again.
+        So nanosets that do not use them keep their digests, and need not be built again.
         """
         options: dict[str, Any] = {}
         run_before = self._run_before()
@@ -231,13 +222,10 @@ class NanosetLookup:
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that limit how often documents are read, as options of the recipe.
 
-        Args:
-            split: The split.
-
         Returns:
-            Option → value; empty if the nanoset has no limits. The limits of a mixture's parts are
-            not repeated here, since the mixture has options of its own.
+            Option → value; empty if the nanoset has no limits.
         """
+        # The limits of a mixture's parts are among the options of the mixture.
         mixture = self.spec.mixture
         has_mixture_limits = mixture is not None and bool(mixture.epoch_limits())
         has_limits = self.spec.max_epochs is not None
@@ -245,24 +233,21 @@ class NanosetLookup:
         if has_limits:
             options["epochs"] = self._epoch_option()
         if (has_limits or has_mixture_limits) and self.may_share_documents(split):
-            # Early versions of this program counted the epochs of each dataset by itself, although
-            # datasets may have documents in common. This option gives the recipe another digest
-            # than theirs, so that such splits are built again.
+            # Early versions ignored that datasets may have documents in common. The option changes
+            # the digest of the recipe, so that such splits are built again.
             options["epochs_of"] = "documents"
         return options
 
     def _epoch_option(self) -> dict[str, Any]:
-        """Return the limits of `max_epochs`, and what is done if they would be exceeded.
-
-        The samples of all splits belong to them: splits that share a blend also share its weights,
-        and how the limits change these depends on the samples of all splits.
-        """
+        """Return the limits of `max_epochs` and what they depend on, as an option of the recipe."""
         limits: Any = self.spec.max_epochs
-        if isinstance(limits, Mapping):
+        if isinstance(limits, Mapping):  # a limit for each corpus
             limits = dict(limits)
         return {
             "most": limits,
-            "then": self.spec.on_exhaustion,
+            "then": self.spec.on_exhaustion,  # what is done if a limit would be exceeded
+            # All splits, since these may share the weights of a blend, and a limit that one split
+            # would exceed may change these weights.
             "samples": dict(self.spec.samples),
         }
 
@@ -271,9 +256,6 @@ class NanosetLookup:
 
         It may if it reads several datasets that were made from one corpus, or a view that repeats
         documents. Only the settings are looked at, no dataset.
-
-        Args:
-            split: The split.
         """
         config = self.project.config
         datasets = self._dataset_names(split)

@@ -66,9 +66,9 @@ class IndexFileWriter:
         if stored_notes is not None:
             return stored_notes
 
-        # The index files are built from the dataset's .idx. If the output root is in a bucket, this
-        # downloads it: not earlier, so that on a small disk it may replace that of the previous
-        # dataset. The new files must not replace it in turn while they are built.
+        # The index files are built from the dataset's .idx. From a bucket, it is downloaded only
+        # now, so that on a small disk it may replace that of the previous dataset. It must not be
+        # replaced in turn while the files are built.
         idx = self._access.fetch(idx_path(Path(member.prefix)))
         make_room = partial(self._make_room_keeping, idx)
         notes = self._write(files, make_room)
@@ -88,10 +88,10 @@ class IndexFileWriter:
         return self._write(files, self._access.make_room)
 
     def upload(self) -> None:
-        """Upload the index files that were written since the last upload.
+        """Upload the index files that were written since the last upload, if the root is a bucket.
 
-        For a local root this does nothing. Descriptions go last: a trainer that finds the
-        description of a set takes the set for complete.
+        Descriptions go last: a trainer that finds the description of a set takes the set for
+        complete.
         """
         sha256_by_path: dict[Path, str] = {}
         arrays: list[Path] = []

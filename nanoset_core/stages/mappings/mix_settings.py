@@ -191,11 +191,14 @@ def _excluding_key_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
             remedy="keep one of them",
         )
     elif amounts and amounts[0] != "share" and bounds:
-        yield _useless_bound(f"{where}.{bounds[0]}", amounts[0])
+        yield _useless_bound_error(f"{where}.{bounds[0]}", amounts[0])
 
 
 def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
     """Yield errors of the parts of a group that do not fit together.
+
+    The keys tokens and epochs fix the amount that is read of a part. The parts without them share
+    what these leave.
 
     Args:
         where: Key of the group in nanoset.yaml, for the errors.
@@ -207,11 +210,13 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
             where=where,
             remedy="name a corpus, or remove the group",
         )
-    # Parts whose amount is not fixed by tokens or epochs. They share what the others leave.
+        return
     sharing_parts = {name: part for name, part in group.parts.items() if not part.has_fixed_amount}
-    bounds = [name for name in _BOUNDS if getattr(group, name) is not None]
-    if group.parts and not sharing_parts and bounds:
-        yield _useless_bound(f"{where}.{bounds[0]}", "tokens or epochs of each part")
+
+    # If the amount of each part is fixed, so is that of the group: bounds of its share are useless.
+    share_bounds = [name for name in _BOUNDS if getattr(group, name) is not None]
+    if share_bounds and not sharing_parts:
+        yield _useless_bound_error(f"{where}.{share_bounds[0]}", "tokens or epochs of each part")
     yield from _share_errors(where, sharing_parts)
     all_parts_share = len(sharing_parts) == len(group.parts)
     yield from _total_errors(where, sharing_parts.values(), all_parts_share=all_parts_share)
@@ -256,7 +261,7 @@ def _total_errors(
             remedy="lower them: they are parts of their parent",
         )
     total_cap = plain_sum([1.0 if part.max_share is None else part.max_share for part in parts])
-    if parts and all_parts_share and total_cap < 1 - _TOLERANCE:
+    if all_parts_share and total_cap < 1 - _TOLERANCE:
         yield ConfigError(
             "the caps of these parts add up to less than 1",
             where=where,
@@ -265,7 +270,7 @@ def _total_errors(
         )
 
 
-def _useless_bound(where: str, amount: str) -> ConfigError:
+def _useless_bound_error(where: str, amount: str) -> ConfigError:
     """Return the error for a share, floor or cap of a part whose amount is fixed."""
     return ConfigError(
         "the amount is fixed, so that a share, floor or cap of it has no effect",

@@ -109,9 +109,6 @@ class NanosetContext(NanosetLookup):
         A weighted blend without a number of samples gets one epoch of the corpus that is used up
         first.
 
-        Args:
-            split: The split.
-
         Raises:
             MissingError: A dataset has not been built.
             ConfigError, InputError: The split cannot be filled as its settings ask.
@@ -128,9 +125,6 @@ class NanosetContext(NanosetLookup):
 
     def _plan(self, split: SplitName) -> PlannedSplit:
         """Plan one split, with errors that do not name the nanoset.
-
-        Args:
-            split: The split.
 
         Raises:
             MissingError: A dataset has not been built.
@@ -243,38 +237,36 @@ class NanosetContext(NanosetLookup):
     def _within_limits(self, split: SplitName) -> _LimitedSettings:
         """Return the settings of a split, changed so that no document is read too often.
 
-        The setting `max_epochs` limits how often a document may be read. It may leave fewer
-        samples, or lead to other weights of the blend.
-
-        Args:
-            split: The split.
+        The setting `max_epochs` limits how often a document may be read. Limits may lead to fewer
+        samples, or to other weights of the blend.
         """
-        # If all splits share a blend, they also share its weights, which limits may change. So they
-        # are looked at together. Otherwise each split has its own blend.
+        # Splits that share a blend also share its weights, which limits may change. So the settings
+        # are those of all these splits. Otherwise each split has a blend of its own.
         splits: tuple[SplitName, ...] = (split,) if self.spec.blend is None else SPLITS
         prefix_by_corpus = dataset_prefixes(self, splits)
         read_before = self._read_by_run() if "train" in splits else None
         unlimited_config = settings_as_written(self, splits, read_before)
         limit_by_prefix = self._epoch_limits(prefix_by_corpus)
+        settings = _LimitedSettings(unlimited_config, limit_by_prefix, exceeded=())
 
-        # Limit the numbers of samples that are set.
-        limited = _LimitedSettings(unlimited_config, limit_by_prefix, ())
+        # Limit the numbers of samples that nanoset.yaml sets.
         if limit_by_prefix:
-            limited = self._limited_samples(limited, split)
+            settings = self._limit_samples_set(settings, split)
 
-        is_one_epoch = limited.config.samples(split) is None
-        limited = replace(limited, config=self._with_samples_of(split, limited.config))
+        # Without such a number, the split reads one epoch. This, too, reads a document several
+        # times if several datasets contain it. It matters only for the data that is trained on.
+        reads_one_epoch = settings.config.samples(split) is None
+        config_of_split = self._with_samples_of(split, settings.config)
+        settings = replace(settings, config=config_of_split)
+        if split == "train":
+            if limit_by_prefix and reads_one_epoch:
+                settings = self._limit_one_epoch(settings)
+            if self.spec.mixture is not None:
+                self._check_mixture(settings.config, prefix_by_corpus)
+        return settings
 
-        # One epoch of each dataset may still read a document several times, which matters only if
-        # it is trained on.
-        if limit_by_prefix and is_one_epoch and split == "train":
-            limited = self._limited_epoch(limited)
-        if self.spec.mixture is not None and split == "train":
-            self._check_mixture(limited.config, prefix_by_corpus)
-        return limited
-
-    def _limited_samples(self, settings: _LimitedSettings, split: SplitName) -> _LimitedSettings:
-        """Apply limits on epochs to the numbers of samples that are set.
+    def _limit_samples_set(self, settings: _LimitedSettings, split: SplitName) -> _LimitedSettings:
+        """Apply limits on epochs to the numbers of samples that nanoset.yaml sets.
 
         Args:
             settings: The settings as they are written, with the limits.
@@ -319,15 +311,14 @@ class NanosetContext(NanosetLookup):
                 limits[prefix] = limit
         return limits
 
-    def _limited_epoch(self, settings: _LimitedSettings) -> _LimitedSettings:
+    def _limit_one_epoch(self, settings: _LimitedSettings) -> _LimitedSettings:
         """Apply limits on epochs to a train split that reads each dataset once.
 
         Even one epoch reads a document several times if several datasets contain it, or a view
         repeats it.
 
         Args:
-            settings: The settings. nanoset.yaml sets no number of samples of train, which means one
-                epoch.
+            settings: The settings, without a number of samples of train.
         """
         config = settings.config
         unchanged = replace(settings, exceeded=())
@@ -341,8 +332,8 @@ class NanosetContext(NanosetLookup):
         config_with_number = config.with_samples({"train": plan.samples})
         limited = self._apply_limits(config_with_number, settings.limit_by_prefix)
 
-        # If the limits change nothing, the settings stay without a number: the trainer must read
-        # one epoch. The policy "repeat" only reports what is read too often.
+        # If the limits change nothing, keep the settings without a number, which stand for one
+        # epoch. The policy "repeat" only reports what is read too often.
         if not limited.exceeded or self.spec.on_exhaustion == "repeat":
             return replace(settings, exceeded=limited.exceeded)
         return replace(settings, config=limited.config, exceeded=limited.exceeded)
@@ -457,9 +448,6 @@ class NanosetContext(NanosetLookup):
 
 def _read_by_phase(phase: NanosetContext) -> Read:
     """Return what a run has read when it has ended with a phase.
-
-    Args:
-        phase: The phase.
 
     Raises:
         ConfigError: It has no sample of train.

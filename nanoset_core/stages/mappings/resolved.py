@@ -82,8 +82,8 @@ class ResolvedNanoset(NanosetSpec):
 def resolve_nanosets(nanosets: Mapping[str, NanosetSpec], file: Path) -> dict[str, ResolvedNanoset]:
     """Return the nanosets that a project makes, with all settings that stages need.
 
-    A nanoset is the data of a training run: splits that are blended from corpora. If the run has
-    phases with different data, one nanoset in nanoset.yaml becomes several, one for each phase.
+    A nanoset is the data of a training run. If the run has phases with different data, its nanoset
+    in nanoset.yaml becomes one for each phase.
 
     Args:
         nanosets: Name → settings as they are written in nanoset.yaml.

@@ -388,12 +388,12 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     if preset.windows:
         yield from _window_errors(where, nanoset)
 
-    # The method reads the version of Python. Here, only the error that it may raise matters.
+    # `compensates` raises an error if this is no version of Python. Its result is of no use here.
     for error in raised(preset.compensates, nanoset.trainer_python):
         yield error.at(f"{where}.trainer_python", remedy="remove the key, or correct it")
 
     yield from _mask_errors(where, nanoset)
-    if nanoset.trainer is not None:
+    if nanoset.trainer is not None:  # the section with the trainer's version and tokenizer
         yield from _trainer_errors(where, nanoset, nanoset.trainer)
 
 

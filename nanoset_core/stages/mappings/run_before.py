@@ -88,10 +88,7 @@ def handoff_and_splits(outputs: OutputRoot, nanoset: str, digest: str) -> dict[s
 
 
 def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest:
-    """Return the version of an output that has a digest, searching several outputs.
-
-    Each output has a folder, and each of its versions a folder below it that is named after its
-    digest.
+    """Return the version with a digest, searching several outputs.
 
     Args:
         outputs: The outputs of the project.

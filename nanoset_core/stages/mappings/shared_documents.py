@@ -76,22 +76,19 @@ class SharedDocuments:
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
         """Return, for each corpus, how many of its tokens each dataset contains how many times.
 
-        For example, of the corpus "web" the first dataset may contain 100 tokens once, which the
-        second dataset contains twice: the part (1, 2) of "web" has 100 tokens. The module's
-        docstring has a complete example.
-
-        Counting takes long for a large corpus, so results are kept for the next call.
+        A part of a corpus is all of its tokens that have equal numbers of copies. For example, 100
+        tokens that the first dataset contains once, and the second one twice, are the part (1, 2).
 
         Args:
             rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
 
         Returns:
-            One element for each corpus that a dataset was made from, with its parts. A part is a
-            group of tokens, wherever they are in the corpus, with equal numbers of copies.
+            The parts of each corpus that a dataset was made from.
 
         Raises:
             MissingError: A dataset was deleted, or a dataset that it was made from.
         """
+        # Counting takes long for a large corpus, so results are kept for the next call.
         key = tuple(sorted(rows_by_prefix.items()))
         if key not in self._counted:
             self._counted[key] = self._count(rows_by_prefix)
@@ -252,18 +249,18 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     For example, 110 tokens of a document of 80 tokens are one complete copy, and one copy of its
     first 30 tokens. So 30 tokens of it have 2 copies, and the other 50 tokens have 1.
 
-    A truncated copy is assumed to start at the first token. That is wrong only for the few
-    documents at the border of two splits, which may have their first pieces in the other split.
-
     Args:
         contained: Tokens that each dataset contains of each document, int64, shape (n_documents,
             n_datasets).
         tokens: Tokens of each document, int64, shape (n_documents,).
 
     Yields:
-        Combinations of copies that occur, without tokens that no dataset contains. A combination
-        may be yielded several times.
+        Combinations of copies that occur, perhaps repeatedly, without tokens that no dataset
+        contains.
     """
+    # A truncated copy is assumed to start at the first token. That is wrong only for the few
+    # documents at the border of two splits, whose first tokens may be in the other split.
+
     # Leave out the documents that no dataset contains: they may have no tokens to divide by.
     is_contained = contained.any(axis=1)  # (n_documents,)
     contained = contained[is_contained]
@@ -286,8 +283,8 @@ def _count_truncated(
     """Count the tokens of documents of which some datasets contain a truncated copy.
 
     A document is divided where a truncated copy ends. For example, a document of 80 tokens, with
-    truncated copies of 0 and 30 tokens in two datasets, has the bounds 0, 0, 30 and 80. Of its
-    tokens [0, 30), the second dataset has one copy more than complete ones.
+    truncated copies of 0 and 30 tokens in two datasets, has the bounds 0, 0, 30 and 80. The
+    truncated copy of the second dataset counts for the tokens [0, 30).
 
     Args:
         complete_copies: Complete copies in each dataset, shape (n_documents, n_datasets).

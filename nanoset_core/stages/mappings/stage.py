@@ -119,10 +119,7 @@ class MappingsStage(_SplitStage, Planned):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why the split cannot be planned, or None if no reason is known before a build.
-
-        Planning reads the .idx file of each dataset. So it is tried only if the datasets exist in
-        the versions of the recipe, and their .idx files are not too large to be read now.
+        """Return why a build of the split would fail, or None if no reason is known yet.
 
         Args:
             project: The project.
@@ -130,17 +127,19 @@ class MappingsStage(_SplitStage, Planned):
             recipe: Recipe that the index mappings would have.
             reading: Counts the bytes that may still be read before a build.
         """
+        # Two corpora of the split may read the same file, so that its documents would be repeated.
         split = split_of(key)
-        # The nanoset may read a corpus whose files another corpus also contains: see the check.
         errors = raised(check_split_files, project, key.subject, split)
         if errors:
             return one_line(errors[0])
 
+        # The settings may be impossible with the present data. To find out, plan the split, unless
+        # a dataset that it needs is not built yet, or the .idx files to be read are too large.
         index_bytes = _index_bytes(project, key.subject, recipe)
         if index_bytes is None or not reading.spend(index_bytes):
             return None
         try:
-            # An estimate of what earlier phases of a run have read is fast, and good enough here.
+            # Estimates of what earlier phases of a run have read are good enough, and faster.
             NanosetContext(project, key.subject, exact=False).plan(split)
         except NanosetError as error:
             return one_line(error)

@@ -127,7 +127,7 @@ def _check_replaceable(placed: PlacedSet) -> None:
     if existing_name is None:
         return
 
-    # Files that the same dataset was made into may be replaced. The sidecar, a file next to them,
+    # Files that were made from the same dataset may be replaced. The sidecar, a file next to them,
     # says what they were made from.
     difference = file_set.describe_mismatch(existing_name, store.read(file_set.sidecar))
     if difference is None:

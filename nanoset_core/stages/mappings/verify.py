@@ -279,9 +279,6 @@ def _check_contents(
 ) -> None:
     """Check what the index files of one dataset contain, by reading samples through them.
 
-    Each dataset is checked alone. So this works before the blend is built, and on a machine that
-    has no room for local copies of several datasets from a bucket.
-
     Args:
         report: Report on the index mappings.
         project: The project.
