@@ -82,9 +82,8 @@ def config_from_arguments(
 def blend_from_words(words: Sequence[str], where: object) -> Blend:
     """Return the blend that the words of data arguments describe, as Megatron-LM reads them.
 
-    An even number of words is read as pairs of weight and prefix if at least one of the words in
-    place of a weight is a number. Otherwise all words are prefixes. See Megatron-LM's
-    `get_blend_from_list`.
+    An even number of words are pairs of weight and prefix if at least one of the words in place of
+    a weight is a number. Otherwise all words are prefixes. See Megatron-LM's `get_blend_from_list`.
 
     Args:
         words: The words of the data arguments.
@@ -358,8 +357,7 @@ def _flag(key: str) -> str:
 def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
     """Return how many samples of each split the run requests.
 
-    The numbers are given by options such as --train-samples, or follow from the schedule of the
-    run, as in Megatron-LM.
+    The numbers are those of options such as --train-samples, or follow from the schedule.
 
     Args:
         options: Name of each option → value.
@@ -394,7 +392,7 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
             remedy="leave one of them out",
         )
     schedule = ScheduleSpec(iterations, batch_size, options["eval_interval"], options["eval_iters"])
-    return {**schedule.samples()}
+    return dict(schedule.samples())
 
 
 def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:

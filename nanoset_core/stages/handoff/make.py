@@ -61,13 +61,13 @@ _SHELL_PATTERN = re.compile(r"[*?\[]")
 
 
 def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files of a handoff, with which the trainer of its preset is started.
+    """Return the files of a handoff: the folder with what a trainer needs to start on a nanoset.
 
     Args:
         handoff: Everything that the files mention.
 
     Returns:
-        (file name → content, with START.md and run.yaml; notes for the user).
+        (file name → content, notes for the user).
 
     Raises:
         ConfigError: A path contains a space, or characters that cannot be seen.

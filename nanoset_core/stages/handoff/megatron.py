@@ -118,15 +118,14 @@ def _data_lines(handoff: Handoff, split: SplitName) -> list[str]:
 def _preflight(handoff: Handoff) -> str:
     """Return the text of preflight.py, a script that checks the options of a run.
 
-    The user starts it where the trainer runs, without nanoset. So it contains all facts about the
-    nanoset that it needs, as the values of its constants.
+    It runs where the trainer runs, without nanoset. So its constants contain all facts about the
+    nanoset that it needs.
 
     Args:
         handoff: The built nanoset, as its trainer sees it.
     """
-    # The module `preflight` of this package is the script with empty constants, so that it can be
-    # linted and tested like any other. Replace the lines that define the constants: from
-    # `NANOSET = ""` to `NANOSET = 'pretrain'`, for example.
+    # The module `preflight` is the script with empty constants. Fill them in: for example, replace
+    # `NANOSET = ""` by `NANOSET = 'pretrain'`.
     value_by_line = {
         'NANOSET = ""': handoff.section,
         "INDEXES: dict[str, list[str]] = {}": {

@@ -12,9 +12,8 @@ from nanoset_core.stages.stage import Summary, counted
 def handoff_summary(manifest: Manifest, spec: ResolvedNanoset) -> Summary:
     """Return the summary of a handoff, which Dagster and `nanoset status` show.
 
-    A handoff is the folder with the files that a trainer is started with. Some trainers name index
-    files after their tokenizer. If the nanoset does not name that tokenizer, the summary has a
-    warning: the trainer will not find the index files.
+    A handoff is the folder with the files that a trainer is started with. The summary has a warning
+    if the trainer will not find its index files, which it names after its tokenizer.
 
     Args:
         manifest: The manifest of the handoff.
@@ -23,8 +22,7 @@ def handoff_summary(manifest: Manifest, spec: ResolvedNanoset) -> Summary:
     warnings = []
     names_contain_tokenizer = get_preset(spec.preset).hashes_tokenizer
     if names_contain_tokenizer and not spec.tokenizer_identifiers:
-        # START is the name of a file in the handoff, which explains what to add to nanoset.yaml.
-        # The warning does not contain the version of the handoff, so that Dagster does not report
-        # it again after each rebuild.
+        # The warning names a file of the handoff, START.md, but not the version of the handoff.
+        # Otherwise Dagster would report it again after each rebuild.
         warnings.append(f"{UNKNOWN_TOKENIZER}: {START} of the handoff has the lines to add")
     return Summary(counted(manifest), warnings=warnings)

@@ -77,8 +77,8 @@ class HandoffStage(BoundToMachine, Advising):
             **_later_options(nanoset),
         }
 
-        # Trainers that name index files after their tokenizer get preflight.py, a script that looks
-        # for these files. Handoffs with this script have another version.
+        # Some trainers get a script that looks for their index files, preflight.py. Handoffs with
+        # this script have another version.
         has_preflight = get_preset(nanoset.spec.preset).hashes_tokenizer
         version = VERSION_WITH_PREFLIGHT if has_preflight else VERSION
         return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
@@ -203,11 +203,13 @@ def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest])
         StaleError: A split was made from other inputs or settings.
     """
     for split, manifest in splits.items():
-        expected = mappings_recipe(nanoset, split)
+        expected_recipe = mappings_recipe(nanoset, split)
         if nanoset.spec.is_blended:
+            # The manifest is that of the blend, which is made from the index mappings.
+            inputs_of_blend = {MAPPINGS: expected_recipe.digest}
             key = Key(nanoset.name, split)
-            expected = BLENDED.recipe(nanoset.project, key, {MAPPINGS: expected.digest})
-        check_recipe(manifest, expected)
+            expected_recipe = BLENDED.recipe(nanoset.project, key, inputs_of_blend)
+        check_recipe(manifest, expected_recipe)
 
 
 def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
@@ -230,9 +232,6 @@ def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
 
 def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
     """Return the current exports that the trainer of a nanoset reads instead of datasets.
-
-    Args:
-        nanoset: The nanoset.
 
     Returns:
         Name of a corpus or view → manifest of its export.
@@ -258,9 +257,6 @@ def _check_cache(nanoset: NanosetContext) -> None:
     """Check that every index file exists in the trainer's cache, with the size that was written.
 
     With --dataloader-fast-cache-load Megatron-LM does not check that, and fails later.
-
-    Args:
-        nanoset: The nanoset.
 
     Raises:
         MissingError: An index file is missing, or has another size.

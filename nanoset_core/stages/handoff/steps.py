@@ -134,16 +134,14 @@ class Steps:
     def that_read(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the step that reads each of some samples.
 
-        The steps of a run are divided into stretches, in each of which all steps read the same
-        number of samples.
-
         Args:
             samples: Numbers of samples of the run, of any shape.
 
         Returns:
             Numbers of steps, int64, of the same shape.
         """
-        # The stretch that reads each sample: the last one that starts at this sample or before it.
+        # All steps of a stretch read the same number of samples. Find the stretch of each sample:
+        # the last one that starts at this sample or before it.
         stretches = np.searchsorted(self._first_samples, samples, side="right") - 1
 
         # Count the samples, and then the steps, from the start of the stretch.
@@ -179,7 +177,8 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
     n_steps = 0  # steps of all earlier stretches
     consumed = 0  # samples that these steps have read
 
-    # `last_step` is the last step before the trainer is resumed; None if it is not resumed again.
+    # The trainer is started once, and may be resumed several times. It runs with the same settings
+    # from each start to `last_step`, which is None for the last start.
     for settings, last_step in _settings_by_start(run):
         consumed_at_start = consumed
         sizes = _sizes_since_start(settings, n_steps, consumed)
@@ -249,8 +248,8 @@ def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int
     Args:
         sizes: The batch sizes that the settings request, by the number of consumed samples.
         consumed: Samples that were consumed before the first of these steps.
-        samples_per_step: Samples that each of these steps reads. It may be less than the requested
-            batch size, which need not be divisible among the ranks.
+        samples_per_step: Samples that each step reads: the requested batch size, rounded down to
+            one that can be divided among the ranks.
 
     Returns:
         The number of steps with the present batch size; None if it never changes.
@@ -285,16 +284,18 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
         ConfigError: The schedule cannot be read, or the ramp-up does not lead to the batch size.
     """
     if run.step_batch_size_schedule is not None:
-        # Without a length of samples, the schedule counts samples and not tokens.
-        tokens_per_sample = run.seq_length or 1
-        return _scheduled_sizes(run.step_batch_size_schedule, tokens_per_sample)
+        # The schedule counts tokens if run.yaml has the length of a sample, and otherwise samples.
+        unit = run.seq_length or 1
+        return _scheduled_sizes(run.step_batch_size_schedule, unit)
 
-    # One size for all steps, perhaps after a ramp-up.
-    batch_size = run.global_batch_size or 0  # checked to be given, unless there is a schedule
+    # Without a schedule, run.yaml has the size, which is 0 here only to satisfy the type checker.
+    batch_size = run.global_batch_size or 0
     constant_size = _BatchSizes(size=lambda _: batch_size, last_change=0)
     ramp = run.rampup_batch_size
     if ramp is None:
         return constant_size
+
+    # The size grows from `first` by `increment`, until this many samples have been consumed.
     first, increment, ramp_samples = ramp
     if consumed > ramp_samples:
         return constant_size
@@ -463,14 +464,8 @@ class Dealer:
     def of(preset: str, dataloader_type: str, total: int, random_seed: int) -> Dealer:
         """Return how the trainer of a preset deals samples to its ranks.
 
-        A rank is a process that trains on samples of its own. All versions of nanotron deal single
-        samples in turn, some in a shuffled order. Other trainers deal them as the type of the data
-        loader in run.yaml says.
-
-        Sources:
-            nanotron 896473d `dataloader.py` (_get_train_sampler), 698c85b4
-            `data/dataloader_builder.py` (get_sampler), 2411b022 `data/samplers.py` (get_sampler,
-            MegatronPretrainingSampler).
+        A rank is a process that trains on samples of its own. Versions of nanotron deal single
+        samples in turn. Other trainers deal them as the type of the data loader in run.yaml says.
 
         Args:
             preset: Name of the preset.
@@ -481,8 +476,10 @@ class Dealer:
         Raises:
             ConfigError: The trainer's data loader has no such type.
         """
-        # Preset → seed of the shuffle; None if the samples are not shuffled. The first version has
-        # the seed 42 in its code.
+        # Preset → seed of the shuffle; None if the samples are not shuffled.
+        # Sources: nanotron 896473d `dataloader.py` (_get_train_sampler), 698c85b4
+        # `data/dataloader_builder.py` (get_sampler), 2411b022 `data/samplers.py` (get_sampler,
+        # MegatronPretrainingSampler).
         nanotron_seeds = {"nanotron": 42, "nanotron-000": random_seed, "nanotron-main": None}
         if preset not in nanotron_seeds:
             return Dealer(total, dataloader_type)
@@ -498,8 +495,8 @@ class Dealer:
     def deal(self, step: TrainingStep, base: int) -> DealtSamples:
         """Return the samples of a step, with the rank and the micro-batch that each goes to.
 
-        A round is one micro-batch of every rank. A step consists of one or more rounds. With 2
-        ranks and micro-batches of 2 samples, the samples of a round go to these ranks:
+        A step consists of rounds: one micro-batch of every rank. With 2 ranks and micro-batches of
+        2 samples, the samples of a round go to these ranks:
 
             `interleaved`       0 1 0 1
             all other kinds     0 0 1 1
@@ -520,6 +517,7 @@ class Dealer:
         ranks = numbers % round_size // step.micro_batch_size
         if self.kind == "interleaved":
             ranks = numbers % step.n_ranks
+            # When it is resumed, this loader starts a few samples too early.
             positions -= _n_read_again(step, base)
 
         if self.kind == "cyclic":

@@ -107,7 +107,8 @@ class TrainLog:
         lines = iter(lines)
         for line in lines:
             if _BLOCK.search(line):
-                arguments = _read_block(lines)
+                # This takes the lines of the block from the iterator.
+                arguments = _read_arguments(lines)
                 continue
 
             # A start is recorded once it is known from which step it continues: when it loads a
@@ -115,12 +116,13 @@ class TrainLog:
             loaded = _LOADED.search(line)
             step = _STEP.search(line)
             if arguments and (loaded or step):
-                self._record_start(int(loaded[1]) if loaded else 0, arguments)
+                steps_before = int(loaded[1]) if loaded else 0
+                self._record_start(steps_before, arguments)
                 arguments = {}
             if step and not loaded:
                 self.consumed[int(step[1])] = int(step[2])
 
-        # A run that has not ended its first step also has arguments.
+        # A run that has not ended its first step has no line of a step, but it has arguments.
         if arguments and not self.starts:
             self._record_start(0, arguments)
 
@@ -291,7 +293,7 @@ def _ranges(steps: NDArray[np.int64]) -> list[list[int]]:
     return [[int(run[0]), int(run[-1])] for run in np.split(steps, first_indices)]
 
 
-def _read_block(lines: Iterator[str]) -> dict[str, Any]:
+def _read_arguments(lines: Iterator[str]) -> dict[str, Any]:
     """Return the arguments in a block of a log, and leave the iterator after the block.
 
     Args:
@@ -334,15 +336,13 @@ def _value(text: str) -> Any:
 def complete_run_yaml(file: Path, log: Path) -> tuple[str, list[str]]:
     """Complete a run.yaml with the settings that Megatron-LM has printed in a log.
 
-    The completed settings say how many samples the run has consumed after each step. The log also
-    shows these numbers. If they differ, the settings are not those of the run.
-
     Args:
         file: The run.yaml. It is not changed.
         log: Log of Megatron-LM.
 
     Returns:
-        (the completed text of run.yaml, sentences for the user about differences from the log).
+        (the completed text of run.yaml; sentences for the user if the run has consumed other
+        numbers of samples, as the log shows, than follow from these settings).
 
     Raises:
         MissingError: A file cannot be read.
