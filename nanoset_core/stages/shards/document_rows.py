@@ -122,15 +122,14 @@ class DocumentRows:
             yield first_row, token_counts.to_numpy()
 
     def _check_token_type(self) -> None:
-        """Check that the table has integers in the column of tokens; it may have been replaced.
+        """Check that the table has integers in the column `tokens`.
 
         Raises:
-            FormatError: It has not.
+            FormatError: The column has another type.
         """
         import pyarrow as pa
 
-        # This turns an error of its block into a FormatError that names the file.
-        with explaining_errors(self.path):
+        with explaining_errors(self.path):  # turns the ValueError into a FormatError
             column_type = self.source.stored_schema.field("tokens").type
             if not pa.types.is_integer(column_type):
                 raise ValueError(f"tokens as {column_type}")

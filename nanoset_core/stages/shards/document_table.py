@@ -125,10 +125,10 @@ def _row_group_without(table: DocumentRows, group: int, rows: NDArray[np.int64])
 
 
 def _with_all_file_names(rows: Any, file_names: Any) -> Any:
-    """Return rows whose column `file` refers to the list of all files, as `document_table` writes.
+    """Return rows whose column `file` refers to the list of all files.
 
-    The column has numbers, and a list with the path of each number. In a table that was read, the
-    list has only the files of the row group.
+    The column stores numbers, and a list with the path of each number. In a row group that was
+    read, the list has only the files of its documents.
 
     Args:
         rows: Arrow table of some documents.

@@ -143,7 +143,7 @@ def _counts_of_shard(shard: Manifest) -> FileCounts:
 def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCounts]:
     """Count the documents and rejected lines of a shard by file, from its tables.
 
-    Documents that were skipped or erased are in no table. So `skipped` and `purged` stay 0, and
+    Documents that were skipped or erased are in no table, so these counts stay 0. The field
     `may_have_skipped` says whether the shard has skipped documents, of any of its files.
 
     Args:

@@ -88,15 +88,13 @@ def make_framing(
 ) -> Framing:
     """Return which special tokens are put before and after the tokens of every document.
 
-    A tokenizer may have a template: special tokens that its own `encode` adds to each text.
-
     Args:
         preset: The preprocessing tool whose output is matched.
         tokenizer_file: Path of the tokenizer.
         bos: Id of a begin-of-document token to add, or None.
         eod: Id of an end-of-document token to add, or None.
-        special_tokens: Whether to add the tokens of the template; None to do what the preset's tool
-            does.
+        special_tokens: Whether to add the tokenizer's template: special tokens that its own
+            `encode` adds to each text. None to do what the preset's tool does.
 
     Raises:
         ConfigError: The tokenizer's special tokens depend on the text.
@@ -108,11 +106,11 @@ def make_framing(
         template_before, template_after = added_tokens(tokenizer_file)
     before = template_before if bos is None else (bos, *template_before)
     after = template_after if eod is None else (*template_after, eod)
+    what_empty_becomes = _EMPTY[preset]
     if template_before or template_after:
-        # With a template, the tokenizer returns tokens even for an empty text, so that every tool
-        # writes a sequence.
-        return Framing(before, after, empty="sequence")
-    return Framing(before, after, empty=_EMPTY[preset])
+        # With a template, an empty text has tokens, too, so that every tool writes a sequence.
+        what_empty_becomes = "sequence"
+    return Framing(before, after, empty=what_empty_becomes)
 
 
 def adds_template(preset: WriterPreset, special_tokens: SpecialTokens | None) -> bool:
@@ -130,13 +128,11 @@ def special_tokens_notices(
 ) -> list[str]:
     """Return notices about special tokens that the user may not expect in the documents.
 
-    A tokenizer may have a template: special tokens that its own `encode` adds to each text.
-
     Args:
         preset: The preprocessing tool whose output is matched.
         tokenizer_file: Path of the tokenizer.
-        special_tokens: Whether the user chose to add the tokens of the template; None for no
-            choice.
+        special_tokens: Whether the user chose to add the tokenizer's template: special tokens that
+            its own `encode` adds to each text. None for no choice.
         bos: The token that the settings put before every document, or None.
         eod: The token that the settings put after every document, or None.
 
@@ -210,8 +206,7 @@ def frame(encoded: Encoded, framing: Framing) -> Framed:
 
     Args:
         encoded: Token ids of all documents, concatenated, and the length of each document.
-        framing: The special tokens, and what becomes of a document without tokens: no sequence, a
-            sequence of the special tokens, or nothing at all.
+        framing: The special tokens, and what becomes of a document without tokens.
     """
     n_documents = len(encoded.lengths)
     has_tokens = encoded.lengths > 0  # (n_documents,)

@@ -55,15 +55,14 @@ def _local_matches(pattern: Path) -> PatternMatches:
         pattern: A path, in which `*`, `?`, `[…]` and `**` are wildcards.
 
     Returns:
-        The files, and folders or other paths that are reported, since they are not read. A pattern
-        with `**`, such as `raw/**`, matches every folder below `raw`, so most folders are not
-        reported then. The exception is a folder that is named like a file, such as `web.jsonl`, and
-        in which the pattern matches no file.
+        The files, and folders or other paths to report to the user, since they are not read.
     """
     paths = sorted(_matching_paths(pattern), key=lambda path: natural_key(str(path)))
     files = [path for path in paths if path.is_file()]
     others = [path for path in paths if not path.is_file()]
 
+    # A pattern such as `raw/**` matches every folder below `raw`. So report only those that are
+    # named like a file, such as `web.jsonl`.
     if "**" in pattern.parts:
         others = _unexpected_folders(others, files)
     return PatternMatches(
@@ -130,11 +129,9 @@ def _matches_below(
     Args:
         folder: The folder.
         pattern: The parts of the pattern between slashes, such as `("**", "*.jsonl")`.
-        candidates: Which parts a name in the folder may match, by index. There can be several, as
-            `**` matches any number of folders: with the example, a name may be one more folder for
-            `**` (0), or already the file for `*.jsonl` (1).
-        ancestors: Status of the folder and of every folder that leads to it, by which a link back
-            to one of them is found.
+        candidates: Which parts a name in the folder may match, by index. In the example, a name may
+            be one more folder for `**` (0), or already the file for `*.jsonl` (1).
+        ancestors: Status of the folder and of every folder above it, to notice links back to them.
     """
     end_of_pattern = len(pattern)
     for entry in all_entries(folder):

@@ -57,16 +57,15 @@ def resolve_inputs(
     *,
     leave_out: Callable[[Location], bool] = lambda _: False,
 ) -> InputFiles:
-    """Return the files that inputs name.
+    """Return the files that inputs name, in the order of the inputs.
 
-    Inputs keep their order. The files of a folder or pattern are in natural order.
+    The files of a folder or pattern are in natural order.
 
     Args:
         inputs: Files, folders and patterns: all of this machine, or all of one bucket
             (s3://bucket/path), or of one other place that fsspec reads (gs://, hf://, abfs://,
             https://).
-        leave_out: Returns whether a file of a folder or pattern is not read, such as the lines that
-            an earlier call rejected.
+        leave_out: Returns whether a file of a folder or pattern is not read.
 
     Raises:
         MissingError: An input names nothing.
@@ -157,8 +156,7 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
 
     Args:
         name: The path of a file or folder, or a pattern.
-        leave_out: Returns whether a file of a folder or pattern is not read. It is not asked about
-            a file that the input names itself.
+        leave_out: Returns whether a file of a folder or pattern is not read.
 
     Raises:
         MissingError: The input names nothing.

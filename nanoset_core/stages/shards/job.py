@@ -69,9 +69,8 @@ class TokenizeJob:
         """Make the shards that do not exist yet, only with engines whose tokens can be trusted.
 
         While the shards are made, a share of their documents is compared with a reference. An
-        engine that gave other tokens is recorded as distrusted, by this job or by another process.
-        Then the shards are made again with another engine, until all engines that were used are
-        trusted.
+        engine that gave other tokens is recorded as distrusted, and the shards are made again with
+        another one.
 
         Returns:
             All shards, in document order; and the options of their recipes, which name the engines
@@ -90,16 +89,19 @@ class TokenizeJob:
             options = {**self.options, **distrust.recipe_options(distrusted)}
             attempt = self._attempt(options)
 
-            # Find the engines that were not yet distrusted when this attempt started.
+            # This attempt, or another process, may have found engines that give wrong tokens. Try
+            # again without these.
             records = [*attempt.records, *distrust.load_records(self.root, tokenizer, refresh=True)]
-            known_names = options.get(distrust.OPTION, ())
-            new_records = [record for record in records if record.name not in known_names]
-            if not new_records:
-                if attempt.shards is None:
-                    raise _distrusted_engine_used(records[0])
-                return attempt.shards, options
-            _warn_of_engines(new_records)
-            distrusted += new_records
+            excluded_names = options.get(distrust.OPTION, ())
+            new_records = [record for record in records if record.name not in excluded_names]
+            if new_records:
+                _warn_of_engines(new_records)
+                distrusted += new_records
+                continue
+
+            if attempt.shards is None:  # it failed because of an engine that was excluded already
+                raise _distrusted_engine_used(records[0])
+            return attempt.shards, options
 
     def _attempt(self, options: Mapping[str, Any]) -> _Attempt:
         """Make the shards that do not exist yet, until an engine gives wrong tokens.
@@ -142,8 +144,8 @@ class TokenizeJob:
                 look_first=self.look_first,
             )
         except ExceptionGroup as group:
-            # Most errors end the work at once. Only the error about erased documents lets the
-            # other shards be made first, so a group consists of such errors.
+            # Only errors about erased documents are raised as a group, after all other shards were
+            # made.
             raise _all_returned_documents(group) from group
         return PackedManifests(shards.results, self.root.access)
 

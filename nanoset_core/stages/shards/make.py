@@ -307,10 +307,7 @@ class _ShardInProgress:
             raise distrust.DistrustError(record) from error
 
     def _record_distrust(self, place: str, error: WrongTokensError) -> distrust.Distrust:
-        """Record that the engine gave wrong tokens, so that no later task uses it.
-
-        Such an engine is called distrusted. The records are stored with the outputs of the project,
-        so that other machines read them, too.
+        """Record that the engine gave wrong tokens, so that no later task on any machine uses it.
 
         Args:
             place: The document with wrong tokens.

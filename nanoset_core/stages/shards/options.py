@@ -85,9 +85,6 @@ def check_tokenizer(project: Project) -> None:
 def tokenizer_notices(project: Project) -> list[str]:
     """Return notices on a project's tokenizer, such as special tokens that it adds by itself.
 
-    Args:
-        project: The project.
-
     Returns:
         Sentences for the user.
     """

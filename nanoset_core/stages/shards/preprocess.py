@@ -355,9 +355,7 @@ class _Call:
         return self.rejects if facts.reasons else None
 
     def delivery(self, key: str, prefix: Location) -> Delivery:
-        """Describe the files that this call writes for one key, and what decides their bytes.
-
-        By this description, a later call recognises the files, and does not write them again.
+        """Describe the files that this call writes for one key, so that later calls recognise them.
 
         Args:
             key: Key of the texts, one of `options.keys`.
@@ -511,8 +509,8 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
 def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losses | None:
     """Return how much text an earlier call lost, or None if its pair has to be made again.
 
-    That is so if the present limits do not allow the loss, or if the record does not name all files
-    that could not be read to their end. The new call reports the loss as an error.
+    It is made again if the present limits do not allow the loss, or if the record does not name all
+    files that could not be read to their end.
 
     Args:
         call: The present call.
@@ -531,10 +529,7 @@ def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losse
 
 
 def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
-    """Return how much text an earlier call lost.
-
-    The call has stored a record next to the .bin and .idx that it made. It also stored a list of
-    the rejected lines.
+    """Return how much text an earlier call lost, by its record and its list of rejected lines.
 
     Args:
         call: The present call, with the same inputs.
@@ -651,9 +646,8 @@ def _write_pair(
 ) -> None:
     """Write the .bin and .idx of the documents of all shards.
 
-    With the setting `partitions`, the documents get the order in which Megatron-LM's tool writes
-    them: it deals the input to several processes, like cards, and concatenates their outputs. For
-    example, documents 0 to 4 and two partitions give the order 0, 2, 4, 1, 3.
+    With two `partitions`, documents 0 to 4 get the order 0, 2, 4, 1, 3. Megatron-LM's tool also
+    deals the input to several processes, like cards, and concatenates their outputs.
 
     Args:
         shards: The shards, in document order.

@@ -235,8 +235,7 @@ def find_erased(
 ) -> list[ErasedPlace]:
     """Return where a batch of text contains erased documents, which are recognised by their ids.
 
-    Readers already skip erased documents in places that are recorded. But somebody may have put
-    such a document into another file.
+    Readers skip these documents where they were erased, but another file may contain them, too.
 
     Args:
         erased: The erased documents of the corpus.

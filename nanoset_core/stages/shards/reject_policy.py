@@ -82,8 +82,8 @@ class RejectPolicy:
             folder: The folder of the files.
         """
         if self._has_too_many_unreadable(losses):
-            # Files of another format than their names say, such as a PDF named web.jsonl, get an
-            # error of their own, if there are no others.
+            # There is a separate error if all of them are of another format than their names say,
+            # such as a PDF named web.jsonl.
             foreign_files = _foreign_files(losses)
             if len(foreign_files) == losses.facts.faults:
                 return self._foreign_files_error(losses, folder, foreign_files)

@@ -39,9 +39,8 @@ class Repeats:
     def add(self, encoded: Encoded) -> None:
         """Count how often documents occur; those without tokens are not counted.
 
-        Counting all documents of a large shard would take too much memory. So only a sample is
-        counted: the documents whose hash is not above a limit. A document that occurs again has the
-        same hash, so all of its occurrences are in the sample, or none.
+        To save memory, only documents whose hash is not above a limit are counted. Equal documents
+        have equal hashes, so this sample contains all occurrences of a document, or none.
 
         Args:
             encoded: Token ids of the documents, concatenated, and the length of each document.

@@ -145,9 +145,7 @@ def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[
 def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     """Return how much text was lost when the shards of a corpus were made.
 
-    Text is lost if lines are no documents, and if files cannot be read to their end. The manifest
-    of the set of shards counts both. The manifests of its shards are read only if text was lost, to
-    find the files.
+    Text is lost if lines are no documents, and if files cannot be read to their end.
 
     Args:
         outputs: The outputs of the project.
@@ -193,9 +191,8 @@ def _losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
 def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
     """Return how much text is lost in a set of shards, which may not be built yet.
 
-    Text is lost if lines are no documents, and if files cannot be read to their end. Each shard
-    records what was lost of its part of the text. So the losses of the set are known as soon as all
-    of its shards exist.
+    Each shard records what was lost of its part of the text: lines that are no documents, and files
+    that cannot be read to their end. So the losses are known once all shards exist.
 
     Args:
         project: The project.

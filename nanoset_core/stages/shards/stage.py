@@ -74,8 +74,8 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         """Return what is wrong with the current shards of a corpus, if anything is.
 
         A shard may be damaged. Or the user may have lowered the limits for lost text, such as
-        rejected lines, since the shards were made. Limits decide no bytes, so they are not part of
-        the recipe, and a change of them makes no output stale. That is why they are checked here.
+        rejected lines, since the shards were made. Limits are not part of the recipe, so a change
+        of them makes no output stale.
 
         Args:
             project: The project.
@@ -100,9 +100,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why a build should not start, if it is known that too much text would be lost.
-
-        Before a build, it is known how much text would be lost only if all shards exist.
+        """Return why a build should not start: because too much text would be lost.
 
         Args:
             project: The project.
@@ -114,7 +112,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
             A message; None if the build may start.
         """
         losses = expected_losses(project, key.subject, recipe)
-        if losses is None:
+        if losses is None:  # not known yet, since not all shards exist
             return None
         error_if_too_much = error_of_losses(project, key.subject, losses)
         return _one_line_with_limit(error_if_too_much)
@@ -150,11 +148,15 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         """
         if text.tokenized is None:
             return text.stored_bytes
-        # If the current set would have the same recipe today, its settings are unchanged.
+        # The recipe of the same old text with today's settings. If these have changed, the digest
+        # is another one, and all text has to be tokenized again.
         recipe_today = self.recipe(project, key, text.tokenized.recipe["parents"])
         if recipe_today.digest != text.tokenized.digest:
             return text.stored_bytes
-        return max(0, text.stored_bytes - int(text.tokenized.facts["stored_bytes"]))
+
+        # An estimate: usually text is only added.
+        old_bytes = int(text.tokenized.facts["stored_bytes"])
+        return max(0, text.stored_bytes - old_bytes)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         """Return the digests of the shards."""

@@ -38,8 +38,7 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     """Tokenize the text of a corpus, and make the set of its shards current.
 
     A shard contains the tokens of one range of the text. Shards that exist already are not made
-    again, so that only new text is tokenized. The decorator `holding` protects them from
-    `nanoset gc` meanwhile.
+    again, so that only new text is tokenized.
 
     Args:
         project: The project.
@@ -130,7 +129,8 @@ def _make_shards_without_erased(
     """Make the shards that do not exist yet, without documents that were erased from the corpus.
 
     A document that was erased may be in the text again, for example in a new file. A shard with
-    such a document is not stored. Its place is recorded, and then the shard is made without it.
+    such a document is not stored: the place of the document is recorded, and the shard is made
+    without it.
 
     Args:
         project: The project.
@@ -213,8 +213,7 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
     """Return how many shards can be made at the same time on a disk with little room.
 
     If the outputs are in a bucket, a shard is made on this machine before it is uploaded. The
-    setting `storage.scratch_mib` limits the room for such files. A shard is estimated to take 1.5
-    times its text, and compressed text to be three times as long as it is stored.
+    setting `storage.scratch_mib` limits the room for such files.
 
     Args:
         project: The project.
@@ -230,7 +229,8 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
         return _DiskLimits(workers, 0)
 
     _check_room(project, corpus, ranges, room_bytes)
-    shard_bytes = max(_text_bytes(source) for source in ranges) * 3 // 2  # of the largest shard
+    # The largest shard is estimated to take 1.5 times its text.
+    shard_bytes = max(_text_bytes(source) for source in ranges) * 3 // 2
     if project.executor is not None:
         # Each worker of a cluster has this room for its own shard.
         return _DiskLimits(workers, min(room_bytes, shard_bytes))

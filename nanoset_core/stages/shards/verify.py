@@ -72,8 +72,8 @@ def verify_shards(
 def _warn_of_repeats(report: Report, project: Project, tokenized: Manifest, *, deep: bool) -> None:
     """Warn if more documents of a corpus than allowed have the tokens of another document.
 
-    The numbers are estimates that were recorded when the shards were made. The check of the dataset
-    counts such documents exactly if it reads all tokens. Then nothing is reported here.
+    The numbers are estimates that were recorded when the shards were made. Nothing is reported if
+    the check of the dataset reads all tokens, since it then counts such documents exactly.
 
     Args:
         report: Report on the shards.
