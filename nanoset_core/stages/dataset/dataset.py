@@ -289,27 +289,24 @@ class Dataset(ABC):
             yield self.corpus_documents(documents)
 
     def _with_tokens(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the documents that have tokens, of some documents of `layout`.
-
-        A document without tokens has no sequence, or an empty one. No other document has an empty
-        sequence, so its first sequence shows that.
+        """Return the documents without those that have no tokens.
 
         Args:
-            documents: Numbers of the documents, shape (n_documents,).
+            documents: Numbers of the documents in `layout`, shape (n_documents,).
         """
+        # A document without tokens has either no sequence, or a single empty one.
         first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
         has_sequence = first_sequences[documents + 1] > first_sequences[documents]
         documents = documents[has_sequence]
-        has_tokens = self.layout.sequence_lengths[first_sequences[documents]] > 0
-        return documents[has_tokens]
+        first_lengths = self.layout.sequence_lengths[first_sequences[documents]]  # in tokens
+        return documents[first_lengths > 0]
 
     def corpus_tokens(self, rows: tuple[int, int], documents: range) -> Iterator[DocumentTokens]:
-        """Yield how many tokens of certain documents are in certain sequences of this dataset.
+        """Yield how many tokens of certain documents are in certain rows, which are sequences.
 
-        Every dataset that is made from a corpus points into the .bin of the corpus. So the pointer
-        of a sequence, which is its first byte there, shows which document its tokens are from. For
-        example, two documents of the corpus that take the bytes 0 to 100 and 100 to 300, and three
-        rows, as the sequences of this dataset are called here:
+        A row of this dataset has the position of its first byte in the .bin of the corpus. This
+        shows which document its tokens are from. For example, with two documents of the corpus that
+        take the bytes 0 to 100 and 100 to 300:
 
             first byte of each row     100   0    200
             document of the row          1   0      1
@@ -341,8 +338,8 @@ class Dataset(ABC):
     ) -> tuple[int, int]:
         """Narrow a range of sequences to those that start in a range of bytes of the `.bin`.
 
-        They are found by binary search, which needs sequences in the order of their tokens. If they
-        are not, as in a shuffled view, the range is returned as it is.
+        If the sequences are not in the order of their tokens, as in a shuffled view, the range is
+        returned as it is.
 
         Args:
             rows: Numbers (start, stop) of sequences.

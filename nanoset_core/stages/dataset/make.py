@@ -108,7 +108,7 @@ def _free_target_folder(task: MergeTask) -> Sequence[Manifest]:
         task: The shards, and the dataset that is written.
 
     Returns:
-        The shards. The tokens of all of them are outside the target folder.
+        The shards.
     """
     shards = current_shards(task.project, task.tokenized)
     shards_in_target = []
@@ -160,9 +160,8 @@ def _bin_sha256(shard: Manifest) -> str:
 def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
     """Merge shards in a bucket into one pair, without downloading their tokens.
 
-    The bucket itself joins the .bin from the objects of the shards. If some of the bytes do not
-    pass through this process, the sha256 of the .bin is not known. Then a list of the sizes and
-    digests of all pieces is stored instead.
+    The bucket itself joins the .bin from the objects of the shards. If some of its bytes do not
+    pass through this process, a list of the digests of all pieces takes the place of its sha256.
 
     Args:
         task: The shards and the dataset.
@@ -320,12 +319,9 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
 
 
 def _objects_of_shard(shard: Manifest) -> _ShardObjects:
-    """Return where a shard is stored, by its manifest.
-
-    Its tokens may be a range of a dataset's .bin, to save space, so that they start anywhere in an
-    object.
-    """
+    """Return the names of the objects in which a shard is stored, by its manifest."""
     access = shard.access
+    # To save space, the tokens may be a range of a dataset's .bin, which starts anywhere in it.
     bin_path, start_byte = shard.place(BIN)
     return _ShardObjects(
         bin_name=access.name(bin_path),

@@ -19,15 +19,13 @@ OPTIONS_OF_DATASET = ("tokenization", "preset")
 def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -> Manifest:
     """Return a set of shards that a dataset was, or could have been, merged from.
 
-    The shards say which line of which file each document was read from. All sets that were made
-    from the same files and settings have the same documents in the same order. They only divide
-    them into shards in different ways, so any of them will do.
+    The shards say which line of which file each document was read from. Sets that were made from
+    the same files and settings differ only in how they divide the documents into shards.
 
     Args:
         outputs: The output root of both.
         dataset: Manifest of the dataset.
-        strict: Raise an error if the manifest of a set is damaged, since that set may be the one.
-            Otherwise sets with damaged manifests are skipped.
+        strict: Raise an error if the manifest of a set is damaged, instead of skipping the set.
 
     Raises:
         MissingError: There is no such set; it was deleted.

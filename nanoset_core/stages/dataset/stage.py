@@ -48,9 +48,9 @@ class DatasetStage(CorpusStage, Estimated):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe: everything that decides the bytes of the dataset.
 
-        A dataset is merged from shards, but has the same bytes however its corpus is divided into
-        shards. So its recipe does not name the shards. It has what decides their tokens instead:
-        the inventory of the raw files, and the settings and the version of the tokenization.
+        A dataset has the same bytes however its corpus was divided into shards. So the recipe names
+        what decides the tokens instead of the shards: the inventory of the raw files, and the
+        settings and version of the tokenization.
 
         Args:
             project: The project.
@@ -84,10 +84,9 @@ class DatasetStage(CorpusStage, Estimated):
         return Summary(figures)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the outputs, besides its parents, that must be kept as long as a dataset exists.
+        """Return the set of shards that a dataset was merged from, which `nanoset gc` must keep.
 
-        This is the set of shards that it was merged from, which shows where each document came
-        from. `nanoset gc`, which deletes unused outputs, keeps it.
+        The set shows where each document came from.
 
         Args:
             outputs: The output root.
@@ -97,8 +96,7 @@ class DatasetStage(CorpusStage, Estimated):
             The digest of the set; nothing if it was deleted.
 
         Raises:
-            FormatError: The manifest of a set is damaged, so that it is not known which shards
-                `nanoset gc` has to keep.
+            FormatError: The manifest of a set is damaged, so that it is not known which one it is.
         """
         try:
             tokenized = shards_of(outputs, manifest, strict=True)
@@ -114,8 +112,7 @@ DATASET = DatasetStage()
 def make_dataset(project: Project, corpus: str) -> Manifest:
     """Merge the current shards of a corpus into a dataset, and make it the current version.
 
-    If a dataset of the same text and settings exists, it is not merged again. The decorator keeps
-    `nanoset gc` from deleting the shards in the meantime.
+    If a dataset of the same text and settings exists, it is not merged again.
 
     Args:
         project: The project.
@@ -129,14 +126,13 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
         StaleError: The shards were made with other settings than the present ones.
         StorageError: The tokens of a shard have changed since they were written.
     """
-    # The manifest of the tokenized corpus lists its shards, and names the inventory of the text
-    # that they were made from. The dataset names the same inventory as its parent.
+    # The dataset and the shards have the same parent: the inventory of the text.
     key = Key(corpus)
     tokenized = require(project, TOKENIZED, key)
     parents = {"inventory": tokenized.recipe["parents"]["inventory"]}
 
     # The recipe of the dataset has the present settings, so the shards must have been made with
-    # these. Otherwise the dataset would be stored under settings that its tokens do not have.
+    # these.
     check_recipe(tokenized, TOKENIZED.recipe(project, key, parents))
     recipe = DATASET.recipe(project, key, parents)
 

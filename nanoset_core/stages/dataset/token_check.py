@@ -373,7 +373,9 @@ class TokenCheck:
         lengths: NDArray[np.int32],
         stops: NDArray[np.int64],
     ) -> TokenFault | None:
-        """Describe the ends of the first sequence with wrong ones; None if there is no such one.
+        """Describe the first and last tokens of the first sequence with wrong ones.
+
+        The tokens are read again, since only the numbers of the sequences were kept.
 
         Args:
             wrong_sequences: Numbers of the sequences within the block, ascending.
@@ -381,29 +383,13 @@ class TokenCheck:
             lengths: Tokens of each sequence of the block, shape (n_sequences,).
             stops: End of each sequence, in tokens from the start of the block; shape
                 (n_sequences,).
+
+        Returns:
+            The tokens and their place; None if no sequence has wrong ones.
         """
         if len(wrong_sequences) == 0:
             return None
-        return self._describe_ends(int(wrong_sequences[0]), block, lengths, stops)
-
-    def _describe_ends(
-        self,
-        number: int,
-        block: TokenRange,
-        lengths: NDArray[np.int32],
-        stops: NDArray[np.int64],
-    ) -> TokenFault:
-        """Describe the first and last tokens of a sequence that are not the expected ones.
-
-        The tokens are read again, since only their positions were kept.
-
-        Args:
-            number: Number of the sequence within the block.
-            block: Consecutive sequences of the .bin.
-            lengths: Tokens of each sequence of the block, shape (n_sequences,).
-            stops: End of each sequence, in tokens from the start of the block; shape
-                (n_sequences,).
-        """
+        number = int(wrong_sequences[0])
         # From positions in the block to positions in the .bin, both in tokens.
         block_start = block.start_byte // self.tokens.dtype.itemsize
         stop = block_start + int(stops[number])

@@ -90,9 +90,8 @@ def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest])
         bound = _first_bound_from(dataset, byte)
         if bound is None:
             continue
-        # A piece ends at this byte. It should end between two sequences, as all pieces that this
-        # project writes. If another program has cut a sequence in two, no range begins here: ranges
-        # consist of whole sequences and of whole pieces.
+        # Ranges consist of whole sequences and of whole pieces. So none begins at the end of a
+        # piece that is within a sequence, as another program may have written it.
         if pieces and bound.byte != byte:
             continue
         if bound != bounds[-1]:  # a long sequence may go beyond several of these bytes
@@ -164,8 +163,8 @@ def _complete_sequences(
     # The first sequence that starts in the chunk.
     first_sequence = bisect_left(pointers, start_byte)
 
-    # The last sequence that starts at `stop_byte` or earlier. It stops after the chunk, so the
-    # sequences before it are the complete ones. At the end of the .bin, no sequence stops later.
+    # A sequence stops where the next one starts. So the complete sequences are those before the
+    # last one that starts in the chunk, or right after it. The last of the .bin has no next one.
     if stop_byte == dataset.bin_bytes:
         stop_sequence = len(dataset)
         complete_stop_byte = dataset.bin_bytes

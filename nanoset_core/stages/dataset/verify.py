@@ -57,16 +57,6 @@ def verify_corpus_dataset(
 ) -> Report:
     """Check the current dataset of a corpus.
 
-    These checks follow each other:
-
-    1. `verify_pair` checks the .idx, the counts and the tokens.
-    2. The mean length of documents is compared with that in the previous version.
-    3. The dataset is compared with the present shards, which it was merged from, and settings.
-    4. Some documents are read from the raw text and tokenized again.
-    5. Text that was lost when the corpus was tokenized is reported.
-
-    Later checks need sound data, so 3 to 5 are left out if there are errors.
-
     Args:
         project: The project.
         corpus: Name of the corpus.
@@ -77,12 +67,16 @@ def verify_corpus_dataset(
     key = Key(corpus)
     report = Report(DATASET.report_name(key))
     with report.catching(remedy=BUILD):  # adds an exception to the report as an error
+        # The files, the counts and the tokens, and the mean length of documents.
         dataset = current_manifest(project, DATASET, key)
         check_files(report, dataset, deep=deep)
         _check_pair(report, project, dataset, deep=deep, run=run)
         _check_drift(report, project.outputs, dataset)
+
+        # The shards that it was merged from, and some of the raw text. This needs sound data.
         if report.passed:
             _check_origin(report, project, dataset, deep=deep)
+        # Text that was lost when the corpus was tokenized.
         if report.passed:
             check_losses(report, project, shards_of(project.outputs, dataset))
     return report
@@ -502,7 +496,7 @@ def _tokens_of_documents(
 ) -> Iterator[Tokens]:
     """Yield the tokens of each document.
 
-    Use them before you request those of the next document: after that, their memory may be freed.
+    They are valid until those of the next document are requested: then their memory may be freed.
 
     Args:
         dataset: The dataset.

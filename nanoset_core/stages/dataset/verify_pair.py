@@ -149,7 +149,7 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     n_tokens = _count_tokens(dataset)
     expected_bytes = n_tokens * dataset.dtype.itemsize
 
-    # The sequences have as many bytes as the .bin, but are not in its order.
+    # Sequences with as many bytes as the .bin must follow each other in it.
     if expected_bytes == dataset.bin_bytes and not fills_bin(dataset):
         report.add_exception(not_back_to_back(index_path))
         return False
@@ -166,18 +166,12 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
 
 
 def _check_size(report: Report, dataset: MMapIndexedDataset, expected_bytes: int) -> bool:
-    """Check that a .bin has as many bytes as its sequences.
-
-    Sequences do not overlap, which was checked when the dataset was opened. So there are no gaps
-    between them, either, if the check passes.
+    """Check that a .bin has as many bytes as its sequences, and return whether it has.
 
     Args:
         report: Report on the pair.
         dataset: The pair.
-        expected_bytes: Bytes of all sequences.
-
-    Returns:
-        Whether the check passed.
+        expected_bytes: Bytes of all sequences, which do not overlap.
     """
     return report.compare(
         "the .bin is not as long as its sequences",

@@ -77,16 +77,13 @@ class LastTokens:
 def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastTokens:
     """Count the last tokens of documents: how many documents end in each token.
 
-    If the dataset is in a bucket, only about `_MAX_READS` documents are looked at, which are spread
-    evenly. An export within a bucket does not download the tokens, and this check should not,
-    either.
-
     Args:
         dataset: The dataset. Documents without tokens are not counted.
         stream: Order of its tokens, if they are not in order in the .bin.
     """
     step = 1  # look at every document
     if not dataset.is_here:
+        # In a bucket, look only at about this many documents, so as not to download all tokens.
         step = max(1, len(dataset.document_indices) // _MAX_READS)
 
     last = LastTokens()
@@ -115,9 +112,8 @@ def check_end_tokens(
         traits: Properties of the dataset, for messages.
         dataset: The dataset.
         stream: Order of its tokens, if they are not in order in the .bin.
-        end_ids: Special tokens of the tokenizer, one of which must be the end token. If there are
-            none, the token that most documents end in must be rare inside documents. This tells an
-            end token from a full stop.
+        end_ids: Special tokens of the tokenizer, one of which must be the end token. If none are
+            known, the end token must be rare inside documents, unlike a full stop.
 
     Raises:
         ConfigError: A document does not end in the end token, or there is no such token.
@@ -134,10 +130,11 @@ def check_end_tokens(
         )
         raise export_format.refused(traits, found, _EXPECTED, _REMEDY)
 
-    # Without known special tokens, a token that is common inside documents is not an end token.
+    # Without known special tokens, count how often the token occurs elsewhere than at the ends. In
+    # a bucket, the tokens would have to be downloaded for that.
     if not end_ids and dataset.is_here:
-        sample = _occurrences(dataset, stream, end)
-        if sample.inside > sample.documents:
+        sample = _occurrences_in_sample(dataset, stream, end)
+        if sample.n_inside_documents > sample.n_documents:
             raise _common_token_error(export_format, traits, end, sample)
 
 
@@ -156,8 +153,8 @@ def _common_token_error(
         sample: How often it occurs in the first documents.
     """
     found = (
-        f"token {token} ends all documents, and occurs {sample.inside:,} times within "
-        f"the first {sample.documents:,} of them"
+        f"token {token} ends all documents, and occurs {sample.n_inside_documents:,} times within "
+        f"the first {sample.n_documents:,} of them"
     )
     remedy = f"{_REMEDY}; if {token} is the end token, name the tokenizer with --tokenizer"
     return export_format.refused(traits, found, _EXPECTED, remedy)
@@ -215,16 +212,16 @@ def _tokens_in_bucket(
 class _Occurrences(NamedTuple):
     """How often a token occurs in the first tokens of a dataset."""
 
-    inside: int
+    n_inside_documents: int
     """Number of occurrences that are not the end of a document."""
-    documents: int
+    n_documents: int
     """Number of documents that end among these tokens."""
 
 
-def _occurrences(dataset: MMapIndexedDataset, stream: Stream | None, token: int) -> _Occurrences:
-    """Count how often a token occurs inside documents, rather than at their ends.
-
-    Only the first `_SAMPLE_TOKENS` tokens of the dataset are read.
+def _occurrences_in_sample(
+    dataset: MMapIndexedDataset, stream: Stream | None, token: int
+) -> _Occurrences:
+    """Count how often a token occurs inside the first documents, rather than at their ends.
 
     Args:
         dataset: The dataset, on this machine.
@@ -245,4 +242,4 @@ def _occurrences(dataset: MMapIndexedDataset, stream: Stream | None, token: int)
             break  # all further documents end after the sample
 
     # Each of them ends in the token. The other occurrences are inside documents.
-    return _Occurrences(inside=n_occurrences - n_documents, documents=n_documents)
+    return _Occurrences(n_inside_documents=n_occurrences - n_documents, n_documents=n_documents)

@@ -77,8 +77,6 @@ def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> Data
 def make_export(project: Project, name: str) -> Manifest:
     """Write the dataset of an export in the export's format, and make the export current.
 
-    The decorator `holding` protects the dataset from `nanoset gc` meanwhile.
-
     Args:
         project: The project.
         name: Name of the export. Its section of nanoset.yaml names a corpus or view, and a format.
@@ -114,8 +112,6 @@ def sample_files(
     traits: DatasetTraits,
 ) -> SampleFiles:
     """Describe the files of an export that consists of samples: sequences of one length.
-
-    Nothing is read or written yet.
 
     Args:
         project: The project.
@@ -167,10 +163,7 @@ class _SampledExport:
         return self._write(place)
 
     def _write(self, place: Path) -> Manifest:
-        """Write the files to the folder of the export, and the manifest at last.
-
-        An export that has a manifest is complete.
-        """
+        """Write the files to the folder of the export, and the manifest last: it completes them."""
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)
         samples = sample_files(self.project, self.dataset, place, self.format, self.traits)

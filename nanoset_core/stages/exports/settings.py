@@ -93,8 +93,8 @@ def reader_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each nanoset whose trainer cannot read the exports of its corpora.
 
-    Some trainers read .ds files, which are exports, and not the nanoset's own .bin files. Then each
-    corpus needs an export, and all exports must name the same tokenizer.
+    If a trainer reads .ds files instead of .bin files, each corpus needs an export, and all of
+    these must name the same tokenizer.
 
     Args:
         file: nanoset.yaml, for messages.

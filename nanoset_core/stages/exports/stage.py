@@ -72,15 +72,13 @@ class ExportStage(Planned, Resumable, Estimated):
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Estimate the disk space that an export takes in addition to its dataset.
 
-        Most formats can link the file with the tokens, which takes none. Formats of samples have a
-        copy of the tokens. So does the export of a view, which is a selection of documents whose
-        tokens are scattered over the file of a corpus.
-
         Args:
             project: The project.
             key: The export.
             text_of: Returns an estimate of the text of a corpus.
         """
+        # Most formats link the file with the tokens, which takes no space. The tokens are written
+        # again for formats of samples, and for a view, whose tokens are scattered over that file.
         config = project.config
         spec = config.exports[key.subject]
         if spec.format not in IN_SAMPLES and spec.of not in config.views:
@@ -102,13 +100,11 @@ class ExportStage(Planned, Resumable, Estimated):
     ) -> str | None:
         """Return why a build of an export should not start, judging by the settings alone.
 
-        The dataset need not exist yet.
-
         Args:
             project: The project.
             key: The export.
             recipe: Recipe of the export that would be built, with the name of its format.
-            reading: Limits what other stages read for this. Here nothing is read.
+            reading: Not used, since nothing is read.
 
         Returns:
             Why the format's reader could not read the dataset; None if it could.
@@ -131,9 +127,8 @@ class ExportStage(Planned, Resumable, Estimated):
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the files of an unfinished export, which has no manifest yet.
 
-        There are two cases. If the outputs are in a bucket, an interrupted upload leaves the large
-        files, which are sent first. Formats that consist of samples write their files to the final
-        folder, one after the other.
+        An interrupted upload to a bucket leaves the large files, which are sent first. Formats that
+        consist of samples write one file after another to the final folder.
 
         Args:
             access: Access to the output root.

@@ -81,22 +81,19 @@ def export_pair(
 ) -> Exported:
     """Export a .bin/.idx pair to a folder, unless the same export exists already.
 
-    The tokens are linked if the disk allows it, or copied; within a bucket, the bucket copies them.
-    There are two exceptions, in which the tokens are written in another layout. Some formats
-    consist of samples of one length. And the tokens of a view are scattered over its .bin.
+    The tokens are linked or copied if possible. They are written again for formats that consist of
+    samples of one length, and for views, whose tokens are scattered over the .bin.
 
     Args:
         prefix: Path of the pair without an ending.
         folder: Where the files go.
         options: Format and settings.
         progress: Shows how far the work has come.
-        overwrite: Whether existing files may be replaced that were made from another pair or with
-            other settings.
+        overwrite: Whether files of another pair or other settings may be replaced.
 
     Raises:
         ConfigError: The format's reader could not read the pair: its tokens have the wrong type, or
-            documents have no end tokens, which it needs. Or there are files that may not be
-            replaced.
+            documents lack the end tokens that it needs. Or files exist that may not be replaced.
         InputError: A token is not in the vocabulary.
         FormatError: The pair is damaged.
         MissingError: The pair does not exist.
@@ -131,9 +128,7 @@ class _Pair:
         return self.options.name or self.prefix.name
 
     def delivery(self, names: list[str], *, resumes_interrupted: bool = False) -> Delivery:
-        """Return which files are written, and a receipt that says what they are made from.
-
-        The receipt is a small file next to the others. By it, a later call recognises the export.
+        """Return which files are written, and the receipt by which a later call recognises them.
 
         Args:
             names: Names of the files.
@@ -274,18 +269,18 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     Args:
         pair: The two files, and where their export goes.
         export_format: The format.
-        overwrite: Whether existing files may be replaced that were made from another pair or with
-            other settings.
+        overwrite: Whether files of another pair or other settings may be replaced.
     """
-    # A complete export has a receipt, which contains its facts.
     names = export_format.files(pair.name)  # the first one has the tokens
     files = [pair.folder / name for name in names]
+
+    # If the export exists, a receipt next to it says what it was made from, and its facts.
     delivery = pair.delivery(names)
     receipt = delivery.find(overwrite=overwrite)
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
-    opened = pair.open(export_format)
+    opened = pair.open(export_format)  # checks that the reader of the format can read the tokens
     export = LinkedExport(
         format=export_format,
         name=pair.name,
@@ -294,8 +289,8 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
         traits=opened.traits,
         progress=pair.progress,
     )
-    # Write the files to a draft folder. At the end of the block they are moved to their places.
-    # `tokens_file` links or copies the .bin, or is written if its tokens are in another order.
+    # The draft is a folder for new files, which are moved to their places when the block ends. The
+    # file of tokens may become a link to the .bin.
     bin_file, _ = pair_files(pair.prefix)
     with delivery.drafting(overwrite=overwrite) as draft:
         tokens_file = _DraftedTokens(source=bin_file, target=files[0], draft=draft)
@@ -307,14 +302,12 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
 def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: bool) -> Exported:
     """Export a .bin and its .idx in a format that consists of samples: sequences of one length.
 
-    There may be many files, so each is written to its final place. If the call is killed, the next
-    one keeps the files that are complete.
+    If the call is killed, the next one keeps the files that are complete.
 
     Args:
         pair: The two files, and where their export goes.
         export_format: The format.
-        overwrite: Whether existing files may be replaced that were made from another pair or with
-            other settings.
+        overwrite: Whether files of another pair or other settings may be replaced.
     """
     # How many files there are depends on the number of tokens, so the pair is opened first.
     opened = pair.open(export_format)
@@ -322,18 +315,19 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
     names = export_format.names(samples.cut)
     files = [pair.folder / name for name in names]
 
-    # A complete export has a receipt, which contains its facts.
+    # If the export exists, a receipt next to it says what it was made from, and its facts.
     delivery = pair.delivery(names, resumes_interrupted=True)
     receipt = delivery.find(overwrite=overwrite)
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
+    # There may be many large files. So they are not collected in a draft folder: when the block
+    # ends, a function for each file writes it to its place.
     facts = {**opened.facts(WRITTEN), **export_format.facts(samples.cut)}
     work = pair.progress.work("export", pair.name, opened.token_bytes)
-    writer = _SampleWriter(samples, work)
-    # The draft has a function for each file, and calls it at the end of the block to write it.
+    function_by_file = _SampleWriter(samples, work).function_by_file(opened.stream)
     with delivery.drafting(overwrite=overwrite) as draft:
-        draft.writers.update(writer.function_by_file(opened.stream))
+        draft.writers.update(function_by_file)
         draft.facts = facts
     return Exported(facts, files, is_new=True)
 
@@ -389,17 +383,17 @@ class _DraftedTokens(TokensFile):
     """The files of the export before they are delivered."""
 
     def share(self) -> str:
-        """Make the file from the .bin of the pair without changing its bytes.
+        """Make the file from a .bin without changing its bytes.
 
         Returns:
-            How it was made. `LINKED` or `COPIED`: it is in the draft folder now. `JOINED`: the
-            bucket copies it later, when the files of the draft are put in their final places.
+            `LINKED` or `COPIED` if it is now in the draft, the folder for new files. `JOINED` if
+            the bucket copies it later, when the files of the draft are put in their places.
         """
         if isinstance(self.source, Path):
             return self._share_local(self.source)
         if isinstance(self.target, RemoteFolder) and self.source.store == self.target.store:
             return self._copy_in_bucket(self.source, self.target)
-        # Download it from the bucket.
+        # The export goes to this machine, or to another bucket: download the .bin.
         self.write(self.source.store.blocks(_stored(self.source)))
         return COPIED
 

@@ -33,18 +33,14 @@ _READ_TOKENS = 1 << 20
 def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = False) -> Report:
     """Check the current version of an export.
 
-    All files must exist with their recorded size; with `deep`, also with their recorded sha256. The
-    ends of documents are compared with those of the dataset. For a format of samples, index.json is
-    compared with what the dataset's tokens give.
-
-    With `deep`, all tokens are compared with those of the dataset. End tokens inside documents are
-    counted, since a reader that looks for end tokens would split a document there.
+    The files must have their recorded sizes, and the ends of documents or samples in them must be
+    those of the dataset.
 
     Args:
         project: The project.
         stage: The stage of exports.
         key: The export.
-        deep: Whether to read all tokens.
+        deep: Also compare the sha256 of the files, and all tokens with those of the dataset.
     """
     report = Report(stage.report_name(key))
     with report.catching(remedy=BUILD):
@@ -55,7 +51,7 @@ def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = Fals
         if not report.passed:
             return report
         source = made_from(report, project, manifest, is_sampled=not deep)
-        if source is None:
+        if source is None:  # the dataset is missing, which is now in the report
             return report
 
         check = _ExportCheck(report, project, manifest, source)

@@ -147,10 +147,10 @@ class _Pieces(NamedTuple):
 def _pair_with_pieces(
     packs: NDArray[np.int64], table_rows: PieceRows
 ) -> tuple[NDArray[np.int64], PieceRows]:
-    """Pair each of some packs with each piece of documents in it.
+    """Return all pairs of a requested pack and a piece of a document that is in this pack.
 
     Args:
-        packs: Numbers of packs, shape (n_packs,); one may occur several times.
+        packs: Numbers of the packs, shape (n_packs,); one may occur several times.
         table_rows: Rows of the table of pieces, sorted by pack.
 
     Returns:
@@ -160,8 +160,11 @@ def _pair_with_pieces(
     first_rows = np.searchsorted(table_rows.packs, packs, side="left")  # (n_packs,)
     stop_rows = np.searchsorted(table_rows.packs, packs, side="right")
     pieces_per_pack = stop_rows - first_rows
+
+    # For example, packs with 2 and 1 pieces have the indices 0 0 1.
     indices = np.repeat(np.arange(len(packs)), pieces_per_pack)
-    return indices, table_rows.select(positions_in(first_rows, pieces_per_pack))
+    rows = positions_in(first_rows, pieces_per_pack)  # (n_pairs,) the ranges of rows, concatenated
+    return indices, table_rows.select(rows)
 
 
 def _document_pieces(rows: PieceRows) -> list[DocumentPiece]:

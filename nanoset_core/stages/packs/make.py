@@ -195,8 +195,8 @@ class PackWriter:
     def _count_pieces(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
         """Add some pieces to `counts`, and those of documents that `tail: carry` cut in two.
 
-        With `tail: carry`, a document that does not fit into the rest of a pack is cut: its last
-        tokens are carried to the next pack.
+        That option carries the last tokens of a document that does not fit into the rest of a pack
+        to the next pack.
 
         Args:
             pieces: The pieces.
@@ -280,9 +280,6 @@ class _TokenRanges(NamedTuple):
 
 def write_pack_idx(path: Path, dtype: np.dtype[Any], packs: int, length: int) -> None:
     """Write the .idx of packs, in which each pack is a document of one sequence.
-
-    After the header it has three arrays: the length of each sequence, the byte of the .bin at which
-    each sequence starts, and the number of the first sequence of each document.
 
     Args:
         path: Path of the file, which must not exist.

@@ -48,18 +48,17 @@ def resolve_packing(
 ) -> ResolvedPacking:
     """Let nanosets and webdatasets with the key `packing` read packs instead of corpora.
 
-    Packs with equal settings are made once. If the user has written such packs under the key
-    `packs`, these are used.
+    Packs are datasets of sequences of one length, which are filled with the documents of a corpus.
 
     Args:
         file: nanoset.yaml, for messages.
         nanosets: Nanosets by name.
         webdatasets: Webdatasets by name.
-        packs: Packs under the key `packs`, by name.
+        packs: Packs under the key `packs`, by name. They are used if their settings are the same.
 
     Returns:
-        The nanosets and webdatasets with names of packs where they had names of corpora, and all
-        packs: those under the key `packs`, and those that `packing` requires in addition.
+        The nanosets and webdatasets with names of packs in place of corpora, and all packs: those
+        under the key `packs`, and those that `packing` requires in addition.
 
     Raises:
         ConfigError: Packs with other settings have the name that is needed, or a blend names a
@@ -417,7 +416,7 @@ def _webdataset_errors(
     """Yield an error for each reason why a webdataset cannot be made from its packs.
 
     A webdataset consists of contexts: samples of a fixed number of tokens, which are cut from its
-    datasets one after the other. Each context has to be one pack.
+    datasets in sequence. Each context has to be one pack.
 
     Args:
         spec: The webdataset's section of nanoset.yaml.

@@ -243,10 +243,7 @@ def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: P
 
 
 def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
-    """Return the manifest that packs will have once they are built.
-
-    Index mappings over packs can be planned with this manifest, and with the lengths of the packs,
-    before the packs are built.
+    """Return the manifest that packs will have once they are built, to plan what is made of them.
 
     Args:
         project: The project.

@@ -32,9 +32,8 @@ _SAMPLED_PACKS = 16
 def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
     """Check the current version of packs: sequences of one length that are filled with documents.
 
-    There are two ways. If there are few tokens, or with `deep`, the documents are packed again:
-    every byte must be the same. Otherwise, a few packs are compared with the documents that they
-    were filled with.
+    If there are few tokens, the documents are packed again, and every byte must be the same.
+    Otherwise, a few packs are compared with the documents that they were filled with.
 
     Args:
         project: The project.

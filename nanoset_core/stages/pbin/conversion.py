@@ -296,12 +296,11 @@ class _PbinParts:
     ) -> Iterator[tuple[int, NDArray[np.integer]]]:
         """Yield all tokens in chunks, with an end token after each document that lacks it.
 
-        A document lacks it if its last token is another one. This is also recorded in
-        `self._lacks_end`, since the index, which is written later, has the size of each document.
+        Which documents lack it is recorded in `self._lacks_end`, from which the index is written
+        later.
 
         Yields:
-            (number of the chunk's first token, its tokens). Numbers do not count end tokens that
-            were added.
+            (number of the chunk's first token, not counting added ones; the tokens).
         """
         check_fit(np.array([end_token]), self._token_bytes, "the end-of-document token")
         for starts, lengths in document_spans(self._dataset, self._stream):

@@ -193,9 +193,8 @@ def shuffle_pbin(
 ) -> PbinCounts:
     """Write the documents of a `.pbin` in random order to a file that appears when it is complete.
 
-    The bytes are those of Modalities' `shuffle_tokenized_data`, which shuffles the index with
-    `random.Random(seed).shuffle`. That function holds the whole file in memory. This one needs 60
-    bytes a document.
+    The bytes are those of Modalities' `shuffle_tokenized_data`, which holds the whole file in
+    memory. This function needs 60 bytes a document.
 
     Args:
         source: The file to read.

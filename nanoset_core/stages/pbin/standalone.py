@@ -162,8 +162,8 @@ def _find_source(
     if dataset is not None:
         return dataset
 
-    # Everything else is text. The list of rejected lines may be in a folder of the inputs. Leave it
-    # out if an earlier call wrote it: then that call also wrote a record next to its output.
+    # Everything else is text. Leave out the list of rejected lines, which may be in the same
+    # folder, if an earlier call wrote it: then that call also wrote a record next to its output.
     record = read_record(output.with_name(record_name(output.name)))
     rejects_path = rejects.absolute()
 
@@ -256,10 +256,7 @@ class _PbinCall:
     progress: Progress
 
     def delivery(self) -> Delivery:
-        """Describe the files that this call writes, and everything that decides their bytes.
-
-        By this description, a later call recognises the files, and does not write them again.
-        """
+        """Describe the files that this call writes, so that later calls recognise them."""
         options = self.options
         source_files = self._source_files()
         fingerprint: str | None = None

@@ -38,18 +38,14 @@ def verify_pbin(
 ) -> Report:
     """Check the current version of a `.pbin`, which contains tokens and an index of documents.
 
-    1. The index must cover all tokens, document after document.
-    2. The documents must be those of the dataset that the file was made from.
-    3. The tokens must be those of the dataset. If there are more than 16 Mi, only those at 256
-       places are compared, unless `deep` is set.
-
-    If the dataset was deleted, only the index is checked, and with `deep` the sha256 of the file.
+    The index must cover all tokens, and documents and tokens must be those of the dataset that the
+    file was made from. If it was deleted, only the index is checked, and with `deep` the sha256.
 
     Args:
         project: The project.
         stage: The stage that made the file.
         key: The file.
-        deep: Whether to read all tokens.
+        deep: Read all tokens, even if there are more than 16 Mi, instead of those at 256 places.
         run: Runs the parts of a deep check, here or on other machines.
     """
     report = Report(stage.report_name(key))
@@ -281,8 +277,7 @@ def _check_documents(
 ) -> bool:
     """Check that the index of a file has the documents of its dataset.
 
-    The index of a correct file is computed from the dataset, and compared with that of the file,
-    byte by byte. This is done in pieces, to limit memory.
+    The index of a correct file is computed from the dataset, and compared byte by byte.
 
     Args:
         report: Report on the file; gets an error at the first difference.
