@@ -85,10 +85,10 @@ def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
     Args:
         report: Report on the output.
         manifest: Manifest of the output.
-        deep: Also read the files and compare their sha256. A .bin that a bucket joined from pieces
-            has no sha256 in the manifest. `TokenCheck` compares the sha256 of its pieces.
+        deep: Also read the files and compare their sha256, except those that have none in the
+            manifest, such as a .bin that a bucket joined from pieces.
     """
-    # Ask the store once for the sizes of all files. `check_file` then uses these.
+    # One request for the sizes of all files, instead of one for each.
     manifest_with_sizes = replace(manifest, stored=manifest.sizes())
     for name in manifest_with_sizes.files:
         check_file(report, manifest_with_sizes, name, deep=deep)

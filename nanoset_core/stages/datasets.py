@@ -49,7 +49,7 @@ class Datasets:
             self._by_folder = WeakValueDictionary()
 
     def open(self, manifest: Manifest, sequences: MMapIndexedDataset | None = None) -> Dataset:
-        """Return the dataset with a manifest; its files are opened when they are needed.
+        """Return the dataset that a manifest describes. Its files are opened when they are needed.
 
         Args:
             manifest: Manifest of the dataset.
@@ -100,9 +100,8 @@ class Datasets:
         Raises:
             MissingError: The version was deleted.
         """
-        # Versions of corpora, views and packs are in different folders. nanoset.yaml does not say
-        # in which: a name that is now that of a corpus may have been that of a view. So look in all
-        # of them. A digest identifies one version, so it is in one folder at most.
+        # Corpora, views and packs have different folders. A name that is now that of a corpus may
+        # have been that of a view, so look in all of them for the digest.
         for stage in (VIEW, PACKS):
             folder = self.outputs.folder / stage.layout.folder / name / digest
             manifest = self.outputs.manifest_at(folder)

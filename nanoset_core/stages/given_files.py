@@ -134,21 +134,21 @@ def _list_by_wildcards(folder: RawFolder, names: Sequence[str]) -> _PatternListi
 
 
 def _check_folders(listing: _PatternListing, names: Sequence[str]) -> None:
-    """Check that no folder has the name of a file, so that its contents are left out silently.
+    """Refuse a folder that is named like a file, if the pattern matches none of the files in it.
 
-    With the pattern `*.parquet`, the user expects that all tables are read. But Spark writes a
-    table as a folder, `ids.parquet/part-0.parquet`, and the pattern does not match the files in it.
+    For example, Spark writes a table as the folder `ids.parquet` with files in it. The pattern
+    `*.parquet` matches that folder only, so the table would be left out silently.
 
     Args:
-        listing: What the pattern matches.
+        listing: The files and folders that the pattern matches.
         names: The names of the path in the pattern, such as `["*", "ids.txt"]`.
 
     Raises:
-        InputError: A folder that matches has the ending of a file, such as ".parquet", and no file
-            in it is read.
+        InputError: There is such a folder.
     """
     file_paths = [stat.path for stat in listing.stats]
-    endings = _file_endings([*file_paths, *names[-1:]])
+    last_name = names[-1:]  # empty if the pattern is the path of a folder
+    endings = _file_endings([*file_paths, *last_name])
     unread_folders = listing.folders - folders_of(file_paths)
     for path in sorted(unread_folders, key=natural_key):
         if PurePosixPath(path).suffix in endings:

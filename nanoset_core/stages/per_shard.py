@@ -105,12 +105,11 @@ def make_per_shard(
     Args:
         outputs: What the outputs are, and how each is made.
         root: The output root.
-        work: Receives the progress. A worker that reports on its own progress names its shard by
-            the digest of the shard's output.
+        work: Receives the progress.
         workers: Number of worker processes on this machine.
         executor: Runs the tasks elsewhere, for example on a cluster; None for this machine.
-        look_first: Whether to look in this process which outputs exist, so that workers get only
-            tasks for missing ones. Otherwise each worker looks for the output of its task.
+        look_first: Find the existing outputs here, so that workers get only tasks for missing
+            ones. Otherwise each worker looks for the output of its task.
 
     Raises:
         ExceptionGroup: Some outputs could not be made because of `PerShardTask.deferred_errors`.
@@ -162,32 +161,22 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
             return None
         return _ExistingOutput(outputs.result(manifest))
 
-    stage, name, digests = _versions_of_shards(outputs)
-    if not digests:
+    # The outputs of all shards have the same stage and name, and differ in their digests.
+    recipe = None
+    digests: list[str] = []
+    for shard in outputs.shards():
+        recipe = outputs.recipe(shard)
+        digests.append(recipe.digest)
+    if recipe is None:  # there are no shards
         return {}
+
     # (n_shards,) None for a missing output
-    existing_outputs = root.each_version(find_output, stage, name, digests)
+    existing_outputs = root.each_version(find_output, recipe.stage, recipe.name, digests)
     result_by_shard: dict[int, Result] = {}
     for number, output in enumerate(existing_outputs):
         if output is not None:
             result_by_shard[number] = output.result
     return result_by_shard
-
-
-def _versions_of_shards(outputs: PerShard[Shard, Result]) -> tuple[str, str, list[str]]:
-    """Return the stage and the name that all outputs share, and the digest of each shard's output.
-
-    Without shards, stage and name are empty.
-    """
-    stage = ""
-    name = ""
-    digests: list[str] = []
-    for shard in outputs.shards():
-        recipe = outputs.recipe(shard)
-        stage = recipe.stage
-        name = recipe.name
-        digests.append(recipe.digest)
-    return stage, name, digests
 
 
 @dataclass(frozen=True, slots=True)

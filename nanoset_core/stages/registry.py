@@ -66,9 +66,6 @@ def sweep(project: Project) -> None:
     """Remove the temporary files that killed processes of a project left behind.
 
     Files of processes that are still running stay.
-
-    Args:
-        project: The project.
     """
     outputs = project.outputs
     outputs.sweep()  # unfinished versions of outputs

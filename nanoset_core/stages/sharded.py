@@ -75,8 +75,7 @@ class Sharded(NamedTuple):
             table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
 
             for row_number, origin in zip(row_numbers, table.read(row_numbers), strict=True):
-                # Large files are tokenized in pieces, whose lines are counted from the start of the
-                # piece. Convert the line number to that in the file.
+                # The table counts lines from the start of the piece of the file that was tokenized.
                 file = origin["file"]
                 line = line_numbers.in_file(file, origin["byte_offset"], origin["line"])
                 places.append(
@@ -184,13 +183,13 @@ def make_of_documents(
         project: The project.
         sharded: The dataset and its shards, which are parts of it.
         recipes: Recipe of the output of each shard.
-        new_task: Creates the task that makes the output of one shard, such as a subclass of
-            `DocumentsTask`. It is called with the fields of `DocumentsTask` as keyword arguments.
+        new_task: Creates the task that makes one output, from the fields of `DocumentsTask` as
+            keyword arguments.
         activity: What is being done, for the progress.
         subject: What it is done to, for the progress.
 
     Returns:
-        The digest of each shard's output, by which it can be found.
+        The digest of each shard's output.
     """
     outputs = _OutputsOfDocuments(
         project=project, sharded=sharded, recipes=recipes, new_task=new_task

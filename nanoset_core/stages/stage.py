@@ -85,9 +85,6 @@ class Layout:
 
         With the path `("{subject}", "index", "{part}")`, `Key("pretrain", "train")` has the name
         `pretrain/index/train`.
-
-        Args:
-            key: The output.
         """
         values = {SUBJECT: key.subject, PART: key.part or ""}
         return "/".join(values.get(folder, folder) for folder in self.path)
@@ -194,10 +191,6 @@ class Stage(ABC):
     def make(self, project: Project, key: Key) -> Manifest:
         """Make an output from the current versions of its inputs, and make it current.
 
-        Args:
-            project: The project.
-            key: The output.
-
         Returns:
             Manifest of the new version, or of an existing one with the same recipe.
         """
@@ -208,10 +201,6 @@ class Stage(ABC):
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the outputs that an output is made from.
-
-        Args:
-            config: The settings of nanoset.yaml.
-            key: The output.
 
         Returns:
             Name of the input in the recipe, such as `dataset` → the output. The default is for
@@ -299,12 +288,7 @@ class Advising(Stage):
 
     @abstractmethod
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        """Return warnings about the settings of an output, as clauses.
-
-        Args:
-            config: The settings of nanoset.yaml.
-            key: The output.
-        """
+        """Return warnings about the settings of an output, as clauses."""
 
 
 class Estimated(Stage):
@@ -458,17 +442,14 @@ class Resumable(Stage):
         """Return which version of this stage is made from a version of another stage.
 
         `nanoset gc` must not delete a version that is still being written, but such a version has
-        no manifest yet. This method finds it by what it is made from. For example, the tars of a
-        webdataset are made from its plan, and the manifest of the plan shows the digest that they
-        will have.
-
-        Stages whose unfinished versions need no protection do not override this method.
+        no manifest yet. It is found by what it is made from. For example, the manifest of a
+        webdataset's plan shows the digest that the tars will have.
 
         Args:
             manifest: Manifest of a version of any stage.
 
         Returns:
-            The digest of the version of this stage; None if none is made from the given version.
+            The digest of the version of this stage; None, the default, if there is none.
         """
         return None
 
@@ -553,11 +534,7 @@ class Node:
         return None if last_folder in (SUBJECT, PART) else last_folder
 
     def inputs(self, config: ProjectConfig) -> Mapping[str, Node]:
-        """Return the outputs that must be built before this one, by their names in its recipe.
-
-        Args:
-            config: The settings of nanoset.yaml.
-        """
+        """Return the outputs that must be built before this one, by their names in its recipe."""
         return self.stage.inputs(config, self.key)
 
     def direct_inputs(self, config: ProjectConfig) -> list[Node]:
@@ -565,9 +542,6 @@ class Node:
 
         A view is made from a dataset and its columns, and the columns are made from the dataset, so
         only the columns are returned.
-
-        Args:
-            config: The settings of nanoset.yaml.
         """
         inputs = list(self.inputs(config).values())
         indirect_inputs: set[Node] = set()
@@ -651,7 +625,7 @@ def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str]
     """Return the files of an unfinished version that have been uploaded to a bucket.
 
     Large files of a version are uploaded first, and its manifest last. If a build is killed in
-    between, the large files remain, and the next build continues with them.
+    between, the next build continues with the large files.
 
     Args:
         layout: Layout of the stage, with the endings of its large files.
@@ -659,9 +633,8 @@ def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str]
         folder: Folder of the version.
 
     Returns:
-        Names of the large files; an empty set if none has been uploaded. None if the folder
-        contains other files, which this project may not have written. None also if the output root
-        is on a disk, where all files of a version appear at once.
+        Names of the large files, perhaps none. None if the folder contains other files, or if the
+        output root is on a disk, where all files of a version appear at once.
     """
     is_in_bucket = access.has_copies  # local copies of objects are only needed for a bucket
     if not is_in_bucket or not layout.uploaded_first:
