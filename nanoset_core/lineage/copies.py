@@ -133,16 +133,13 @@ class _NamedTokens:
     def hashes(self, dtype: np.dtype) -> NDArray[np.uint64] | None:
         """Return the hashes of all documents that the user named, to compare a dataset with them.
 
-        The hash of a document depends on the dtype in which its tokens are stored. So the result is
-        only useful for a dataset with the same dtype as those of all named documents.
-
         Args:
-            dtype: Dtype of the dataset that is searched.
+            dtype: Dtype of the dataset.
 
         Returns:
-            Shape (n_hashes,), ascending. None if no document was named, or if some of them have a
-            hash for another dtype: then hashes cannot be compared.
+            Shape (n_hashes,), ascending. None if they cannot be compared with the dataset's.
         """
+        # The hash of a document depends on the dtype in which its tokens are stored.
         has_only_this_dtype = self._hashes_by_dtype.keys() == {dtype}
         if not has_only_this_dtype:
             return None
@@ -334,10 +331,7 @@ def _compared(
 def _candidates(
     project: Project, corpus: _Corpus, sharded: Sharded, named: _NamedTokens
 ) -> NDArray[np.int64]:
-    """Return the documents of a corpus that may be copies of named documents.
-
-    These have as many tokens as a named document. If their hashes are stored, they also have the
-    hash of a named document.
+    """Return the documents of a corpus that may be copies of documents that the user named.
 
     Args:
         project: The project.
@@ -348,9 +342,10 @@ def _candidates(
     Returns:
         Numbers in the corpus, int64, shape (n_candidates,), ascending.
     """
+    # A copy has as many tokens and the same hash, if hashes are stored and can be compared.
     with_length = _with_named_length(project, corpus, named)
     named_hashes = named.hashes(corpus.sequences.dtype)
-    if named_hashes is None:  # hashes cannot be compared
+    if named_hashes is None:
         return with_length
 
     parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added

@@ -66,8 +66,8 @@ class InspectionContext:
         """Open the outputs of a project, or those below an output root.
 
         Args:
-            project_or_root: A project; or an output root alone, without whose settings no raw text
-                is read, and no tokens are decoded.
+            project_or_root: A project; or an output root alone. Without the settings of a project,
+                no raw text is read, and no tokens are decoded.
         """
         if isinstance(project_or_root, Project):
             config = project_or_root.config
@@ -200,8 +200,7 @@ class Lineage:
             SampleIndexError: The corpus has no such document.
         """
         # The list has the first document of each shard whose count is known, and then the number
-        # after the last document of these shards. Read the counts of more shards until it is above
-        # the number of the document.
+        # after their last document. Read more counts until this is above the requested number.
         first_documents = self._first_documents
         while first_documents[-1] <= document and self._n_known_shards < len(self.shards):
             self._read_more_counts()
@@ -276,13 +275,10 @@ class Lineage:
             yield shards[start : start + size]
 
     def origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
-        """Return where documents came from.
-
-        Request many documents together: then each row group is read once.
+        """Return where documents came from; for many at once, each row group is read once.
 
         Args:
-            documents: Numbers of documents in the dataset. For packs, they are numbers in the
-                dataset that was packed, since a pack is not a document.
+            documents: Numbers of documents in the dataset, or in the dataset that was packed.
 
         Returns:
             The origins, in the order of the request.
@@ -294,7 +290,7 @@ class Lineage:
         if dataset.is_whole_corpus:
             return self._corpus_origins(documents)  # checks the numbers
 
-        # The dataset is a view, which numbers documents differently from its corpus.
+        # The dataset is a view: a selection of a corpus's documents, with numbers of its own.
         n_documents = len(dataset.layout.document_indices) - 1
         for document in documents:
             if not 0 <= document < n_documents:
@@ -405,8 +401,8 @@ class Lineage:
             for row, row_values in table.search(values):
                 document = self.first_document(shard) + row
                 corpus_origin = self._origin(shard, document, row_values)
-                # If the dataset is a view, it may have this document of the corpus several times,
-                # or not at all.
+                # If the dataset is a selection of the corpus, it may have this document several
+                # times, or not at all.
                 yield from self._copies(corpus_origin)
 
     def _copies(self, origin: DocumentOrigin) -> Iterator[DocumentOrigin]:
@@ -453,8 +449,7 @@ class Lineage:
             return self._first_documents[shard + 1] - self._first_documents[shard]
 
         # Take this one number from the JSON of the manifest. `Manifest.load` would also check all
-        # other entries, which takes too long for the thousands of shards of a corpus. From a
-        # bucket, `fetch` downloads the manifest.
+        # other entries, which takes too long for the thousands of shards of a corpus.
         path = self.access.fetch(self.folder(shard) / MANIFEST)
         try:
             return int(orjson.loads(read_regular(path))["facts"]["documents"])

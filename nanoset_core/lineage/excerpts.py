@@ -170,9 +170,7 @@ class Excerpts:
 
         Args:
             origin: The document.
-            tokens: All tokens of the document, shape (n_tokens,). The text is tokenized again and
-                compared with them, to find the characters of each token. None if they are not
-                known.
+            tokens: All tokens of the document, shape (n_tokens,); None if they are not known.
             document_tokens: The range (start, stop) of them whose text is returned.
 
         Returns:

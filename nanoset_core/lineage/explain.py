@@ -84,14 +84,11 @@ class MemberSample(NamedTuple):
 def explain_sample(
     project_or_root: Project | str | os.PathLike[str], name: str, split: str, k: int
 ) -> SampleOrigin:
-    """Return the documents that the tokens of a sample come from.
-
-    Only the shards of these documents are opened, and of their tables only a few row groups are
-    read, so that this is fast for corpora of any size.
+    """Return the documents that the tokens of a sample come from; fast for corpora of any size.
 
     Args:
-        project_or_root: A project; or its output root alone, without whose settings no raw text is
-            read, and no tokens are decoded.
+        project_or_root: A project; or its output root alone, to read no raw text and decode no
+            tokens.
         name: Name of a nanoset.
         split: `train`, `valid` or `test`.
         k: Number of the sample; negative numbers count from the end.
@@ -209,8 +206,7 @@ def _samples_by_member(
         samples: Numbers of samples in it.
 
     Returns:
-        Dataset of the blend → those of the samples that are from it, with their positions in
-        `samples`.
+        Dataset of the blend → the samples that are from it, with their positions in `samples`.
     """
     samples_by_nanoset: dict[Nanoset, list[MemberSample]] = {}
     for row, sample in enumerate(samples):
@@ -268,7 +264,7 @@ def piece_origins(
             first span alone, if all spans are of one sample.
 
     Returns:
-        The documents of each span. A span of a packed dataset may have pieces of several documents.
+        The documents of each span: several if the sequence was packed from several.
     """
     if isinstance(offsets, int):
         offsets = offsets + _offsets_in_sample(spans)
@@ -332,9 +328,7 @@ def _piece_origin(
     origin: DocumentOrigin,
     excerpts: Excerpts,
 ) -> PieceOrigin:
-    """Describe the tokens that a sample and a document have in common.
-
-    Both have a range of tokens of the same sequence, which may overlap only in part.
+    """Describe the tokens of a sequence that a sample and a document have in common.
 
     Args:
         dataset: The dataset that has the sequence.

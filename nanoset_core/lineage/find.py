@@ -74,16 +74,14 @@ def find_document(
 ) -> list[DocumentPlaces]:
     """Return which samples contain a document that is named by id, by line or by number.
 
-    Several documents may have the same id: all of them are returned. To search for an id is slower,
-    since the ids of all documents are read.
+    A search for an id is slower than for a line or number, since the ids of all documents are read.
 
     Args:
         project_or_root: A project, or its output root alone.
         name: Name of a nanoset or webdataset.
         split: `train`, `valid` or `test` of a nanoset; None for a webdataset.
-        document: The name of the document, as keyword arguments: `identity="a1"`, or
-            `file="web/a.jsonl", line=5`, or `number=7, corpus="web"`. They are the fields of
-            `DocumentName`.
+        document: The fields of a `DocumentName`: `identity="a1"`, or `file="web/a.jsonl", line=5`,
+            or `number=7, corpus="web"`.
 
     Returns:
         For each document with this name, the samples that contain it. Those of a webdataset are
@@ -126,9 +124,8 @@ def find_in(
     if document.corpus is not None:
         _check_corpus(document.corpus, corpora, name)
 
-    # A file that begins with a corpus or folder may mean a file of that corpus. If there is no such
-    # document, take the path as it was given: a corpus's folder may contain a folder with the name
-    # of the corpus.
+    # A path such as web/a.jsonl may mean the file a.jsonl of the corpus web. If that does not
+    # exist, it means a file web/a.jsonl within a corpus.
     within_corpora: list[DocumentName] = []
     if context.config is not None and document.file is not None:
         within_corpora = _within_corpora(context.config, corpora, document)
@@ -255,7 +252,7 @@ def _within_corpora(
         document: A document that is named by file and line.
 
     Returns:
-        The document, with each possible corpus and with the path below the corpus's folder.
+        The document in each corpus that its path may mean, with its path in the corpus's folder.
     """
     file = str(document.file)
     path = _path_below_raw(config, file)
@@ -339,8 +336,6 @@ def _shards_with(
 ) -> list[int] | None:
     """Return the shard that was made from a line, according to the inventory of the corpus.
 
-    The inventory lists the pieces of the corpus's files: stretches that were tokenized separately.
-
     Args:
         context: The project or output root.
         lineage: The documents of the dataset.
@@ -348,9 +343,10 @@ def _shards_with(
         line: Number of the line or row, from 1.
 
     Returns:
-        The one shard, or none if the inventory has no such line; None if the inventory was deleted,
-        or does not describe these shards, so that any shard may have it.
+        The one shard, or [] if the inventory has no such line. None if the inventory was deleted,
+        or does not describe these shards, so that any shard may have the line.
     """
+    # The inventory lists the pieces of files that were tokenized separately.
     inventory = context.inventory_of(lineage.dataset)
     if inventory is None:
         return None
@@ -437,14 +433,12 @@ def _rejection(
 def _left_out_by_view(
     context: InspectionContext, view: Dataset, documents: Sequence[DocumentName]
 ) -> str | None:
-    """Return why a dataset does not have a document, if the dataset is a view that left it out.
-
-    A view is a dataset of chosen documents of a corpus.
+    """Return why a view, which is a selection of a corpus's documents, lacks a document.
 
     Args:
         context: The project or output root.
-        view: The dataset: a view, or a whole corpus, which leaves out nothing.
-        documents: What the name that the user gave may mean. The dataset has none of these.
+        view: The view, or a whole corpus, which leaves out nothing.
+        documents: What the name that the user gave may mean.
 
     Returns:
         The reason; None if the corpus has none of these documents either.

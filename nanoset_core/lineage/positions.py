@@ -201,12 +201,11 @@ class Split(NamedTuple):
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return which samples contain a document, and why a part of it is in none.
 
-        A document is in the dataset in one piece, or in several if it was cut or packed.
-
         Args:
             number: Number of the document's dataset in `datasets`.
             origin: The document.
         """
+        # One piece, unless the document was cut or packed.
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
         document_tokens = origin.tokens
         if len(pieces) == 1:
@@ -230,13 +229,13 @@ class Split(NamedTuple):
     ) -> _PlacedPiece:
         """Find the samples of the split that contain tokens of a piece of a document.
 
-        The tokens are followed through the index arrays, one after another.
-
         Args:
             nanoset: The samples of the document's dataset.
             piece: The piece.
             document_tokens: Tokens of the whole document.
         """
+        # Follow the tokens from the dataset through the sample index and the shuffle index to the
+        # samples of the split, and count how many remain after each step.
         in_sample_index = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
         drawn = _drawn_spans(nanoset, in_sample_index)
         seen = self._seen_spans(nanoset, drawn)
@@ -255,9 +254,6 @@ class Split(NamedTuple):
     def _seen_spans(self, nanoset: Nanoset, drawn: Spans) -> Spans:
         """Number spans of tokens by the samples of the split instead of those of their dataset.
 
-        If the split is a blend of datasets, it may take a sample of a dataset once, several times,
-        or never.
-
         Args:
             nanoset: The samples of the dataset.
             drawn: The spans. Their `samples` are positions in `nanoset`.
@@ -267,6 +263,7 @@ class Split(NamedTuple):
         """
         if isinstance(self.loaded, Nanoset):
             return drawn  # the only dataset of the split, so both have the same numbers
+        # A blend may take a sample of a dataset once, several times, or never.
         dataset_number = self.loaded.datasets.index(nanoset)
         return blended(self.loaded, dataset_number, drawn)
 
@@ -288,13 +285,14 @@ class Split(NamedTuple):
         if start <= piece.sequence < stop:
             why = _step_that_lost(counts, is_phase=plan.order is not None)
         else:
-            # The whole document, or only a piece of it.
-            subject = "it" if counts.tokens == counts.document_tokens else "that part"
+            is_whole_document = counts.tokens == counts.document_tokens
+            subject = "it" if is_whole_document else "that part"
             why = f"{subject} belongs to {self._split_with(plan.prefix, piece.sequence)}"
 
-        # The rest of the document is in other pieces, for which there may be other reasons.
-        seen = counts.seen + counts.document_tokens - counts.tokens
-        return f"{unseen(seen, counts.document_tokens)} in {plan.split}, because {why}"
+        # Only the tokens of this piece are reported as unseen, so count all others as seen.
+        n_unseen = counts.tokens - counts.seen
+        n_seen = counts.document_tokens - n_unseen
+        return f"{unseen(n_seen, counts.document_tokens)} in {plan.split}, because {why}"
 
     def _split_with(self, prefix: str, sequence: int) -> str:
         """Return which split of the nanoset reads a sequence of a dataset, to end a sentence.
@@ -340,14 +338,13 @@ def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str |
 def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
     """Return which step from the dataset to the split lost tokens of a piece, as a reason.
 
-    There are three steps, in this order: the tail of the dataset, which does not fill a sample, is
-    left out; not all samples are drawn; and the blend does not take all that are drawn.
-
     Args:
         counts: How many of its tokens remain after each step.
         is_phase: Whether the split is a phase of a run, which draws no samples that earlier phases
             read.
     """
+    # The last tokens of a dataset may fill no sample, not all samples may be drawn, and the blend
+    # may not take all that are drawn.
     is_lost_in_tail = counts.in_sample_index < counts.tokens
     is_lost_in_draw = counts.drawn < counts.in_sample_index
     is_lost_in_blend = counts.seen < counts.drawn
@@ -447,9 +444,6 @@ def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int
 def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
     """Find the samples, before they are shuffled, that contain tokens of a sequence.
 
-    The document index lists a sequence once for each epoch that reads it. Each time, the sequence
-    is in one sample, or cut into several consecutive samples.
-
     Args:
         nanoset: The samples of a dataset.
         sequence: Number of a sequence of the dataset.
@@ -458,6 +452,7 @@ def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
         A span for each of these samples: the tokens of the sequence that it contains. The `samples`
         of the spans are rows of the sample index. The spans are in the order of the document index.
     """
+    # The document index lists a sequence once for each epoch that reads it.
     entries = positions_of(nanoset.document_index, sequence).tolist()
     return Spans.concatenate([_spans_of_entry(nanoset, entry) for entry in entries])
 
@@ -481,15 +476,16 @@ class _CandidateSamples(NamedTuple):
 def _candidates_for(sample_index: NDArray[Any], entry: int) -> _CandidateSamples:
     """Return the samples that may have tokens of an entry of the document index.
 
-    These begin in the entry, and one begins before it.
-
     Args:
-        sample_index: Row j says where sample j begins, shape (n_samples + 1, 2).
+        sample_index: Row j has the entry, and the offset in its sequence, at which sample j begins,
+            and sample j - 1 ends; ascending, shape (n_samples + 1, 2).
         entry: Position in the document index.
     """
-    # One more row says where the last of these samples ends.
-    first_row = max(bisect_left(sample_index[:, 0], entry) - 1, 0)
-    last_row = min(bisect_right(sample_index[:, 0], entry), len(sample_index) - 1)
+    # Take the last sample that begins before the entry, all that begin in it, and the row after
+    # them, which says where the last of them ends.
+    start_entries = sample_index[:, 0]
+    first_row = max(bisect_left(start_entries, entry) - 1, 0)
+    last_row = min(bisect_right(start_entries, entry), len(sample_index) - 1)
     rows = sample_index[first_row : last_row + 1].astype(np.int64)  # (n_candidates + 1, 2)
     return _CandidateSamples(
         first=first_row,
@@ -559,9 +555,6 @@ def _tokens_before_entry(nanoset: Nanoset, candidates: _CandidateSamples, entry:
 
 def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
     """Number spans of tokens by the samples of a blend instead of the samples of one dataset.
-
-    For each sample of a blend, two arrays say from which dataset it is taken, and which sample of
-    this dataset it is.
 
     Args:
         loaded: The blend.

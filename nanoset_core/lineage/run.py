@@ -218,8 +218,7 @@ class Run:
     def open(outputs: OutputRoot, file: Path) -> Run:
         """Read a run.yaml, and open the train splits of the handoffs that it lists.
 
-        A *handoff* is a folder of files with which a trainer was started. A run that was continued
-        with other data has several, one after another.
+        A *handoff* is a folder of files with which a trainer was started.
 
         Args:
             outputs: The outputs that contain the handoffs.
@@ -237,16 +236,14 @@ class Run:
 
     @staticmethod
     def imagined(outputs: OutputRoot, manifest: Manifest, size: int) -> Run:
-        """Return a run that reads one handoff from its start, on one rank, without being resumed.
+        """Return an example of a run that reads one handoff from its start, on one rank.
 
-        A *handoff* is the folder of files with which a trainer is started. The settings of the real
-        run are unknown, so this one serves as an example of the steps that a trainer would make.
+        A *handoff* is the folder of files with which a trainer is started.
 
         Args:
             outputs: The outputs that contain the handoff.
             manifest: Manifest of the handoff.
-            size: How many samples a step reads. If the handoff has a schedule, the batch size of
-                the schedule is used instead.
+            size: How many samples a step reads, if the handoff has no schedule that says it.
 
         Raises:
             MissingError: The handoff's train split was deleted.
@@ -345,13 +342,12 @@ class Run:
     def _steps_that_may_read(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> list[int]:
         """Return the steps that may read some samples of a handoff, ascending.
 
-        They include all steps that do read them, and a few more: a resumed run reads some samples
-        later than one that is never resumed, and how much later is not known for a sample.
-
         Args:
             handoff: The handoff.
             samples: Numbers of samples in its train split, int64, shape (n_samples,).
         """
+        # A resumed run reads some samples later than one that is never resumed. Which delay a
+        # sample has is not known, so try all of them.
         positions = self._undelayed_positions(handoff, samples)
         delays = self._possible_delays(handoff)
         possible_positions = positions[:, None] + delays  # (n_samples, n_delays)
@@ -377,10 +373,9 @@ class Run:
     def _possible_delays(self, handoff: RunHandoff) -> list[int]:
         """Return how many positions later a resumed run may read a sample of a handoff, ascending.
 
-        Only a loader that deals samples to the ranks one by one delays them: it starts again with a
-        whole round of ranks. For example, a run of 4 ranks that is resumed after 10 samples reads
-        samples 8 and 9 again, so that sample 10 is at position 12: a delay of 10 modulo 4. The next
-        resume counts all positions that were read, so its delay replaces this one.
+        Only a loader that deals samples to the ranks one by one delays them, since it starts again
+        with a whole round of ranks. For example, a run of 4 ranks that is resumed after 10 samples
+        reads samples 8 and 9 again, so that sample 10 is at position 12: a delay of 10 modulo 4.
         """
         delays = {0}
         if handoff.dealer.kind == "interleaved":
@@ -494,8 +489,6 @@ def explain_steps(
 ) -> list[StepOrigin]:
     """Return the samples that several steps of a run read, and the documents in them.
 
-    The run.yaml, and the handoffs that it names, are opened once.
-
     Args:
         project_or_root: A project, or its output root alone.
         run_file: The run.yaml.
@@ -549,7 +542,7 @@ def find_steps(
             continue
         documents += [_steps_of_document(run, handoff, place) for place in places]
 
-    # A run has at least one handoff. If the search failed in all of them, report the first failure.
+    # If no handoff contains it, report the first failure.
     if not documents:
         raise errors[0]
     return documents
@@ -708,15 +701,14 @@ def _phase_batch_size(manifest: Manifest, spec: RunSpec) -> int:
 def _check_phase_batch_size(spec: RunSpec, batch_size: int) -> None:
     """Check that every step of a run in phases read as many samples as its schedule says.
 
-    With phases, Megatron-LM assumes that every iteration reads `--global-batch-size` samples.
+    Megatron-LM requires this: it assumes that every step reads `--global-batch-size` samples.
 
     Args:
         spec: The settings of the run.
         batch_size: Samples of a step according to the schedule of the handoff.
 
     Raises:
-        ConfigError: The run was started, or resumed, with another batch size or without a fixed
-            one; or a setting makes the batch size of some steps smaller.
+        ConfigError: Some steps had another batch size.
     """
     problems: list[str] = []
     # A run without this setting has a schedule of batch sizes instead.

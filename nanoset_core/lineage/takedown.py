@@ -87,9 +87,7 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
 
 
 def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
-    """Check that each id can be written as one line of a text file, the list.
-
-    Some lines of the list are comments.
+    """Check that each id can be written as one line of a list, which may also have comments.
 
     Args:
         file: The list.
@@ -262,8 +260,6 @@ def _steps(
     context: InspectionContext, output: str, samples: tuple[int, int]
 ) -> tuple[int, int] | None:
     """Return the first and last step of training that read a range of samples.
-
-    A step reads as many consecutive samples as the batch size of the nanoset's schedule.
 
     Args:
         context: The project.

@@ -176,25 +176,26 @@ class _LineReader:
         self._open: _OpenLines | None = None  # of a compressed file
 
     def text(self, origin: DocumentOrigin) -> str:
-        """Return the text of a document, whose line is found by its first byte.
+        """Return the text of a document from its line in the file.
 
         Args:
-            origin: The document, with the position of this byte in the decompressed file.
+            origin: The document. Its `byte_offset` is where the line begins in the decompressed
+                file.
 
         Raises:
             NotADocumentError: No line begins there, or it is not a document.
             TooFarError: The line is too long, or too far into the file.
             FaultError: The file is damaged at the line or before it.
         """
-        offset = origin.byte_offset
-        open_lines = self._lines_before(offset)
-        block = self._block_with(open_lines, offset)
-        line = _line_in_block(block, offset)
+        first_byte = origin.byte_offset
+        open_lines = self._open_before(first_byte)
+        block = self._block_with(open_lines, first_byte)
+        line = _line_in_block(block, first_byte)
         if _lacks_line_end(block):
-            # The last line of the block is the last one of the file, or was cut because the file is
-            # damaged. Reading the next block raises the fault in this case.
+            # Either this is the end of the file, or the file is damaged here and the line cut off.
+            # Then this call raises the FaultError.
             open_lines.stream.next()
-        return parse_line(line, self._fields)[0]
+        return parse_line(line, self._fields).text
 
     def _block_with(self, open_lines: _OpenLines, offset: int) -> LineBlock:
         """Read on in the file up to the block of lines that contains a byte.
@@ -218,7 +219,7 @@ class _LineReader:
             self._open = open_lines._replace(block=block)
         return block
 
-    def _lines_before(self, offset: int) -> _OpenLines:
+    def _open_before(self, offset: int) -> _OpenLines:
         """Open the file at or before a byte, or return it if it is open there already.
 
         Args:
@@ -249,11 +250,10 @@ class _LineReader:
     def _line_at(self, offset: int) -> StoredPiece:
         """Return the line at a byte of an uncompressed file, together with the byte before it.
 
-        The byte before the line shows whether a line begins there: it has to be a line end.
-
         Args:
             offset: First byte of the line.
         """
+        # The byte before it shows whether a line begins there: it has to be a line end.
         start = max(offset - 1, 0)
         window_bytes = WINDOW_BYTES
         window = self._window(offset, window_bytes)
@@ -497,20 +497,17 @@ class _TableReader:
 def file_state(
     inventory: Inventory | None, memory: FingerprintMemory, folder: RawFolder, file: str, byte: int
 ) -> SourceState:
-    """Return whether a piece of a raw file was changed since its inventory was made.
+    """Return whether a piece of a raw file was changed since the corpus was tokenized.
 
-    An inventory lists the files of a corpus when it was tokenized, with a hash of each piece: large
-    files were cut into several. If the file has the size and times that it had when it was hashed,
-    nothing is read. Otherwise the piece is hashed again. If it is larger than 256 MiB, the state is
-    `unknown` instead.
+    It is hashed again if the file has another size or another time than it had. If it is larger
+    than 256 MiB, the state is `unknown` instead.
 
     Args:
-        inventory: The inventory of the corpus; None if it was deleted, which makes the state
-            `unknown`.
+        inventory: The hash of each piece of each file; None, if it was deleted, gives `unknown`.
         memory: The fingerprints of files in the folder, with the sizes and times that they had.
         folder: The corpus's folder.
         file: Path of the file, relative to the folder.
-        byte: A byte of the file, which selects a piece. Compressed files and tables have one piece.
+        byte: A byte of the piece, since large files are cut into several.
     """
     if not (folder / file).is_file():
         return "gone"

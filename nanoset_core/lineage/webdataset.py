@@ -265,10 +265,7 @@ class Tars:
         return f"{shard:08d}_{sample:08d}"
 
     def spans(self, context: int) -> Iterator[SourceSpan]:
-        """Yield the tokens of the sources that form a context, in order.
-
-        With the tail `carry`, the last tokens of a source are completed by the first tokens of the
-        next one, so that a context may have several spans.
+        """Yield the ranges of tokens that form a context, in order.
 
         Args:
             context: Number of the context before the shuffle.
@@ -280,7 +277,8 @@ class Tars:
         start = int(starts[0])
         remaining = int(lengths[0])
 
-        # Take tokens up to the end of the source, and continue with the next one.
+        # Take tokens up to the end of the source. If these do not fill the context, it continues
+        # with the first tokens of the next source (the setting `tail: carry`).
         while remaining > 0:
             stop = min(start + remaining, self.plan.table.sources[source].tokens)
             if stop > start:
@@ -298,7 +296,8 @@ class Tars:
             source: Number of the document's dataset in `datasets`.
             origin: The document.
         """
-        # The tokens of the document in the dataset; in contexts of the plan; in contexts of tars.
+        # Follow the document's tokens from the dataset to the contexts of the plan, and from there
+        # to the contexts that are in tars.
         pieces = self._pieces(source, origin.dataset_document)
         planned = [self._appearances(piece) for piece in pieces]
         written = sorted(self._written(chain.from_iterable(planned)))
@@ -521,8 +520,8 @@ def explain_context(
     """Return the documents that the tokens of a context of a webdataset come from.
 
     Args:
-        project_or_root: A project; or its output root alone, without whose settings no raw text is
-            read, and no tokens are decoded.
+        project_or_root: A project; or its output root alone, to read no raw text and decode no
+            tokens.
         name: Name of a webdataset. Its current version is read.
         place: Without `sample`, the key or member of the context, or its number over all tars, from
             0. With `sample`, the tar or its number.
@@ -564,12 +563,16 @@ def _pieces_of_context(
         context: Number of the context before the shuffle.
     """
     pieces: list[PieceOrigin] = []
-    offset = tars.bos_tokens  # position in the context of the span's first token
+    position = tars.bos_tokens  # in the context, of the next token
+    # A context has one or several ranges of tokens, and each may touch several sequences. Each of
+    # these comes from one document, or from several if it was packed.
     for span in tars.spans(context):
         dataset = tars.datasets[span.source]
-        parts = _sequence_parts(dataset.sequences, tars.streams[span.source], span.start, span.stop)
-        pieces += chain.from_iterable(piece_origins(inspection, dataset, parts, offset))
-        offset += span.stop - span.start
+        stream = tars.streams[span.source]
+        parts = _sequence_parts(dataset.sequences, stream, span.start, span.stop)
+        for origins in piece_origins(inspection, dataset, parts, position):
+            pieces += origins
+        position += span.stop - span.start
     return pieces
 
 
