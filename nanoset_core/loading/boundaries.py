@@ -32,20 +32,11 @@ def cu_seqlens_of(
 ) -> NDArray[np.int32]:
     """Return where documents begin in samples, computed from the lengths of their pieces.
 
-    A piece is the part of a document that is in a sample.
+    A piece is the part of a document that is in a sample. For example, with sequence_length 8 and
+    an extra token, let a sample have pieces of 3, 2 and 4 tokens, and the next one of 8 and 1. The
+    results are 0 3 5 8 8 … and 0 8 8 8 8 …
 
-    The last document is one token shorter if there is an extra token, and includes the padding of a
-    short sample. This is what Megatron-LM main (core 0.19) does in `GPTDataset.__getitem__` with
-    `inter_document_masking`.
-
-    For example, with sequence_length 8 and an extra token, let a sample have pieces of 3, 2 and 4
-    tokens, and the next one pieces of 8 and 1:
-
-        lengths   3 2 4 8 1      counts   3 2
-        ends      3 5 9 8 9      tokens of the sample up to the end of each piece
-        ends      3 5 8 8 8      the last one ends at 8; a piece that is the extra token alone is
-                                 no document, so that the one before it is the last
-        results   0 3 5 8 8 …    and    0 8 8 8 8 …
+    This is what Megatron-LM main (core 0.19) does with `inter_document_masking`.
 
     Args:
         lengths: Tokens of each piece, sample after sample; shape (n_pieces,).
@@ -57,9 +48,10 @@ def cu_seqlens_of(
         Shape (n_samples, sequence_length + 1): the first token of each document, and then
         `sequence_length` up to the end of the row.
     """
-    ends = _ends_in_sample(lengths, counts)  # (n_pieces,)
+    ends = _ends_in_sample(lengths, counts)  # (n_pieces,) in the example 3 5 9 8 9
 
-    # The last document ends with the sample, and so does the one before a lone extra token.
+    # The last document ends with the sample, without the extra token: 3 5 8 8 8. A piece that is
+    # the extra token alone is no document, so that the piece before it ends there, too.
     last_pieces = np.cumsum(counts) - 1  # (n_samples,) index of each sample's last piece
     ends[last_pieces] = sequence_length
     if extra:
@@ -87,9 +79,6 @@ def _rows_of_ends(
 ) -> NDArray[np.int32]:
     """Return a row for each sample: 0, the end of each piece, and then the end of the sample.
 
-    If some pieces are empty, there may be more pieces than columns. All that do not fit end with
-    the sample.
-
     Args:
         ends: Position in its sample at which each piece ends, sample after sample; (n_pieces,).
         counts: Pieces of each sample, at least one; shape (n_samples,).
@@ -101,6 +90,7 @@ def _rows_of_ends(
     first_pieces = np.cumsum(counts) - counts  # (n_samples,)
     rows = np.repeat(np.arange(len(counts)), counts)  # (n_pieces,)
     number_in_sample = np.arange(len(ends)) - np.repeat(first_pieces, counts)
+    # With empty pieces, there may be more than columns. All that do not fit end with the sample.
     columns = np.minimum(number_in_sample + 1, sequence_length)
     cu_seqlens = np.full((len(counts), sequence_length + 1), sequence_length, np.int32)
     cu_seqlens[:, 0] = 0
@@ -111,16 +101,15 @@ def _rows_of_ends(
 def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[np.int32]:
     """Return where documents begin in samples, found by their end-of-document tokens.
 
-    A document begins at the start of a sample, and after each end-of-document token. The result
-    lists these positions for each sample, and fills its row up with the length of the sample. With
-    `eod_token=0`, the sample 5 6 0 7 0 of five tokens gives 0 3 5 5 5 5.
+    With `eod_token=0`, the sample 5 6 0 7 0 of five tokens gives 0 3 5 5 5 5.
 
     Args:
         tokens: Shape (n_samples, sequence_length).
         eod_token: The token that ends documents.
 
     Returns:
-        Shape (n_samples, sequence_length + 1).
+        Shape (n_samples, sequence_length + 1): the first token of each document, and then
+        `sequence_length` up to the end of the row.
     """
     n_samples, length = tokens.shape
 
@@ -150,12 +139,12 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
 def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
     """Return the entries of samples that follow from where their documents begin.
 
-    For example, a sample of five tokens with documents at 0 and 3 has the boundaries 0 3 5 5 5 5:
-    the rest of the row is filled up with the number of tokens. The positions of the tokens in their
-    documents are 0 1 2 0 1, and the longest document has 3 tokens.
+    For example, the row 0 3 5 5 5 5 is a sample of five tokens with documents at 0 and 3. It gives
+    the position_ids 0 1 2 0 1 and a max_seqlen of 3.
 
     Args:
-        cu_seqlens: Where documents begin, shape (…, sequence_length + 1).
+        cu_seqlens: Where documents begin, and then the number of tokens up to the end of the row,
+            shape (…, sequence_length + 1).
 
     Returns:
         `position_ids`, shape (…, sequence_length): position of each token in its document;

@@ -68,10 +68,7 @@ class NanosetBuilder:
         return train, valid, test
 
     def wait(self, timeout_seconds: float = 3600.0, poll_seconds: float = 0.5) -> Splits:
-        """Wait for another process to build the splits.
-
-        This is for training jobs: one process calls `build`, and the others `wait`. They share
-        nothing but the cache folder.
+        """Wait for another process to build the splits, into a cache folder that both see.
 
         Args:
             timeout_seconds: How long to wait.
@@ -140,9 +137,8 @@ class NanosetBuilder:
             if plan is None:
                 continue
 
-            # The files of each dataset and of the blend are a set, which is written in the order of
-            # `files`. If a set is incomplete, there are no digests, and the file that is written
-            # last is missing.
+            # Each dataset, and the blend, has a set of files. While a set is incomplete, the file
+            # that is written last is missing.
             for file_set in index_sets(plan, self.config):
                 is_complete = file_set.digests_if_complete(deep=False) is not None
                 if not is_complete:

@@ -187,21 +187,19 @@ class Nanoset(SplitSamples):
         return self._read(index).astype(np.int64, copy=False)
 
     def sources(self, index: int) -> NDArray[np.int64]:
-        """Return where the tokens of a sample are in the dataset.
-
-        A sample consists of pieces, each of which is a part of a sequence of the dataset.
+        """Return which parts of the dataset's sequences a sample consists of.
 
         Args:
             index: Index of the sample; a negative one counts from the end.
 
         Returns:
-            Shape (n_pieces, 3): number of the sequence, first token in it, and the token after the
+            Shape (n_parts, 3): number of the sequence, first token in it, and the token after the
             last one.
         """
         position = self._position(index)  # not negative
         span = self._span(self._shuffle_entries[position])
         entries = slice(span.first_entry, span.last_entry + 1)
-        sequences = self.document_index[entries].astype(np.int64)  # (n_pieces,)
+        sequences = self.document_index[entries].astype(np.int64)  # (n_parts,)
 
         # All tokens of each sequence belong to the sample, except at both ends of it.
         first_tokens = np.zeros(len(sequences), np.int64)
@@ -262,20 +260,14 @@ class Nanoset(SplitSamples):
     def _span(self, sample: int) -> _SampleSpan:
         """Return the range of tokens of a sample.
 
-        Row i of the sample index says where sample i starts, and row i + 1 where sample i + 1
-        starts. Usually, the first token of a sample is also the last one of the sample before it:
-        the two samples overlap by one token.
-
         Args:
             sample: Number of the sample in the sample index.
         """
-        # Each row is an entry of the document index, and a position in the sequence of this entry.
+        # A row says where a sample starts: entry of the document index, and position in its
+        # sequence. The next row says where the next sample does, which usually shares one token.
         rows = self._sample_entries
         next_start = rows[sample + 1, 1]
-
-        # The sample stops after the tokens that it shares with the next one. NeMo marks the case
-        # that the last entry is an empty sequence, in which there is no position.
-        if next_start == self._end_in_empty_sequence:
+        if next_start == self._end_in_empty_sequence:  # NeMo's mark for an empty last sequence
             stop_token = 0
         else:
             stop_token = next_start + self._overlap
@@ -287,10 +279,7 @@ class Nanoset(SplitSamples):
         )
 
     def _pieces_by_loop(self, span: _SampleSpan) -> list[memoryview]:
-        """Return the bytes of each piece of a sample, as views of the .bin.
-
-        A piece is the part of a sequence that belongs to the sample. This is the faster way for a
-        sample of few pieces; `_pieces_by_numpy` is for many.
+        """Return the bytes of each part of a sequence in a sample; fast for samples of few parts.
 
         Args:
             span: The range of tokens of the sample.
@@ -416,17 +405,14 @@ class Nanoset(SplitSamples):
         last_pieces = np.cumsum(counts) - 1  # (n,) index of each sample's last piece
         first_pieces = last_pieces - counts + 1  # (n,)
 
-        # The pieces of a sample are its first entry and those after it. So the entry of each piece
-        # is the index of the piece, shifted by a number that is the same for the whole sample.
-        n_pieces = int(last_pieces[-1]) + 1
-        shifts = np.repeat(spans.first_entries - first_pieces, counts)  # (n_pieces,)
-        entries = np.arange(n_pieces) + shifts
+        # The pieces of a sample are consecutive entries of the document index.
+        entries = positions_in(spans.first_entries, counts)  # (n_pieces,)
         sequences = self._sequence_of_entry[entries]  # (n_pieces,)
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
 
-        # A piece is a complete sequence, except at both ends of a sample. Shorten the last pieces
-        # first: the length of a sample's only piece becomes stop_token - first_token.
+        # A piece is a complete sequence; but the last piece of a sample is cut off behind
+        # `stop_token`, and then the first one (which may be the same) before `first_token`.
         start_bytes = self.dataset.sequence_pointers[sequences]  # (n_pieces,)
         lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,)
         lengths[last_pieces] = spans.stop_tokens
@@ -582,9 +568,8 @@ def open_members(
 def _entries(array: NDArray[Any]) -> memoryview:
     """Return a view that gives single entries as Python integers, twice as fast as the array does.
 
-    The view reads integers as unsigned: a negative entry, which only a damaged index file has,
-    becomes a large number. Used as an index, this raises an IndexError, while a negative number
-    would count from the end.
+    Integers are read as unsigned. So a negative one, which only a damaged file has, becomes too
+    large for an index, instead of counting from the end.
 
     Args:
         array: Integers, of any shape.

@@ -57,11 +57,8 @@ class StoredSplit(Record):
     def check(self, value: dict[str, Any]) -> None:
         """Check that all datasets are below the output root, and that the plan is complete.
 
-        The plan must name a file for each index array, in the folder of the index files.
-
         Args:
-            value: The JSON object that the record was read from. Every record gets it; it is not
-                needed here.
+            value: The JSON object that the record was read from, which is not needed here.
 
         Raises:
             ValueError: A prefix leads out of the root, or the plan is not valid.

@@ -287,8 +287,7 @@ class CyclicSampler(_MicroBatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the samples of each micro-batch of this rank, up to the end of the epoch."""
-        # `consumed` is the number of samples of all ranks in this epoch. Each epoch has its own
-        # order, since the seed includes its number.
+        # (epoch, samples that all ranks have consumed in it). Each epoch has an order of its own.
         epoch, consumed = divmod(self.consumed_samples, self._epoch_samples)
         seed = self.seed + epoch
         size = self.micro_batch_size
@@ -307,7 +306,7 @@ class CyclicSampler(_MicroBatchSampler):
             remaining = order[consumed:]
             samples = remaining[self.data_parallel_rank :: self.data_parallel_size]
 
-        # Leave out samples that do not fill a micro-batch.
+        # The last samples, which do not fill a micro-batch, are left out.
         for start in range(0, len(samples) - size + 1, size):
             yield samples[start : start + size].tolist()
 

@@ -74,11 +74,9 @@ class SampleForm:
 
         Args:
             text: Tokens of the sample, shape (sample_tokens,).
-            index: The index that the trainer requested. If it is None, the trainer requested
-                padding: the loss leaves out all of the sample.
-            cu_seqlens: Where documents begin, as a row of `cu_seqlens_of`: shape (sequence_length +
-                1,). It becomes an entry of the dictionary, with what follows from it. None if the
-                samples do not contain it.
+            index: The index that the trainer requested; None for padding, a sample without loss.
+            cu_seqlens: Where documents begin, shape (sequence_length + 1,), if the dictionary has
+                this entry.
         """
         parts = self._arrays(text, cu_seqlens)
         if self._is_padding(index):
@@ -179,13 +177,11 @@ class SampleForm:
     def _tokens_and_labels(self, text: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (tokens, labels), separate arrays of shape (…, sequence_length).
 
-        The label of a token is the next token. If the sample has an extra token at its end, this is
-        only the label of the last one. Otherwise the last token has no next one, and its label is
-        padding, which the loss leaves out:
+        The label of a token is the next token. The loss leaves out the label `pad`:
 
-            text              A B C D
-            with an extra     tokens A B C      labels B C D
-            without it        tokens A B C D    labels B C D pad
+            text                    A B C D
+            with an extra token     tokens A B C      labels B C D
+            without it              tokens A B C D    labels B C D pad
 
         Args:
             text: Tokens of the sample or samples, shape (…, sample_tokens).
@@ -227,10 +223,7 @@ class SampleForm:
         return self._range - begin_of_document
 
     def _attention(self, shape: tuple[int, ...], is_end: NDArray[np.bool_] | None) -> Any:
-        """Return the attention mask, True where attention is forbidden.
-
-        A token must not attend to later tokens. By an option, it must not attend to tokens of other
-        documents either.
+        """Return the attention mask: True for later tokens and, by an option, other documents.
 
         Args:
             shape: Shape of the tokens, (…, sequence_length).
@@ -239,8 +232,7 @@ class SampleForm:
 
         Returns:
             Bool, shape (…, 1, sequence_length, sequence_length). If all samples have the same mask,
-            they share one array, as in Megatron-LM. For many samples, the result is then a list
-            with this array for each.
+            they share one array, as in Megatron-LM: many samples then get a list of it.
         """
         # The mask without documents: (1, sequence_length, sequence_length)
         if self._causal is None:

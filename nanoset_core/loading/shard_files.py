@@ -34,8 +34,7 @@ class ManifestRow(NamedTuple):
 def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
     """Yield the contexts of one shard, which is a tar with a member for each context.
 
-    Members that webdataset ignores, such as hidden files, and those that cannot contain tokens,
-    such as `README.md`, are not contexts.
+    Other members, such as hidden files and `README.md`, are skipped.
 
     Args:
         path: Path of the tar.

@@ -318,8 +318,7 @@ def _uneven_error(
 def _manifest_digest(rows: list[ManifestRow], uneven: Uneven) -> str:
     """Return a digest of everything that decides which samples a rank reads.
 
-    A state can only be loaded if this digest has not changed. So the hashed text must not change
-    between versions of this package.
+    Saved states contain it, so the hashed text must not change between versions of this package.
 
     Args:
         rows: The shards of the manifest.
@@ -327,9 +326,8 @@ def _manifest_digest(rows: list[ManifestRow], uneven: Uneven) -> str:
     """
     plain_rows = [tuple(row) for row in rows]
 
-    # "drop" and "repeat" change what a rank reads: it skips samples, or reads some twice. With the
-    # other values, "raise" and "keep", a rank reads exactly the samples of its tars, so that the
-    # value does not matter.
+    # "drop" and "repeat" make a rank skip samples, or read some twice. With the other values,
+    # "raise" and "keep", it reads exactly the samples of its tars.
     if uneven in ("drop", "repeat"):
         text = repr((uneven, plain_rows))
     else:

@@ -23,11 +23,9 @@ _SETTINGS = re.compile(
 
 
 def text_beside(folder: Path) -> list[str]:
-    """Return the text files in a project's folder that are outside of `raw`.
+    """Return the text files in a project's folder that are outside of its subfolder `raw`.
 
-    `nanoset init` mentions them, since a user who put text there may expect that it is read. They
-    are recognised by their names, in up to two levels of folders. In `data`, which is for outputs,
-    subfolders are not searched, because tables in them may be outputs.
+    `nanoset init` mentions them, since a user who put text there may expect that it is read.
 
     Args:
         folder: The project's folder.
@@ -54,6 +52,7 @@ def text_beside(folder: Path) -> list[str]:
                 continue
             path = Path(entry.path)
             if entry.is_dir(follow_symlinks=False):
+                # Tables below the folder for outputs may be outputs themselves.
                 if depth < _DEPTH and current != folder / _OUTPUTS:
                     unsearched.append((path, depth + 1))
             elif _is_meant_as_text(entry.name):

@@ -21,16 +21,14 @@ _ALWAYS_KEPT = (MANIFEST, CURRENT)
 def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
     """Find local copies of files that are in the bucket of the outputs, and remove them if asked.
 
-    If the outputs of a project are in a bucket, this machine keeps a copy of each file that it
-    read. A copy can be removed, since the next command that needs the file downloads it again.
-    Copies of outputs that a build is working on are left alone, and not returned.
+    The next command that needs such a file downloads it again.
 
     Args:
         project: The project.
         remove: Whether to remove the copies, too.
 
     Returns:
-        Path of each copy → size in bytes.
+        Path of each copy → size in bytes, without copies that a running build may need.
 
     Raises:
         ConfigError: The outputs are not in a bucket.

@@ -56,10 +56,10 @@ class FoundCorpus:
         return {**values, **self._file_settings()}
 
     def _file_settings(self) -> dict[str, ExplainedValue]:
-        """Return the settings that choose some files of the folder, if the corpus has not all.
+        """Return the settings that choose some files of a folder, if others are of other corpora.
 
-        They are patterns of names: of the files that it has (`files`), or of those that are left to
-        the corpora of other splits (`exclude`). Comments say how much text the corpus has then.
+        For example, the files `valid*` of a folder are one corpus, and all others another one. Each
+        setting is a list of name patterns, with a comment that explains it.
         """
         n_files = format_count(len(self.contents.texts), "file")
         corpus_size = f"{n_files}, {format_bytes(self.contents.size)}"
@@ -234,15 +234,17 @@ def _with_keys(
         ask: Asks the user a question with some answers; returns None if there is no answer.
 
     Returns:
-        The corpus, with all keys of its first lines and the key of its text. The latter is None if
-        there are no keys, as in plain text files.
+        The corpus with its keys. The key of the text is None if its files have no keys, as plain
+        text files.
 
     Raises:
         ConfigError: No key is certainly that of the text, and there is no answer.
     """
     keys = keys_of(raw / corpus.folder, corpus.contents)
-    # `keys.text` is the key that is certain by its name or its values.
-    chosen_key = text_key or keys.text
+    certain_key = keys.text  # by its name, or because no other key has text
+    chosen_key = text_key or certain_key
+
+    # If several keys have strings, the user has to choose one of them.
     if chosen_key is None and keys.texts:
         chosen_key = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
     has_keys = bool(keys.texts) or bool(keys.others)

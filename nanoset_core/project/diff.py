@@ -182,16 +182,15 @@ def _files_by_shard(
 ) -> dict[str, tuple[str, ...]]:
     """Return the digest of each shard of a corpus → the files of raw text that it was made from.
 
-    The text of a corpus was cut into ranges of some hundred megabytes, and range k became shard k.
-    The manifests do not say which files are in a range, so the text is cut again.
-
     Args:
         tokenized: Manifest of the set of shards.
         pieces_of_file: Path of each file of raw text → its pieces.
 
     Raises:
-        FormatError: There are not as many shards as ranges.
+        FormatError: The shards were not made from these files.
     """
+    # The text was cut into ranges, and range k became shard k. No manifest says which files are in
+    # a range, so cut the text again.
     pieces = tuple(chain.from_iterable(pieces_of_file.values()))
     range_bytes = tokenized.recipe["options"]["range_bytes"]
     text_ranges = cut_ranges(Inventory(tokenized.name, pieces), range_bytes)
@@ -210,8 +209,7 @@ def _files_by_shard(
 def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
     """Return the files of raw text that differ between two versions of a dataset.
 
-    These are files that were added, removed or changed. If the settings changed, a file with the
-    same bytes differs, too, if it now gives another number of documents or tokens.
+    Files with the same bytes are included if they give another number of documents or tokens.
 
     Args:
         old: The old version of the dataset.
@@ -256,8 +254,7 @@ def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Chan
         new: The new version.
 
     Returns:
-        The change. `other settings` if the file has the same bytes in both versions: then only
-        other settings can give other documents.
+        The change; `other settings` if the file has the same bytes in both versions.
     """
     if path not in old.files:
         return "added"
@@ -273,9 +270,6 @@ def _count_documents(
 ) -> Mapping[str, DocumentCounts]:
     """Count the documents and tokens that some files of raw text gave.
 
-    The tokens of a dataset were made in shards, each from one or several files. Each shard has a
-    table of its documents, which is read for the counts.
-
     Args:
         version: The version of the dataset.
         paths: The files.
@@ -283,7 +277,7 @@ def _count_documents(
     Returns:
         File → its counts. Other files may be included, with incomplete counts.
     """
-    # Find the shards that were made from one of the files.
+    # A dataset is made in shards, each from one or several files. Find those of the files.
     path_set = set(paths)
     shard_digests = []
     for digest, files in version.shards.items():
@@ -297,7 +291,8 @@ def _count_documents(
         """Return file → its counts in one shard."""
         return counts_by_file(access.fetch(shards_folder / digest / DOCUMENTS))
 
-    # Read their tables in parallel. A large file may be in several shards: add up its counts.
+    # Read their tables of documents in parallel. A large file may be in several shards: add up its
+    # counts.
     totals: dict[str, DocumentCounts] = {}
     for counts_in_shard in access.each_copy(count_in_shard, shard_digests):
         for path, counts in counts_in_shard.items():

@@ -103,9 +103,7 @@ def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
 
 
 def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
-    """Return the shards of a corpus whose tokens are in its current dataset.
-
-    Shards that already refer to the current dataset are left out.
+    """Return the shards of a corpus that store tokens which its current dataset has, too.
 
     Args:
         project: The project.
@@ -113,13 +111,13 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     """
     outputs = project.outputs
     dataset = outputs.current(DATASET.layout.folder, corpus)
-    tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
-    if dataset is None or tokenized is None or not has_same_origin(tokenized, dataset):
+    shard_set = outputs.current(TOKENIZED.layout.folder, corpus)
+    if dataset is None or shard_set is None or not has_same_origin(shard_set, dataset):
         return []
 
-    shard_files = list(each_shard(project, corpus, tokenized.facts[SHARDS], _ShardFile.of))
+    # The file of the dataset should be the tokens of all shards, concatenated.
+    shard_files = list(each_shard(project, corpus, shard_set.facts[SHARDS], _ShardFile.of))
     ranges = list(_ranges_of_shards(outputs.access, dataset, shard_files))
-    # If the sizes do not add up, the dataset does not consist of these shards.
     n_bytes = sum(dataset_range.size for dataset_range in ranges)
     if n_bytes != dataset.files[_bin_name(dataset)].size:
         return []
@@ -146,8 +144,7 @@ def _ranges_of_shards(
 ) -> Iterator[FileFact]:
     """Yield the range of a dataset's .bin that should be equal to the tokens of each shard.
 
-    The .bin consists of the tokens of all shards, concatenated. So each range has the size and the
-    sha256 of the shard's tokens, and begins where the one before it ends.
+    The .bin consists of the tokens of all shards, concatenated.
     """
     within = access.name(dataset.folder / _bin_name(dataset))
     start = 0
@@ -209,25 +206,30 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
         Each shard. Those that keep their tokens have the reason in `why_not`. A shard that was
         replaced in the meantime is left out.
     """
-    # This reads all tokens and takes long, so builds may begin meanwhile.
+    # Comparing reads all tokens and takes long, so builds may begin meanwhile.
     access = project.outputs.access
-    equal: list[_ComparedShard] = []
+    equal_shards: list[_ComparedShard] = []
     for duplicate in batch:
         compared = _compare_tokens(access, duplicate)
         if isinstance(compared, _ComparedShard):
-            equal.append(compared)
+            equal_shards.append(compared)
         else:
-            yield compared
+            yield compared  # with the reason
 
-    # No build can begin in this block. `builds_by_corpus` has those that began before.
+    # In this block no build can begin. Shards of builds that began before keep their tokens.
+    idle_shards: list[_ComparedShard] = []
+    busy_shards: list[DuplicateTokens] = []
     with collecting(access) as builds_by_corpus:
-        idle = [shard for shard in equal if shard.duplicate.corpus not in builds_by_corpus]
-        outcomes = access.each(lambda shard: _drop_tokens(project.outputs, shard), idle)
+        for shard in equal_shards:
+            build = builds_by_corpus.get(shard.duplicate.corpus)
+            if build is None:
+                idle_shards.append(shard)
+            else:
+                why_not = f"a build works on it ({build})"
+                busy_shards.append(replace(shard.duplicate, why_not=why_not))
+        outcomes = access.each(lambda shard: _drop_tokens(project.outputs, shard), idle_shards)
     yield from [outcome for outcome in outcomes if outcome is not None]
-    for shard in equal:
-        build = builds_by_corpus.get(shard.duplicate.corpus)
-        if build is not None:
-            yield replace(shard.duplicate, why_not=f"a build works on it ({build})")
+    yield from busy_shards
 
 
 def _compare_tokens(
@@ -235,11 +237,9 @@ def _compare_tokens(
 ) -> _ComparedShard | DuplicateTokens:
     """Compare the range of the dataset with the sha256 of a shard's tokens.
 
-    A build may replace the file of the dataset afterwards. So the result says which state of the
-    file was read.
-
     Returns:
-        The compared shard if both are equal; otherwise the shard with the reason in `why_not`.
+        If both are equal, the shard with the state of the dataset's file, which a build may replace
+        later; otherwise the shard with the reason in `why_not`.
     """
     dataset_range = duplicate.in_dataset
     dataset_file = access.stored(
@@ -263,14 +263,13 @@ class _ComparedShard(NamedTuple):
 def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateTokens | None:
     """Remove a shard's file of tokens, and let its manifest refer to the dataset instead.
 
-    Nothing is done if the shard or the dataset was replaced since their tokens were compared.
-
     Args:
         outputs: The output root.
         compared: The shard, and the file of the dataset as it was when its range was read.
 
     Returns:
-        The shard; with `why_not` if it keeps its tokens. None if something was replaced.
+        The shard; with `why_not` if it keeps its tokens. None, without any change, if the shard or
+        the dataset was replaced since their tokens were compared.
     """
     duplicate = compared.duplicate
     shard = outputs.manifest_at(duplicate.folder)

@@ -101,8 +101,7 @@ def plan(
 ) -> DryRun:
     """Return what a build of the selected outputs, and of what they need, would make.
 
-    A build also rebuilds outputs whose last check failed in Dagster. A dry run does not read
-    Dagster's history, so it leaves these out.
+    A build also rebuilds outputs whose last check failed in Dagster, which a dry run does not know.
 
     Args:
         survey: The project's outputs, and the corpora that cannot be read.
@@ -160,6 +159,8 @@ def _planned_rows(
 ) -> Iterator[PlannedRow]:
     """Yield the rows of `nanoset status` that have outputs to make.
 
+    A row is the outputs that are shown in one line, such as the shards and dataset of a corpus.
+
     Args:
         survey: The project's outputs, and the corpora that cannot be read.
         due: The outputs that are to be made.
@@ -171,17 +172,21 @@ def _planned_rows(
         due_nodes = [node for node in row_nodes if node in due]
         if not due_nodes:
             continue
-        findings = CorpusFindings(_corpus_failure(survey, row_nodes))
+        findings = CorpusFindings(failure=_corpus_failure(survey, row_nodes))
         row = status_row(survey.graph, row_nodes, budget, findings)
-        # A build takes none of the steps of a row that is blocked.
-        is_blocked = any(node in blocked for node in due_nodes)
+        state = row.state
+        steps = tuple(label_of(node) for node in due_nodes)
+        if any(node in blocked for node in due_nodes):
+            # The outputs of a row are made from each other, so the build takes none of its steps.
+            state = "failing"
+            steps = ()
         yield PlannedRow(
             kind=row.kind,
             name=row.name,
             part=row.part,
-            state="failing" if is_blocked else row.state,
-            why=row.why or (FORCED,),
-            steps=() if is_blocked else tuple(label_of(node) for node in due_nodes),
+            state=state,
+            why=row.why or (FORCED,),  # without a reason, the user has asked for a rebuild
+            steps=steps,
         )
 
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
     """Yield a warning if evaluations are requested, but the split for them, valid, has no data.
 
-    The trainer skips such evaluations without a message. There is no warning about the test split,
-    which is often left empty on purpose.
+    The trainer skips such evaluations without a message.
 
     Args:
         spec: The settings of a nanoset. Its schedule has `eval_iters`, the number of batches that

@@ -35,13 +35,10 @@ class VersionPair(NamedTuple):
 def find_versions(project: Project, first: str, second: str | None) -> VersionPair:
     """Return the two versions of a dataset that the arguments of `nanoset diff` name.
 
-    `nanoset diff web` names the last two versions of the dataset `web`; `nanoset diff 3f2a 90bc`
-    names two versions by the first digits of their digests.
-
     Args:
         project: The project.
-        first: The name of a dataset if it is the only argument; otherwise the first digits of the
-            old version's digest.
+        first: The name of a dataset, whose last two versions are meant; or with `second`, the first
+            digits of the old version's digest.
         second: The first digits of the new version's digest, or None.
 
     Raises:
@@ -52,8 +49,7 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
     """
     outputs = project.outputs
     if second is None:
-        # Packs have the documents of the dataset that they were made from: `web-packs-2048` those
-        # of `web`. So the versions of that dataset are compared.
+        # Packs such as `web-packs-2048` have the documents of the dataset `web`. Compare those.
         name = project.config.unpacked_name(first)
         stage = VIEW if name in project.config.views else DATASET
         check_corpus_name(name, "CORPUS")

@@ -281,25 +281,22 @@ def _explained_blend(training: Mapping[str, TextAmount]) -> Any:
 def _data_per_split(
     corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmount], length: int
 ) -> _NanosetData:
-    """Return what a nanoset reads if each split has its own corpora, by the names of files.
-
-    A file `valid.jsonl` or a folder `test`, for example, is a corpus for that split. A corpus for
-    validation or tests that might not have a sample is left out.
+    """Return what a nanoset reads if each split has its own corpora, such as a file `valid.jsonl`.
 
     Args:
         corpora: The corpora, each for one split.
         amounts: How much text each has, by its name.
         length: Tokens of a sample.
     """
-    too_small = [
-        corpus.name
-        for corpus in corpora
-        if corpus.split != "train" and amounts[corpus.name].least_tokens <= length
-    ]
+    # Leave out corpora for validation and tests that might not have a single sample.
+    too_small: list[str] = []
     amounts_by_split: dict[SplitName, dict[str, TextAmount]] = {name: {} for name in SPLITS}
     for corpus in corpora:
-        if corpus.name not in too_small:
-            amounts_by_split[corpus.split][corpus.name] = amounts[corpus.name]
+        amount = amounts[corpus.name]
+        if corpus.split != "train" and amount.least_tokens <= length:
+            too_small.append(corpus.name)
+        else:
+            amounts_by_split[corpus.split][corpus.name] = amount
 
     # Evaluations during training read valid, and only few runs have a test at their end: if there
     # is nothing for valid, let it read what is for test.
@@ -424,8 +421,8 @@ def _output_sections(
 ) -> dict[str, Any]:
     """Return the sections of nanoset.yaml that request outputs: nanosets, webdatasets and pbin.
 
-    Only the nanoset is requested. A webdataset or a .pbin contains all tokens once more, and most
-    trainers read neither: these sections are written as comments, as a suggestion.
+    The latter two are comments, since they contain all tokens once more, and few trainers read
+    them.
 
     Args:
         nanoset: The settings of the nanoset.

@@ -185,8 +185,8 @@ def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> Leng
         amounts: How much text each corpus has.
         longest: The longest length that is possible, a power of two.
     """
-    # Halve the length until there are enough samples for a split. If that never happens, nothing is
-    # gained by shorter samples: keep the longest.
+    # Halve the length until there are enough samples for a split. If there never are, keep the
+    # longest.
     length = longest
     shorter = longest
     while shorter >= MIN_LENGTH:
@@ -259,10 +259,7 @@ def _batch_size(train_samples: int) -> int:
 
 
 def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: int) -> int:
-    """Return how many batches an evaluation reads.
-
-    The run reads no sample of valid or test twice, unless the split is smaller than that: an
-    evaluation has at least one batch.
+    """Return how many batches an evaluation reads, so that the run reads hardly any sample twice.
 
     Args:
         samples: About how many samples each split has.

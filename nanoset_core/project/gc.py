@@ -85,12 +85,10 @@ def _planned_duplicates(
 
 
 def collect(project: Project, **policy: Any) -> GarbageCollection:
-    """Remove what nothing needs, and return what was removed.
+    """Remove what nothing needs and no running build works on, and return what was removed.
 
-    Outputs that a running build works on are kept, as are versions that become current in the
-    meantime. A build on another machine is not noticed if that machine was cut off from the store
-    for ten minutes, or if its version of nanoset has no leases. If it was about to reuse a version
-    that is removed, it rebuilds this version.
+    A build is not noticed if its machine was cut off from the store for ten minutes. If it was
+    about to reuse a version that is removed, it rebuilds this version.
 
     Args:
         project: The project.
@@ -102,11 +100,13 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     if _has_no_outputs(project.outputs):
         return GarbageCollection()
 
-    # This is first, since an old dataset may be needed only for the tokens of a shard.
+    # Shards drop tokens that the current dataset has, too. This is first, since some may have used
+    # those of an old dataset, which becomes garbage now.
     dropped = list(drop_duplicate_tokens(project))
 
+    # While garbage is hidden from readers, no build can begin. To remove its files takes longer, so
+    # builds may begin again.
     hidden = _hide_garbage(project, Policy(**policy))
-    # Builds may begin now. To remove the files takes long.
     removed, unremovable = _remove_hidden(hidden.folders_by_garbage)
     sweep(project)
 
@@ -154,10 +154,12 @@ def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
     No build can begin meanwhile, so none can start to use a version that is about to be hidden.
     """
     access = project.outputs.access
-    with collecting(access) as leases, access.named():
-        planned = _plan(project, policy, leases)
-        folders_by_garbage, refused = _retract_all(access, planned.garbage)
-        swept, unswept = _sweep_store(project.outputs, planned.unfinished, leases)
+    # `collecting` holds back new builds, and returns the running ones. `named` lets errors name
+    # addresses in a bucket, instead of paths of local copies.
+    with collecting(access) as builds_by_name, access.named():
+        planned = _plan(project, policy, builds_by_name)
+        folders_by_garbage, refused = _hide_all(access, planned.garbage)
+        swept, unswept = _sweep_store(project.outputs, planned.unfinished, builds_by_name)
     return _HiddenGarbage(
         folders_by_garbage=folders_by_garbage,
         left_alone=[*planned.left_alone, *refused, *unswept],
@@ -186,7 +188,7 @@ def _remove_hidden(
     return removed, unremovable
 
 
-def _retract_all(
+def _hide_all(
     access: FileAccess, garbage: Iterable[Garbage]
 ) -> tuple[dict[Garbage, tuple[Path, ...]], list[LeftAlone]]:
     """Hide garbage from readers, so that its files can be deleted later without haste.
@@ -196,15 +198,13 @@ def _retract_all(
         garbage: Versions and index files that nothing needs.
 
     Returns:
-        Two values. The first is what was hidden, each with the folders in which its files are now:
-        the caller has to delete these folders. The second is what could not be hidden, since the
-        file system refused it.
+        (what was hidden → the folders that the caller has to delete; what could not be hidden)
     """
     folders_by_garbage: dict[Garbage, tuple[Path, ...]] = {}
     refused: list[LeftAlone] = []
     for item in garbage:
         try:
-            folders = _retract(access, item)
+            folders = _hide(access, item)
         except FileNotFoundError:
             continue  # another `nanoset gc` has just removed it
         except OSError as error:
@@ -308,21 +308,19 @@ def _reason_if_busy(builds_by_name: Mapping[str, str], subject: str) -> str | No
 def _with_dropped_tokens(
     collection: GarbageCollection, dropped: Iterable[DuplicateTokens]
 ) -> GarbageCollection:
-    """Add the files of tokens that shards drop to the report of a collection.
+    """Add the token files that shards drop to the report of a collection.
 
     Args:
         collection: What else is removed and left alone.
         dropped: The shards whose tokens are also in the dataset of their corpus. One with a reason
-            in `why_not` keeps its file of tokens, and is reported as left alone.
+            in `why_not` keeps its file.
     """
     token_files: list[Garbage] = []
     kept_files: list[LeftAlone] = []
     for shard in dropped:
-        # The file of some shards was deleted earlier: these only refer to another dataset now.
-        has_file = shard.size > 0
         if shard.why_not is not None:
             kept_files.append(LeftAlone(shard.tokens_path, shard.why_not))
-        elif has_file:
+        elif shard.size > 0:  # 0: its file was removed earlier
             token_files.append(_token_file_of(shard))
     return replace(
         collection,
@@ -342,11 +340,8 @@ def _token_file_of(shard: DuplicateTokens) -> Garbage:
     )
 
 
-def _retract(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
+def _hide(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
     """Hide one version from readers, or remove one index file.
-
-    On a disk, the version is renamed to a name that no reader looks at. In a bucket, its manifest
-    is removed: without one, a folder is not a version.
 
     Args:
         access: Access to the output root.
@@ -464,12 +459,13 @@ def _stored_subjects(outputs: Iterable[StoredOutput]) -> set[tuple[str, str]]:
 
 
 def _requested_subjects(config: ProjectConfig, names: Iterable[str]) -> set[tuple[str, str]]:
-    """Return (folder of a stage, subject) of each output that is requested.
+    """Return (folder of a stage, subject) of each requested output, as ("nanosets", "pretrain").
 
     Args:
-        config: The settings, which request everything but corpora.
-        names: Names that may be those of corpora. One is if the raw folder has a folder for it.
+        config: The settings of the project.
+        names: Names of outputs, some of which may be corpora.
     """
+    # A folder in the raw folder requests a corpus. The settings request all other outputs.
     corpora = {name for name in names if config.corpus_folder(name).is_dir()}
     requested: set[tuple[str, str]] = set()
     for node in requested_nodes(config, corpora):
@@ -482,13 +478,9 @@ def _requested_subjects(config: ProjectConfig, names: Iterable[str]) -> set[tupl
 def _requester_by_folder() -> dict[str, str]:
     """Return where users request the outputs of each stage: in nanoset.yaml or the raw folder.
 
-    Each folder of text in the raw folder is a request for all outputs of this corpus. All other
-    outputs, such as nanosets, are requested in nanoset.yaml.
-
     Returns:
-        Folder of the stage → where its outputs are requested. Of the stages that make outputs of
-        each corpus, only the last one is included, so that a corpus is reported once. Internal
-        stages, whose outputs users do not see, are left out.
+        Folder of the stage → where its outputs are requested. Internal stages, whose outputs users
+        do not see, are left out.
     """
     requester_by_folder: dict[str, str] = {}
     corpus_stage_folders = []
@@ -499,6 +491,8 @@ def _requester_by_folder() -> dict[str, str]:
         elif not isinstance(stage, InternalStage):
             requester_by_folder[folder] = "nanoset.yaml"
 
+    # A folder of text requests the outputs of all stages for corpora. Only the last of these stages
+    # is returned, so that a corpus is reported once.
     last_corpus_folder = corpus_stage_folders[-1]
     requester_by_folder[last_corpus_folder] = "the raw folder"
     return requester_by_folder
@@ -516,8 +510,7 @@ class OldVersions(NamedTuple):
 def old_versions(project: Project) -> OldVersions:
     """Estimate what `nanoset gc` would remove, fast enough for every `nanoset status`.
 
-    The estimate may be too high: it includes versions that a running build works on, those with
-    files that nanoset did not write, and old datasets to which a shard refers.
+    The estimate may be too high: `nanoset gc` leaves some of these versions alone.
 
     Raises:
         StorageError: An output is damaged, so that it is not known what it needs.

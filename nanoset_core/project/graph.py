@@ -78,14 +78,10 @@ class Graph:
     ) -> None:
         """Describe the outputs of a project.
 
-        A recipe contains everything that decides the bytes of an output, and the digests of its
-        inputs.
-
         Args:
             project: The project.
-            known: Output → its recipe, for outputs whose recipes are not derived from inputs: above
-                all the inventories, which list the files of each corpus. `set_recipe` adds more. An
-                output that is made from an inventory without a recipe has no recipe either.
+            known: Output → its recipe, which decides its bytes, for outputs without inputs: the
+                inventories, which list the files of each corpus. `set_recipe` adds more.
             corpora: The corpora of the raw folder; by default those with a known inventory.
         """
         if corpora is None:
@@ -149,20 +145,17 @@ class Graph:
     def recipe(self, node: Node) -> Recipe | None:
         """Return the recipe by which an output would be made now.
 
-        A recipe contains the digests of the output's inputs, so it is derived from their recipes.
-        Only inventories, which list the files of corpora, have no inputs: their recipes were given
-        to the graph when it was made.
-
         Args:
             node: The output.
 
         Returns:
-            The recipe; None for an inventory whose recipe the graph was not given, and for
-            everything that is made from such an inventory.
+            The recipe; None if the output is, or is made from, an inventory of a corpus whose
+            recipe the graph was not given.
         """
         if node in self._recipes:
             return self._recipes[node]
 
+        # A recipe contains the digests of the inputs, which are those of their recipes.
         input_digests: dict[str, str] = {}
         for name, input_node in self.inputs(node).items():
             input_recipe = self.recipe(input_node)
@@ -173,9 +166,8 @@ class Graph:
             if not name.startswith(AFTER):
                 input_digests[name] = digest_of_node(input_node, input_recipe)
 
-        # Only an inventory has none. If its recipe were known, it would have been found above.
         if not input_digests:
-            return None
+            return None  # an inventory that the graph was not given
 
         recipe = node.stage.recipe(self.project, node.key, input_digests)
         self._recipes[node] = recipe
@@ -207,9 +199,7 @@ class Graph:
         return self._current[node]
 
     def _look_up_all_corpora(self, stage: Stage, project: Project) -> None:
-        """Look up and remember the current versions of a stage's outputs for all corpora at once.
-
-        In a bucket, each costs a request, and these are made in parallel.
+        """Look up the current versions of a stage's outputs for all corpora, by parallel requests.
 
         Args:
             stage: A stage that makes an output of each corpus.
@@ -266,13 +256,14 @@ class Graph:
     def _unknown_inputs(self, node: Node) -> Iterator[Node]:
         """Yield the outputs of corpora because of which the recipe of a node is not known.
 
-        A recipe is unknown if that of an input is. This follows such inputs up to the first one
-        that belongs to a corpus, since users know corpora by name. For example, the blend of a
-        nanoset leads to its index mappings, and these lead to the dataset of the corpus `web`.
+        For example, the blend of a nanoset leads to its index mappings, and these lead to the
+        dataset of the corpus `web`.
 
         Args:
             node: The node. If it belongs to a corpus, it is yielded itself.
         """
+        # A recipe is unknown if that of an input is. Follow such inputs up to the first one that
+        # belongs to a corpus, since users know corpora by name.
         if self.recipe(node) is not None:
             return
         if node.is_of_corpus:
@@ -392,13 +383,10 @@ def _is_only_not_current(project: Project, recipe: Recipe, current: CurrentVersi
 
 
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
-    """Return why an output is stale, without blaming outputs of other subjects that are stale, too.
+    """Return why an output is stale, if the outputs of others that it is made from are accepted.
 
-    For example, the blend of a nanoset is made from the nanoset's index mappings, and these from
-    the datasets of corpora. The blend and the mappings are compared with the present settings. Each
-    dataset is taken as it is, even if the raw text changed since it was built.
-
-    Damaged files are not reported.
+    For example, a nanoset is made from the datasets of corpora. Each dataset is accepted as it is,
+    even if the raw text changed since it was built. Damaged files are not reported.
 
     Args:
         project: The project.
@@ -408,11 +396,11 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
     Returns:
         The reasons; empty if the output is up to date in this sense.
     """
-    graph = Graph(project, {})
+    graph = Graph(project, known={})
     node = Node(stage, key)
     for input_node in _inputs_of_other_subjects(graph, node):
-        # Let the graph expect the version that is current. So that version counts as up to date,
-        # and what was made from it does, too.
+        # With the recipe of its current version as the expected one, the input counts as up to
+        # date.
         manifest = graph.current(input_node).manifest
         if manifest is not None:
             graph.set_recipe(input_node, from_plain(Recipe, manifest.recipe))
@@ -420,11 +408,10 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
 
 
 def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
-    """Return the nearest inputs of an output that belong to other subjects.
+    """Return the nearest inputs of an output that belong to another corpus, nanoset and so on.
 
-    A subject is one corpus, nanoset, webdataset or export. From the blend of a nanoset, for
-    example, this leads through the nanoset's index mappings to the datasets of its corpora. An
-    input without inputs of its own is returned, too, even if it has the same subject.
+    From the blend of a nanoset, for example, this leads through the nanoset's index mappings to the
+    datasets of its corpora. Inputs that have no inputs themselves are returned, too.
 
     Args:
         graph: The graph of the project's outputs.
@@ -490,9 +477,8 @@ def _have_same_subject(node: Node, other: Node) -> bool:
 def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
     """Return outputs in the order in which `nanoset status` shows them.
 
-    They are ordered by kind (corpus, nanoset …), then by subject, which is the name of the corpus
-    or nanoset, and then by part, such as the split `train` of a nanoset. In addition, each output
-    follows its inputs of the same subject.
+    They are ordered by kind (corpus, nanoset …), and then by name. Of the same corpus or nanoset,
+    each output follows its inputs.
 
     Args:
         config: The settings of the project.

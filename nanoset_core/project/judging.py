@@ -138,29 +138,32 @@ def _why_foreign(entries: Mapping[str, Entry], our_files: Collection[str]) -> st
 def judge_all_shared_files(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield the shared files that no needed version uses: as garbage, or as left alone.
+    """Yield the unneeded files in folders that the versions of an output share.
 
-    For example, all versions of a nanoset's splits share one folder, `cache`, with the index files
-    of the trainer.
+    For example, all versions of a nanoset's splits share the folder `cache` with index files.
 
     Args:
         listing: Access to the output root.
         outputs: All outputs below it.
         needed: The versions and files that have to stay.
         policy: Which files are kept because of their age.
+
+    Yields:
+        Each file as garbage; or as left alone, if nanoset may not have written it.
     """
     for stage_folder, shared_folder in shared_folders().items():
         for subject, outputs_of_subject in _by_subject(outputs, stage_folder).items():
             place = f"{stage_folder}/{subject}/{shared_folder}"
             files = _shared_files(listing, listing.folder / place)
-            current_since_ns = _last_change_ns(listing, outputs_of_subject)
             needed_names = needed.shared_files.get((stage_folder, subject), set())
-            old_names = [
-                name
-                for name, entry in files.items()
-                if name not in needed_names and not policy.keeps(entry.written_ns, current_since_ns)
-            ]
-            yield from _judge_shared_files(listing, place, subject, files, old_names)
+            # A file that is newer than the current versions may belong to a running build.
+            current_since_ns = _last_change_ns(listing, outputs_of_subject)
+            unneeded_names: list[str] = []
+            for name, entry in files.items():
+                is_kept = policy.keeps(entry.written_ns, current_since_ns)
+                if name not in needed_names and not is_kept:
+                    unneeded_names.append(name)
+            yield from _judge_shared_files(listing, place, subject, files, unneeded_names)
 
 
 def _by_subject(
@@ -198,7 +201,7 @@ def _judge_shared_files(
     files: Mapping[str, Entry],
     old_files: Collection[str],
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield the files of a shared folder that nothing needs: nanoset's as garbage, others once.
+    """Yield each unneeded file that nanoset wrote as garbage, and then all others as left alone.
 
     Args:
         listing: Access to the output root.
@@ -246,10 +249,7 @@ def _in_order_of_removal(names: Iterable[str]) -> list[str]:
 
 
 def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
-    """Return the names of the index files that a note lists, and of the note itself.
-
-    A note is a JSON file that nanoset writes next to the index files that it made. It lists them,
-    and what they were made from.
+    """Return the index files that a note lists: a JSON file that nanoset writes next to them.
 
     Args:
         listing: Access to the output root.
@@ -257,7 +257,7 @@ def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
         note: Name of the note in this folder.
 
     Returns:
-        Names of files in the folder; empty if nanoset did not write the note.
+        Names of the files and of the note; empty if nanoset did not write the note.
     """
     try:
         parsed_note = parse_receipt(listing.read_current(folder / note))

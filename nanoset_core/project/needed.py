@@ -111,9 +111,8 @@ class _NeedSearch:
         while waiting:
             digest = waiting.pop()
             output = self._output_by_digest.get(digest)
-            # A version that was made from a deleted one still names it: there is nothing to keep.
-            if digest in needed.digests or output is None:
-                continue
+            if output is None or digest in needed.digests:
+                continue  # it was deleted, or is in the result already
             needed.digests.add(digest)
             needs = self._needs_of(output, digest)
             waiting += needs.versions
@@ -126,18 +125,16 @@ class _NeedSearch:
         return needed
 
     def _needs_of(self, output: StoredOutput, digest: str) -> _VersionNeeds:
-        """Return what one version of an output needs.
-
-        What an internal version, such as a shard, was made from is kept anyway: the version that
-        lists it was made from the same. But a shard may have given its tokens to a dataset.
-        """
+        """Return what one version of an output needs."""
         folder = output.folder / digest
         is_internal = output.stage_folder in self._internal_folders
         if not is_internal:
             return _read_needs(self._root, folder)
+        # Another version lists this one, such as a shard, and needs all that it was made from. But
+        # the tokens of a shard may be stored in a dataset only, which the shard needs then.
         if digest in self._dropping:
-            return _VersionNeeds()
-        return _VersionNeeds(datasets_with_tokens_of(self._root, folder))
+            return _VersionNeeds()  # it will use those of the current dataset, which stays anyway
+        return _VersionNeeds(versions=datasets_with_tokens_of(self._root, folder))
 
 
 class _VersionNeeds(NamedTuple):
@@ -201,13 +198,11 @@ def _needs_of(root: OutputRoot, manifest: Manifest) -> list[str]:
 def _lister_by_folder() -> dict[str, str]:
     """Return which stage lists the versions of each internal stage.
 
-    An internal stage makes many versions that are used at the same time, so none of them is the
-    current one. Shards are an example: each has the tokens of a part of a corpus. Another output,
-    the corpus's set of shards, has a manifest that lists them.
+    An internal stage, such as that of shards, makes many versions that are used at the same time.
+    The manifest of another output, such as the set of shards of a corpus, lists them.
 
     Returns:
-        Folder of the internal stage → folder of the stage that lists its versions. For shards, it
-        is that of the sets of shards.
+        Folder of the internal stage → folder of the stage that lists its versions.
     """
     lister_by_folder: dict[str, str] = {}
     for stage in stages():
@@ -234,10 +229,9 @@ def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
 def _kept_versions(
     listing: FileAccess, output: StoredOutput, policy: Policy, lister_by_folder: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield the digests of old complete versions that the user's policy keeps.
+    """Yield the digests of old complete versions that the user's policy keeps; some come twice.
 
-    A policy keeps versions that are young, and the newest ones of each output. A version that is
-    kept for both reasons is yielded twice.
+    A policy keeps versions that are young, and the newest ones of each output.
 
     Args:
         listing: Access to the root.
@@ -261,12 +255,12 @@ def _kept_versions(
 def _current_since_ns(
     listing: FileAccess, output: StoredOutput, lister_by_folder: Mapping[str, str]
 ) -> int:
-    """Return since when the current version of an output is current, in ns.
+    """Return since when the current version of an output is current, in ns since 1970.
 
-    A small file, `current.json`, names the current version, and was written at that time. An
-    internal stage, such as that of shards, has no such file: its versions are used since the
-    version that lists them is current.
+    A small file, `current.json`, names the current version, and was written at that time.
     """
+    # Versions of an internal stage, such as shards, are used since the version that lists them is
+    # current.
     stage_folder = lister_by_folder.get(output.stage_folder, output.stage_folder)
     pointer = listing.folder.joinpath(stage_folder, output.name, CURRENT)
     return listing.written_ns(pointer)
@@ -291,9 +285,8 @@ def _newest_first(written_ns_by_digest: Mapping[str, int]) -> list[str]:
 def datasets_with_tokens_of(outputs: OutputRoot, shard: Path) -> list[str]:
     """Return the digests of the datasets whose files a shard needs, since it has no own tokens.
 
-    A shard is the tokens of a part of a corpus. The dataset of the corpus contains them once more.
-    To save space, `nanoset gc` deletes the shard's file of tokens, and records in its manifest
-    which bytes of the dataset's file they are.
+    A shard is the tokens of a part of a corpus. To save space, `nanoset gc` deletes its file, and
+    records which bytes of the corpus's dataset they are.
 
     Args:
         outputs: The output root.

@@ -51,9 +51,8 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
     if name not in views:
         return None
 
-    # A view may be chosen from another view, and so on. Each can set an order; one with
-    # `order: stored` takes the documents in the order that they already have. So the last view that
-    # sets an order decides.
+    # A view may be a selection from another view, and so on. The last one that sets an order
+    # decides; `order: stored` keeps that of the view before it.
     order: ViewOrderSpec | None = None
     for view in chain_of(views, name):
         view_order = views[view].order
@@ -67,8 +66,8 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
 def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset) -> Iterator[str]:
     """Yield a warning for each sorted view whose order spoils the splits, or is lost in training.
 
-    Trainers that read `.bin` and `.idx` pairs cut the dataset into splits first, in the order of
-    its documents, and then shuffle the samples of each split.
+    Most trainers cut a dataset into splits in the order of its documents, and then shuffle the
+    samples of each split.
 
     Args:
         views: Name → settings of each view.

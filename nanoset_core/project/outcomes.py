@@ -66,9 +66,7 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
     """Return what the outputs of a row are made from, directly or through views and packs.
 
-    Views and packs are datasets that are made from the dataset of a corpus: selected documents, and
-    documents joined to sequences of one length. So if an output is made from a view, the dataset
-    that the view is made from is returned, too.
+    Views and packs are datasets that are made from other datasets.
 
     Args:
         graph: The graph of the project's outputs.
@@ -131,9 +129,7 @@ def _is_current(project: Project, dataset: Manifest) -> bool:
 def _with_written_files(
     project: Project, nodes: Sequence[Node], outcome: Outcome, old: Manifest, new: Manifest
 ) -> Outcome:
-    """Add to an outcome how many index files a row has, and how many of them it had before.
-
-    Index files are the arrays by which a trainer finds its samples.
+    """Add to an outcome how many index files for trainers a row has, and had before.
 
     Args:
         project: The project.
@@ -152,8 +148,6 @@ def _with_written_files(
 
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
     """Add to an outcome how many index files a build needs, and how many of them exist already.
-
-    Index files are the arrays by which a trainer finds its samples. Versions share them.
 
     Args:
         project: The project.
@@ -177,8 +171,8 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
 def _source_digests(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:
     """Return the digests of all versions that the last output of a row was made from.
 
-    For example, a version of the blend of a split was made from one of its index mappings, and that
-    one from versions of datasets. All of their digests are returned.
+    Those of a blend, for example, are its index mappings, and the datasets that these are made
+    from.
 
     Args:
         graph: The graph of the project's outputs.
@@ -188,8 +182,7 @@ def _source_digests(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> 
     digests: set[str] = set()
     for source in _sources(graph, nodes[-1], manifest):
         digests.add(source.digest)
-        # Follow the outputs of the row, and views and packs. Everything else, such as the raw text
-        # of a dataset, is of no interest here.
+        # Look further only behind outputs of the row, and views and packs.
         if source.is_view_or_pack() or source.node in nodes:
             digests |= _source_digests_of_version(graph, source)
     return digests

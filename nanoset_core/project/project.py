@@ -220,9 +220,8 @@ def holding(
 ) -> Callable[Concatenate[Project, str, _P], _R]:
     """Decorate a function that makes an output, so that it holds a lease while it runs.
 
-    A lease is a note that a process works on a corpus, nanoset or webdataset. Because of it,
-    `nanoset gc` removes neither the output nor what it is made from. If working copies of files in
-    a bucket are removed while the function runs, it is called again; what it had finished is kept.
+    Because of the lease, `nanoset gc` removes neither the output nor what it is made from. If
+    working copies of files in a bucket are removed meanwhile, the function is called again.
 
     Args:
         function: Its second argument is the name of a corpus, a nanoset or a webdataset.
@@ -240,10 +239,9 @@ def holding(
 
 
 def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
-    """Do some work, and do it again if working copies were removed in the meantime.
+    """Do some work, and do it again if another process removed local copies of files in a bucket.
 
-    Another process may remove copies of files from a bucket to make room on the disk. Then files
-    below the root are missing, and are downloaded again at the next attempt.
+    The next attempt downloads them again.
 
     Args:
         access: How the outputs are reached.

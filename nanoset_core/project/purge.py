@@ -295,9 +295,8 @@ def _requested_folders(project: Project) -> set[str]:
 def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
     """Check that no current shard has its tokens in a dataset that is to be erased.
 
-    With `storage.shards: drop`, a shard has no tokens of its own: it refers to those in the file of
-    the current dataset. If the setting was removed later, it may still refer to an old dataset.
-    The tokens of the shard would be lost with it.
+    With `storage.shards: drop`, the tokens of a shard are stored in a dataset only. It may be an
+    old one, if the setting was removed later.
 
     Args:
         project: The project.
@@ -358,11 +357,10 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
         StorageError: A build uses a version that is to be erased, or made shards since the search.
     """
     access = project.outputs.access
-    # In this block, new builds wait. `used_names` has the names of the corpora and nanosets that
-    # builds work on which began earlier.
-    with collecting(access) as used_names:
-        used = {version.path for version in plan.versions if version.subject in used_names}
-        # They may contain the documents, but are not in the plan.
+    # New builds wait during this block. Earlier ones work on the corpora and nanosets `busy_names`.
+    with collecting(access) as busy_names:
+        used = {version.path for version in plan.versions if version.subject in busy_names}
+        # Newer shards may contain the documents, although they are not in the plan.
         new_shards = _stored_shards(project.outputs).difference(shards_before_search)
         conflicts = used | _paths_of_shards(new_shards, corpora=set(plan.current))
         if conflicts:
@@ -370,8 +368,8 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
             check_no_build(access, _CANNOT_ERASE, f"then {_RESUME}")
             raise _conflicts_error(access, conflicts)
 
-        # Keep the order of the plan, which ends with the shards: after an interruption, the next
-        # purge needs them to find the versions that are left.
+        # The plan ends with the shards. If the purge is interrupted, the next one finds the rest by
+        # them.
         for version in plan.versions:
             _erase_version(access, version)
 

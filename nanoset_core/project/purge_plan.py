@@ -250,8 +250,7 @@ def _check_in_raw_folder(
 ) -> None:
     """Check that corpora are in the raw folder, so that a purge keeps their other documents.
 
-    After a purge, the project is built, and a build drops every corpus without a folder of raw
-    text. That loses nothing only if all of its documents are erased.
+    The build after a purge drops every corpus without a folder of raw text.
 
     Args:
         project: The project.
@@ -287,8 +286,8 @@ def _document_count(project: Project, corpus: str) -> int:
 def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterator[TaintedVersion]:
     """Yield the versions to erase: some shards, and all versions that were made from them.
 
-    Versions are yielded before those that they were made from. If a purge is interrupted, the next
-    one finds the remaining versions by the shards, which are erased last.
+    Each comes before those that it was made from. So after an interruption, the next purge finds
+    the remaining versions by the shards, which are erased last.
 
     Args:
         project: The project.
@@ -297,21 +296,20 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
     root = project.outputs
     outputs = all_outputs(root.access.listing())
     versions = list(_versions_to_examine(root, outputs, shards))
+    version_by_digest = {version.digest: version for version in versions}
 
-    # An orphan is erased, too, since it may contain any document of its corpus.
+    # A dataset whose list of shards was deleted may contain any document, so erase it, too.
     stored_shards = [version.digest for version in versions if version.is_shard]
-    orphans = [version.digest for version in versions if version.is_orphan]
+    orphans = [version.digest for version in versions if version.has_unknown_shards]
     tainted = {*(shard.digest for shard in shards), *stored_shards, *orphans}
 
-    # A descendant is listed after those that it was made from, so reverse their order.
-    parents_by_digest = {version.digest: version.parents for version in versions}
-    descendants = _made_from(tainted, parents_by_digest)
-    order = [*reversed(descendants), *reversed(orphans), *stored_shards]
+    # In the result, what was made from other versions comes after them: erase in reversed order.
+    descendants = _made_from(tainted, version_by_digest)
+    erasure_order = [*reversed(descendants), *reversed(orphans), *stored_shards]
 
-    folder_by_digest = {version.digest: version.folder for version in versions}
     current = {output.current for output in outputs}
-    for digest in order:
-        manifest = root.manifest_at(folder_by_digest[digest])
+    for digest in erasure_order:
+        manifest = root.manifest_at(version_by_digest[digest].folder)
         if manifest is not None:
             yield TaintedVersion(
                 path=version_path(manifest),
@@ -332,53 +330,54 @@ class _ExaminedVersion(NamedTuple):
     """Digests of the versions that it was made from or refers to."""
     is_shard: bool
     """Whether it is a tainted shard."""
-    is_orphan: bool
+    has_unknown_shards: bool
     """Whether it is a dataset of which it is no longer known which shards it was made from."""
 
 
 def _versions_to_examine(
     root: OutputRoot, outputs: Iterable[StoredOutput], shards: Collection[ShardKey]
 ) -> Iterator[_ExaminedVersion]:
-    """Yield the tainted shards, and all versions of everything else, with their parents.
-
-    Shards that are not tainted are left out, since there may be many.
+    """Yield some shards, and every version that may have been made from them.
 
     Args:
         root: The output root.
         outputs: All outputs below it.
-        shards: The tainted shards.
+        shards: The shards. All other shards are left out, since there may be many.
     """
     corpora = {shard.corpus for shard in shards}
-    tainted = {shard.digest for shard in shards}
+    shard_digests = {shard.digest for shard in shards}
     for output in outputs:
         is_shard = output.stage_folder == SHARDS
         is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
-        digests = sorted(output.versions & tainted if is_shard else output.versions)
+        digests = sorted(output.versions & shard_digests if is_shard else output.versions)
+        # What each version was made from, read in parallel.
         parents_of_versions = root.each_version(_parents, output.stage_folder, output.name, digests)
         for digest, parents in zip(digests, parents_of_versions, strict=True):
             folder = output.folder / digest
-            is_orphan = is_dataset and _lacks_shards(root, folder, parents)
-            yield _ExaminedVersion(digest, folder, parents, is_shard, is_orphan)
+            has_unknown_shards = is_dataset and not _knows_shards(root, folder, parents)
+            yield _ExaminedVersion(digest, folder, parents, is_shard, has_unknown_shards)
 
 
-def _made_from(roots: Collection[str], parents_by_digest: Mapping[str, set[str]]) -> list[str]:
+def _made_from(
+    sources: Collection[str], version_by_digest: Mapping[str, _ExaminedVersion]
+) -> list[str]:
     """Return the versions that were made from some versions, directly or not.
 
     Args:
-        roots: Digests of versions, which are not returned themselves.
-        parents_by_digest: Version → the versions that it was made from or refers to.
+        sources: Digests of versions, which are not returned themselves.
+        version_by_digest: All versions, with the versions that they were made from.
 
     Returns:
         Their digests, each after those that it was made from.
     """
     descendants: list[str] = []
-    reached = set(roots)
+    reached = set(sources)
     # In each round, add the versions that were made directly from versions of earlier rounds.
     while True:
         next_versions: list[str] = []
-        for digest, parents in parents_by_digest.items():
+        for digest, version in version_by_digest.items():
             is_new = digest not in reached
-            is_made_from_reached = not reached.isdisjoint(parents)
+            is_made_from_reached = not reached.isdisjoint(version.parents)
             if is_new and is_made_from_reached:
                 next_versions.append(digest)
         if not next_versions:
@@ -387,11 +386,10 @@ def _made_from(roots: Collection[str], parents_by_digest: Mapping[str, set[str]]
         reached.update(next_versions)
 
 
-def _lacks_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> bool:
-    """Return whether it is no longer known which shards a dataset was made from.
+def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> bool:
+    """Return whether it is still known which shards a dataset was made from.
 
-    Another output, the corpus's set of shards, lists them. It may have been deleted. The dataset
-    may then contain any document of the corpus.
+    Another output, the corpus's set of shards, lists them. It may have been deleted.
 
     Args:
         root: The output root.
@@ -403,9 +401,8 @@ def _lacks_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> 
     manifest = root.manifest_at(dataset_folder)
     if manifest is not None:
         named_by_recipe.update(manifest.recipe["parents"].values())
-
-    known_shards = parents - named_by_recipe
-    return not known_shards
+    shards = parents - named_by_recipe
+    return bool(shards)
 
 
 def _parents(root: OutputRoot, folder: Path) -> set[str]:

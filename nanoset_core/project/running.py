@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from nanoset_core.errors import ConfigError, combined, raised
+from nanoset_core.errors import ConfigError, combined
 from nanoset_core.records.rules import Section
 from nanoset_core.records.settings import Range
 from nanoset_core.untrusted import visible
@@ -122,9 +122,11 @@ class ExecutorSpec(Section):
         if self.kind == "slurm":
             yield from self._slurm_errors(where)
 
-        # Environment variables may override this section: `chosen_executor` raises an error if they
-        # are wrong, which `raised` yields.
-        yield from raised(chosen_executor, where, self)
+        # Environment variables may override this section. Check them, too.
+        try:
+            chosen_executor(where, self)
+        except ConfigError as error:
+            yield error
 
     def _foreign_keys(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each key that only other kinds of executors have.

@@ -53,15 +53,12 @@ def add_stale_inputs(
 ) -> set[Node]:
     """Return some outputs, together with the stale outputs that have to be made before them.
 
-    If an input of an output is stale, the inputs of that input are examined, too, and so on. An
-    input that is up to date ends the search: nothing that it was made from has to be rebuilt.
-
     Args:
-        outputs: The outputs to start from; they are part of the result whether or not they are
-            stale.
+        outputs: The outputs to start from, stale or not.
         inputs_of: Returns the outputs that an output is made directly from.
         is_stale: Returns whether an output has to be made.
     """
+    # Follow stale inputs only: what an input that is up to date was made from need not be rebuilt.
     result = set(outputs)
     unexamined = list(outputs)  # outputs in `result` whose inputs were not looked at yet
     while unexamined:

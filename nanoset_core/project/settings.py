@@ -140,11 +140,10 @@ class ProjectConfig(WrittenConfig):
 
     @property
     def tokenizer_file(self) -> TokenizerPath:
-        """The tokenizer on this machine: its path, or its path together with settings.
+        """The tokenizer on this machine, of which a copy is downloaded from a bucket.
 
-        Some kinds of tokenizer files are incomplete, so nanoset.yaml has to add settings, such as
-        the special tokens. A tokenizer with such settings is a `TokenizerFile`; for others, the
-        path alone is enough. If nanoset.yaml names a file in a bucket, a copy of it is downloaded.
+        It is a path; or a `TokenizerFile`, a path with settings, if its files are incomplete and
+        nanoset.yaml has to add settings such as the special tokens.
         """
         spec = self.tokenizer
         merges_path: Path | None = None
@@ -184,8 +183,7 @@ class ProjectConfig(WrittenConfig):
     def for_worker(self, folder: Path) -> ProjectConfig:
         """Return the settings with which a worker of a cluster can do a task of this project.
 
-        The worker calls this. It may not see the files of the machine that hands out the tasks, so
-        paths of such files are replaced by those of the worker's copies.
+        Paths on the machine that hands out the tasks are replaced by those of the worker's copies.
 
         Args:
             folder: The worker's folder for copies of files.

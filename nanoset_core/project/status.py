@@ -102,8 +102,7 @@ def project_status(project: Project) -> Iterator[StatusRow]:
     """Yield the state of every requested output, row by row, as soon as it is known.
 
     A row is the outputs that `nanoset status` shows in one line, such as the inventory, the shards
-    and the dataset of a corpus. `nanoset build` would make what is not up to date. In contrast to a
-    build, Dagster's history of failed checks is not considered.
+    and the dataset of a corpus. Unlike a build, this does not consider failed checks in Dagster.
 
     Args:
         project: The project.
@@ -321,8 +320,7 @@ def _reasons(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     """Return why a row is not up to date.
 
     What follows from an earlier reason is left out: if the shards of a corpus are stale, so is its
-    dataset. An output may be written in parts, such as a webdataset in groups of tars. If only
-    parts are missing, the reason is how many are written.
+    dataset.
 
     Args:
         graph: The graph of the project's outputs.
@@ -336,6 +334,7 @@ def _reasons(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     for node, reasons in row.reasons_by_node.items():
         why += [reason.text for reason in reasons if row.is_original(node, reason)]
     if row.reasons_by_node and row.parts and row.can_write_parts:
+        # The output is written in parts, such as groups of tars: say how many are written.
         why.append(row.part_count())
     return list(dict.fromkeys(why))
 

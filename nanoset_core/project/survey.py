@@ -102,7 +102,7 @@ class CorpusSurvey:
         if present.recipe is not None:
             graph.set_recipe(node, present.recipe)
         if not present.are_in(intact_manifest):
-            # If nothing changed, an upgrade of this program changed how inventories describe files.
+            # If no file changed, this version of nanoset describes files in another way.
             reason = inventory.problem or present.changes or "the inventory's format changed"
             graph.set_reason(node, reason)
         notices = corpus_notices(graph.project_of(node), corpus, contents)
@@ -203,9 +203,6 @@ def _describe_changes(
 
 def _has_recorded_size(stat: FileStat, recorded: Mapping[str, list[Piece]]) -> bool:
     """Return whether a file has the size that it has in an inventory.
-
-    A file of another size has changed. One of the same size may have been written again with the
-    same bytes.
 
     Args:
         stat: Path and size of the file.

@@ -101,22 +101,20 @@ def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
         key: The key.
         value: Its value, or the mapping of the keys in its section.
     """
+    # (dataclass, "") if the key itself is a section; (dataclass, ".<name>") for a key such as
+    # `nanosets`, which has a section for each name that the user chooses.
     inner_section = next(inner_sections(hint), None)
     if inner_section is None:
         yield f"{key}: {_in_yaml(value)}"
         return
-
-    # If the key itself is a section, the path from it to the section is empty. Below a key such as
-    # `nanosets`, there are names that users choose, each with a section.
-    section, path_to_section = inner_section
-    has_named_sections = path_to_section != ""
+    section, suffix = inner_section
     yield f"{key}:"
-    if has_named_sections:
+    if suffix == "":
+        yield from _section_lines(section, value, indent="  ")
+    else:
         for name, settings in value.items():
             yield f"  {_in_yaml(name)}:"
             yield from _section_lines(section, settings, indent="    ")
-    else:
-        yield from _section_lines(section, value, indent="  ")
 
 
 def _in_yaml(value: object) -> str:

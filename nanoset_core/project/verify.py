@@ -158,10 +158,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
 
 def _all_targets(project: Project) -> list[Target]:
-    """Return a target for each row of `nanoset status`, in the order of the rows.
-
-    A row is the outputs that are shown in one line, such as the inventory, the shards and the
-    dataset of a corpus. They are verified together.
+    """Return a target for each row of `nanoset status`, whose outputs are verified together.
 
     Args:
         project: The project.
@@ -222,8 +219,7 @@ def verify_project(
 ) -> Iterator[Report]:
     """Verify the outputs of a project, and yield a report on each row of `nanoset status`.
 
-    Without a selection, a report on files in the raw folder that are not read precedes the others,
-    if there are any.
+    Without a selection, the first report lists files in the raw folder that are not read, if any.
 
     Args:
         project: The project. If it has an executor, such as a Dask cluster, a deep verification

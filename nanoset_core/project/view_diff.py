@@ -178,10 +178,19 @@ class _Change:
         numbers_after: NDArray[np.int64],
         amounts_after: NDArray[np.int64],
     ) -> _Change:
-        """Compare the amounts of two versions, given the number of each document in both."""
-        highest_before = numbers_before.max(initial=-1)
-        highest_after = numbers_after.max(initial=-1)
-        increase = np.zeros(int(max(highest_before, highest_after)) + 1, np.int64)
+        """Return by how much the amount of each document, such as its tokens, increased.
+
+        Args:
+            numbers_before: Number of each document of the old version, as in `increase`, shape
+                (n_before,).
+            amounts_before: Its amount there, shape (n_before,).
+            numbers_after: The same of the new version, shape (n_after,).
+            amounts_after: Its amount there, shape (n_after,).
+        """
+        # A document that one of the versions lacks has the amount 0 there.
+        numbers = np.concatenate([numbers_before, numbers_after])
+        n_documents = int(numbers.max(initial=-1)) + 1
+        increase = np.zeros(n_documents, np.int64)
         np.add.at(increase, numbers_after, amounts_after)
         np.subtract.at(increase, numbers_before, amounts_before)
         return cls(increase)
@@ -231,9 +240,9 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
     Args:
         project: The project.
         view: The version.
-        by_number: Whether the number in the corpus identifies a document. If not, a hash of its id
-            does, or of its file and line if it has no id. This is for a comparison of views that
-            were chosen from different versions of the corpus, which number documents differently.
+        by_number: Whether documents are identified by their numbers in the corpus; otherwise by
+            hashes of their ids, or of their files and lines, since other versions of the corpus
+            number them differently.
     """
     dataset = dataset_of(project.outputs, view)
     corpus = dataset.corpus

@@ -406,7 +406,7 @@ def test_a_version_that_is_current_is_not_retracted(changed):
     # As if it had become current after the collection was planned.
     assert withdraw_output(access, current, "manifest.json", lambda: True) is None
     version = Garbage(current, "datasets/web", "web", "version", 0)
-    assert gc_module._retract(access, version) is None
+    assert gc_module._hide(access, version) is None
 
     assert tree(datasets) == data_before
 
@@ -416,7 +416,7 @@ def test_a_version_that_a_killed_collection_retracted_is_removed_by_the_next_swe
     plan = plan_gc(project)
     old_version = next(item for item in plan.garbage if item.output == "datasets/web")
 
-    (retracted,) = gc_module._retract(project.outputs.access, old_version)
+    (retracted,) = gc_module._hide(project.outputs.access, old_version)
     assert not old_version.path.exists()
 
     # Its name says which process retracted it: let that be one that has ended.
@@ -430,7 +430,7 @@ def test_a_version_that_a_killed_collection_retracted_is_removed_by_the_next_swe
 
 def test_a_version_that_another_collection_just_removed_is_not_reported(changed, monkeypatch):
     project, _ = changed
-    retract = gc_module._retract
+    retract = gc_module._hide
     contested = plan_gc(project).garbage[0]
 
     def retract_after_another_collection(access, item):
@@ -438,7 +438,7 @@ def test_a_version_that_another_collection_just_removed_is_not_reported(changed,
             retract(access, item)
         return retract(access, item)
 
-    monkeypatch.setattr(gc_module, "_retract", retract_after_another_collection)
+    monkeypatch.setattr(gc_module, "_hide", retract_after_another_collection)
     collection = collect(project)
 
     assert not [item for item in collection.left_alone if item.refused]
@@ -454,7 +454,7 @@ def refuse_to_remove(*_: object) -> None:
 def test_a_version_that_cannot_be_retracted_is_reported_by_the_command(changed, monkeypatch):
     _, folder = changed
     data_before = tree(folder / "data")
-    monkeypatch.setattr(gc_module, "_retract", refuse_to_remove)
+    monkeypatch.setattr(gc_module, "_hide", refuse_to_remove)
 
     outcome = invoke_nanoset(["gc", "--yes", "--config", folder / "nanoset.yaml"])
 
