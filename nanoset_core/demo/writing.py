@@ -151,8 +151,8 @@ def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
 def _prepare_raw_folder(raw: Path, other_paths: Sequence[Path]) -> None:
     """Delete the raw text of an interrupted demo, and make an empty folder for that of a new one.
 
-    A marker file is written into the folder before anything else. So if there is a marker, all
-    paths were written by a demo, and may be overwritten.
+    A demo writes a marker file into the folder before anything else. So if there is a marker, all
+    paths may be overwritten.
 
     Args:
         raw: The folder.
@@ -202,9 +202,9 @@ def _write_corpus(
         folder: Folder of the corpus.
         documents: Its documents, which are divided evenly among the files.
         n_files: How many files to write. More than two are written in pairs to folders within
-            `folder`, which shows that corpora may be nested.
-        write: Writes the lines of a file, compressed or not, and appends the suffix of its
-            compression to the path.
+            `folder`.
+        write: Writes a file, compressed or not, and appends the suffix of its compression to the
+            path.
         broken: A line to append to the first file, although it is no valid document.
     """
     lines = [json.dumps(document, ensure_ascii=False).encode() + b"\n" for document in documents]

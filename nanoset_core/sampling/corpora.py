@@ -291,9 +291,8 @@ class MemberReads:
 def _samples_in_blend_epoch(plan: SplitPlan, blend: BlendPlan, member: MemberPlan) -> int:
     """Return how many samples of a dataset are in one epoch of a blend.
 
-    This is for trainers that build one epoch of the blend, and repeat it. The epoch has as many
-    samples as all datasets together. The weights divide them among the datasets, so that a dataset
-    may have more or fewer than its own number.
+    Some trainers build one epoch of the blend, and repeat it. It has as many samples as all
+    datasets together, which the weights divide among the datasets.
 
     Args:
         plan: Plan of the split.
@@ -484,8 +483,8 @@ class SharedLimit:
 def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -> list[SharedLimit]:
     """Return the limits on documents that the datasets contain more than once.
 
-    For example, documents of the dataset "web" are also in the view "best-web". Both datasets may
-    be read 3 times. Then these documents have two limits, one for each dataset.
+    For example, documents of the dataset "web" are also in the view "best-web". If both datasets
+    have a limit, these documents have two.
 
     Args:
         corpora: Corpora of the datasets of a split. Each groups its documents by their copies.
@@ -505,8 +504,8 @@ def _limits_of_part(
 ) -> list[SharedLimit]:
     """Return the limits on some documents of a corpus, which all have equal numbers of copies.
 
-    There is one limit for each dataset that contains the documents and has a limit itself. It holds
-    for the sum of what is read of all datasets that contain them.
+    There is one for each dataset that contains the documents and has a limit itself. It holds for
+    what is read of them through all datasets.
 
     Args:
         corpus: The corpus, with the datasets through which it is read.

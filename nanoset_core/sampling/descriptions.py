@@ -225,8 +225,7 @@ def _identifiers_in(content: Any) -> dict[str, Any]:
     """Return the identifiers of a tokenizer from the content of a JSON file.
 
     They are values by which a trainer recognises a tokenizer, such as {"class": "GPT2Tokenizer",
-    "path": "…"}. The file may contain only these, or a description of index files, which has them
-    under the key "tokenizer".
+    "path": "…"}. A description of index files has them under the key "tokenizer".
 
     Args:
         content: The identifiers, the description of a dataset, or that of a blend.

@@ -218,10 +218,8 @@ def documents_read_too_often(
     """Return the documents that a split reads too often through several copies of them.
 
     For example, a document of the dataset "web" may also be in a view of "web". Then the split
-    reads it through both.
-
-    Only samples that the blend takes count. Trainers build slightly more than that, and round
-    numbers of samples up: neither makes a document read too often.
+    reads it through both. Only samples that the blend takes count, not those that trainers build in
+    addition.
 
     Args:
         config: Configuration of the nanoset.

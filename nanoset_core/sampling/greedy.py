@@ -172,8 +172,7 @@ def block_shape(shares: FloatArray, n_samples: int) -> BlockShape:
 
     Many short blocks are fast, since each step computes one sample of every block. But the counts
     at the start of a block are guessed, and a long block often ends with the right counts in spite
-    of a wrong guess. So blocks have a smallest length, too. The constants were measured. They
-    decide how long it takes, never what is picked.
+    of a wrong guess. The constants were measured; they affect only the speed.
 
     Args:
         shares: Share of each dataset in the samples of a long blend, shape (n_datasets,).
@@ -352,10 +351,9 @@ class _SpeculatedBlocks:
     def repair(self, wrong_blocks: IntArray, cost: SpeculationCost) -> float:
         """Advance blocks again, from the counts with which the blocks before them ended.
 
-        Advancing a block gives a *course* of counts: those before each of its samples. If the new
-        course has the same counts as the old one before some sample, the block picks the same
-        datasets from this sample on, so its remaining picks are kept. The first of the wrong blocks
-        follows a right one, so each call makes at least one block right.
+        As soon as a block has the same counts before some sample as when it was advanced earlier,
+        it would pick the same datasets from there on, so its remaining picks are kept. The first
+        wrong block follows a right one, so each call makes at least one block right.
 
         Args:
             wrong_blocks: Numbers of the blocks that started with wrong counts, ascending, shape
@@ -376,10 +374,10 @@ class _SpeculatedBlocks:
             microseconds += n_steps * _step_cost(len(self.weights), n_lanes)
             running.differences += self._pick_again(running.blocks, samples, running.lanes)
             if not running.differences.any():
-                break  # all blocks have met their old course
-            running = self._without_met(running, samples.stop)
+                break  # all blocks have the same counts as earlier
+            running = self._without_equal(running, samples.stop)
 
-        # Blocks that never met their old course end with other counts than before.
+        # The remaining blocks end with other counts than earlier.
         self.end_counts[running.blocks] += running.differences
         return microseconds
 
@@ -395,7 +393,7 @@ class _SpeculatedBlocks:
         lanes = lanes_of(self.weights, new_counts, self.first_samples[wrong_blocks])
         return _RunningBlocks(wrong_blocks, differences, lanes)
 
-    def _without_met(self, running: _RunningBlocks, n_done: int) -> _RunningBlocks:
+    def _without_equal(self, running: _RunningBlocks, n_done: int) -> _RunningBlocks:
         """Leave out the blocks that have the same counts again as before the repair.
 
         From there on, they would pick the same datasets as before.
@@ -415,8 +413,7 @@ class _SpeculatedBlocks:
     def _pick_again(self, blocks: IntArray, samples: slice, lanes: Lanes) -> IntArray:
         """Pick the datasets of some samples in several blocks again, and replace the old picks.
 
-        A *pick* is the number of the dataset that a sample is from. `self.picks` has a column for
-        each block, with a pick for each sample of the block.
+        A *pick* is the number of the dataset that a sample is from.
 
         Args:
             blocks: Numbers of the blocks: columns of `self.picks`, shape (n_blocks,).
@@ -600,9 +597,9 @@ def simplex_projection(weights: FloatArray) -> FloatArray:
     """Return which share of a long blend's samples is from each dataset.
 
     If the weights add up to 1, they are the shares. If not, the same amount is subtracted from all
-    weights, so that they do: the rule picks the dataset that is furthest behind its weight, so all
-    datasets end up equally far behind. Datasets with smaller weights than this amount are never
-    picked. For example, the weights 0.9, 0.5 and 0.1 minus 0.2 give the shares 0.7, 0.3 and 0.
+    weights: the rule picks the dataset that is furthest behind its weight, so all datasets end up
+    equally far behind. Smaller weights than this amount give no share. For example, the weights
+    0.9, 0.5 and 0.1 minus 0.2 give the shares 0.7, 0.3 and 0.
 
     If k datasets have a share, they are those with the k largest weights, and the amount is
     (sum of these k weights - 1) / k. So all k are tried:
@@ -633,8 +630,8 @@ def lanes_of(weights: FloatArray, counts: FloatArray, first_samples: IntArray) -
     """Return an object that picks the datasets of a blend's samples in many places at once.
 
     Each place is a *lane*: it starts at one sample of the blend, and continues sample by sample.
-    Two classes do this, and pick the same datasets. They store the counts in different memory
-    layouts. Which of them is faster depends on the numbers of lanes and datasets, and was measured.
+    Two classes with different memory layouts pick the same datasets. Measurements showed for which
+    numbers of lanes and datasets each is faster.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).

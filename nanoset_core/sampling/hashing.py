@@ -274,10 +274,9 @@ def _read_words_of_items(
 ) -> NDArray[np.uint64]:
     """Return the words of texts that start at multiples of 2, 4 or 8 bytes.
 
-    They are read from copies of the data in which each item is the start of an aligned word. For
-    example, items of 4 bytes have two copies. The words of copy 0 start at the bytes 0, 8, 16, …,
-    and those of copy 1 at 4, 12, 20, …. A text that starts at byte 12 = 8 * 1 + 4 has its first
-    word in copy 1, after one other word. Its further words follow there.
+    They are read from copies of the data. For items of 4 bytes, the words of copy 0 start at the
+    bytes 0, 8, 16, …, and those of copy 1 at 4, 12, 20, …. So a text that starts at byte 12 = 8 + 4
+    has its words in copy 1, after one other word.
 
     Args:
         data: Bytes of all texts.
@@ -349,9 +348,9 @@ def _places_of_words(
 def _shifted_copies(data: NDArray[np.uint8], item_bytes: int) -> NDArray[np.uint64]:
     """Return copies of bytes in which each item is the start of an aligned word.
 
-    A word has 8 bytes. numpy reads it six times as fast if its address is a multiple of 8. A text
-    can start at any item, so most of its words have other addresses. Each copy moves the data by
-    one item more. Then every word has a good address in one of the copies. For items of 4 bytes:
+    A word has 8 bytes, and numpy reads it six times as fast if its address is a multiple of 8. Each
+    copy moves the data by one item more, so that every word has such an address in one of the
+    copies. For items of 4 bytes:
 
         bytes         0 1 2 3 4 5 6 7 8 9 a b c d e f
         copy 0        0 1 2 3 4 5 6 7|8 9 a b c d e f      has the words that start at 0, 8, …

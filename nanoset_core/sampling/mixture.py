@@ -92,8 +92,7 @@ class Mixture:
 def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None = None) -> Mixture:
     """Compute the weights of a mixture for the datasets of a nanoset.
 
-    The sizes of the datasets are those of train. If train has no share of the data, they are those
-    of the first split that has a share.
+    The sizes of the datasets are those in the first split with a share of the data, mostly train.
 
     Args:
         mix: The whole tree.
@@ -539,14 +538,13 @@ def _check_rest(
 ) -> None:
     """Check that the parts of a group that have shares can divide what the other parts leave.
 
-    The other parts have a fixed amount, given by `tokens` or `epochs`. For example, if one part
-    has 40% of train, the rest of 60% must be possible for the parts with shares.
+    For example, if one part has a fixed amount of 40% of train, the rest of 60% must be possible
+    for the parts with shares.
 
     Args:
         node: The group.
         parts_with_shares: Its parts with shares.
-        bounds: Smallest amount, `floor`, and largest amount, `cap`, of each of these parts. Amounts
-            are shares of train, from 0 to 1.
+        bounds: Smallest and largest amount of each of these parts, as shares of train.
         rest: The amount that they have to divide.
 
     Raises:

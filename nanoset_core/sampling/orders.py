@@ -120,10 +120,9 @@ def build_ordered(
 ) -> tuple[NDArray[np.int32], ShuffleIndex]:
     """Build document and shuffle index of a dataset for a later phase of a run.
 
-    All phases of a run read the samples of a dataset in one order, and each continues where the
-    last one stopped. For example, the first phase shuffled one epoch, which has the samples 0 to 4,
-    and took 3 of them. The second phase takes 4 more, so a second epoch is appended, which has the
-    samples 5 to 9:
+    All phases of a run read the samples of a dataset in one order. For example, the first phase
+    shuffled one epoch, which has the samples 0 to 4, and took 3 of them. The second phase takes 4
+    more, so a second epoch is appended, which has the samples 5 to 9:
 
         order of the run                2 4 0 3 1 | 8 5 9 6 7
         taken by the first phase        2 4 0

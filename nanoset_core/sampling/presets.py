@@ -245,8 +245,8 @@ class Preset:
     def compensates(self, python: str | None) -> bool:
         """Return whether the trainer's Python corrects rounding errors when it adds up shares.
 
-        The built-in `sum` does so from Python 3.12 on. A trainer that uses it can therefore divide
-        a dataset into other splits than with an older Python.
+        The built-in `sum` does so from Python 3.12 on, so that a trainer that uses it may divide a
+        dataset into other splits than with an older Python.
 
         Args:
             python: Version of the trainer's Python, such as "3.12"; None for one before 3.12.
@@ -335,9 +335,8 @@ class Preset:
     ) -> int:
         """Return how many samples a blend with weights has, by the rule of the trainer.
 
-        The numbers of the datasets are rounded up. So their sum may be larger than the number that
-        was requested. For example, 10 samples of two datasets with equal weights and one of half
-        their weight need 4, 4 and 2. With 11 samples, the sum is 5 + 5 + 3 = 13.
+        The numbers of the datasets are rounded up, so their sum may be larger than the number that
+        was requested. For example, 11 samples in the proportion 2 : 2 : 1 give 5 + 5 + 3 = 13.
 
         Args:
             requested: Samples that were requested.

@@ -201,17 +201,14 @@ def _max_shares(
     *,
     except_for: Collection[str],
 ) -> dict[str, float]:
-    """Return the largest share of the split that each dataset may have, by its own limit.
-
-    A larger share would read the dataset more often than the limit allows.
+    """Return the largest share of the split with which each dataset is not read too often.
 
     Args:
         plan: Plan of the split.
         size: Samples of the split.
         config: Configuration of the nanoset.
         limits: How often each dataset may be read.
-        except_for: Prefixes of datasets that are left out. Other datasets contain their documents,
-            too, so their limits hold for several datasets together.
+        except_for: Prefixes of datasets to leave out, whose limits hold for several together.
 
     Returns:
         Prefix → largest share of the split's samples. Datasets without a limit are left out.
@@ -232,9 +229,8 @@ def _samples_built(
 ) -> int:
     """Return how many samples of a dataset this phase of a run builds, given its share of a split.
 
-    For example, a dataset has half of a split of 1,000 samples, and the run has consumed 400 of
-    these. Then the split has 500 samples of it, and earlier phases took at least 199 of them. So
-    this phase builds 301, and the margin that the trainer adds.
+    For example, a dataset has half of a split of 1,000 samples, and earlier phases consumed 400 of
+    these: at least 199 of the dataset. So this phase builds 301, and the margin of the trainer.
 
     Args:
         split_size: Samples of the split, in all phases of the run.

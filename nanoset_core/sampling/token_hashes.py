@@ -191,8 +191,8 @@ class SequenceHasher:
     def _hold_back(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.int64]:
         """Let the last tokens of a chunk wait for the next one, if they are not a whole word.
 
-        A word has 8 bytes. For example, tokens of 4 bytes are hashed in pairs. If the last sequence
-        has 5 tokens in the chunk, the fifth one waits.
+        A word has 8 bytes. If the last sequence has 5 tokens of 4 bytes in the chunk, the fifth one
+        waits.
 
         Args:
             tokens: The tokens of the chunk. The last sequence in it continues in the next chunk.
@@ -219,8 +219,8 @@ class SequenceHasher:
     def _sum_words(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the sum over all words of each sequence, those of earlier chunks included.
 
-        A word is 8 bytes of tokens, which are hashed together. The first sequence may have begun in
-        an earlier chunk: then `_open_sum` is the sum of its first `_n_open_words` words.
+        A word is 8 bytes of tokens. If the first sequence began in an earlier chunk, `_open_sum` is
+        the sum of its first `_n_open_words` words.
 
         Args:
             tokens: The tokens of the chunk.

@@ -137,8 +137,7 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
 def naming_special_tokens(file: TokenizerPath) -> str:
     """Return how to name the special tokens of a tokenizer, as the end of a remedy for the user.
 
-    Only files of tiktoken ranks need this, since they contain no special tokens. Without names, the
-    special tokens are those of the published tokenizer with the same pattern and number of ranks.
+    Only files of tiktoken ranks need this, since they contain no special tokens.
 
     Args:
         file: The file of the tokenizer, which may be of any kind.
@@ -231,10 +230,9 @@ def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
         file: The tokenizer's file, for errors.
 
     Returns:
-        The facts by name, in types that JSON has. They are: `size`, the number of tokens; `max_id`,
-        the greatest id; `special_tokens`, name and id of each; `template`, the names of the special
-        tokens that the tokenizer's own `encode` adds to a text; and `frame`, the ids that it adds
-        before and after every text, or None if these depend on the text.
+        The facts by name, in types that JSON has. `template` has the names of the special tokens
+        that the tokenizer's own `encode` adds to a text; `frame` has the ids that it adds before
+        and after every text, or None if these depend on the text.
 
     Raises:
         EncodingError: The library fails on the simplest text.

@@ -98,8 +98,7 @@ def assign(
     tokens. Such packs are a *class*. Here the packs are put in an order, and each piece gets a
     document.
 
-    This function needs 4 bytes of memory for each document, or 8 if there are more than 2**32
-    documents, and some hundred MiB.
+    This needs 4 bytes of memory for each document (8 for more than 2**32), and some hundred MiB.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.

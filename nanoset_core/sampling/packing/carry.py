@@ -24,9 +24,9 @@ from nanoset_core.sampling.packing.pieces import NO_PIECES, FilledPacks, PieceAr
 def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPacks]:
     """Fill the room in packs, so that all packs except the last one are full.
 
-    The pieces of all packs that are not full are concatenated to one stream of tokens, which is cut
-    into full packs. For example, packs of 10 tokens that hold pieces of 6 and 2, of 7, and of 9
-    tokens become packs of 6, 2 and 2, of 5 and 5, and of 4 tokens.
+    The pieces of packs that are not full are concatenated, and cut into full packs. For example,
+    packs of 10 tokens that hold pieces of 6 and 2, of 7, and of 9 tokens become packs of 6, 2 and
+    2, of 5 and 5, and of 4 tokens.
 
     Args:
         batches: All packs in order, some at a time.
@@ -125,8 +125,8 @@ def _completes_pack(
 ) -> NDArray[np.bool_]:
     """Return which packs of a batch complete a pack when their tokens are appended to a stream.
 
-    For example, packs of 10 tokens append 8, 0, 7 and 9 tokens to a stream without pending tokens.
-    Then the stream has 8, 8, 15 and 24 tokens, so that the third and the fourth complete a pack.
+    For example, packs of 10 tokens append 8, 0, 7 and 9 tokens to an empty stream. Then it has 8,
+    8, 15 and 24 tokens, so that the third and the fourth complete a pack.
 
     Args:
         n_pending: Tokens of the stream before the batch; fewer than a pack.

@@ -34,7 +34,7 @@ def sort_pairs(
     """Sort pairs of numbers by their first number, and those with equal ones by their second.
 
     numpy sorts one array of integers much faster than it sorts by two keys. So each pair becomes
-    one integer: its first number in the upper bits, and its second in the lower bits.
+    one integer, with its first number in the upper bits.
 
     Args:
         first: First number of each pair, 0 or more, in at most 64 - second_bits bits; shape
@@ -104,8 +104,7 @@ class RemainderQueue:
 
         Returns:
             The document of each piece, shape (n_pieces,). The pieces of a pack are in the order of
-            their documents instead of the order of `piece_lengths`, so that tokens are read in the
-            order of the dataset.
+            their documents, in which tokens are read, instead of the order of `piece_lengths`.
         """
         # Sort the pieces by length, and those of one length by their index, and so by their pack.
         by_length = sort_pairs(piece_lengths, np.arange(len(piece_lengths)))
@@ -126,8 +125,8 @@ def _take_positions(
 ) -> NDArray[np.int64]:
     """Take the next position of a queue for each of some lengths; there is a queue for each length.
 
-    For example, if the queues of the lengths 0, 1 and 2 continue at the positions 0, 4 and 9, the
-    lengths 1, 1, 2 get the positions 4, 5, 9, and the queues then continue at 0, 6 and 10.
+    For example, if the queues of the lengths 1 and 2 continue at the positions 4 and 9, the lengths
+    1, 1, 2 get the positions 4, 5, 9.
 
     Args:
         next_positions: Position at which the queue of each length continues, shape (n_lengths,).

@@ -254,9 +254,9 @@ class ContextTable:
     def _rows_of(self, sources: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each context, counted within its source.
 
-        A context is one occurrence of a row. A source of 10 rows at frequency 2.3 has 23 contexts.
-        The contexts 0 to 9 are its rows in order, and so are 10 to 19. The contexts 20, 21 and 22
-        are the 3 rows that were chosen to occur once more.
+        A context is one occurrence of a row. A source of 10 rows at frequency 2.3 has 23 contexts:
+        0 to 9 are its rows in order, and so are 10 to 19; 20, 21 and 22 are the 3 rows that were
+        chosen to occur once more.
 
         Args:
             sources: Source of each context, shape (n_contexts,).
@@ -470,8 +470,8 @@ def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
 def _first_rows_from(bounds: NDArray[np.int64], row_tokens: int) -> NDArray[np.int64]:
     """Return the number of the first row of a stream that begins at or after each position.
 
-    In a stream of 13 tokens with rows of 4 tokens, which begin at 0, 4 and 8, these are the rows
-    0, 2 and 3 for the positions 0, 6 and 13. There is no row 3: it stands for the end of the rows.
+    In a stream of 13 tokens, rows of 4 tokens begin at 0, 4 and 8. So these are the rows 0, 2 and 3
+    for the positions 0, 6 and 13, where 3 stands for the end of the rows.
 
     Args:
         bounds: Ascending positions, the last of which is the end of the stream, shape (n,).

@@ -46,8 +46,8 @@ PLAN_FILE = "plan.json"
 def make_plan(project: Project, name: str) -> Manifest:
     """Plan the tars of a webdataset from the current datasets, and make the plan current.
 
-    The plan says which context goes into which tar. A context is a sample: a fixed number of
-    consecutive tokens. The decorator `holding` protects the datasets from `nanoset gc` meanwhile.
+    The plan says which context (a sample of consecutive tokens) goes into which tar. The decorator
+    `holding` protects the datasets from `nanoset gc` meanwhile.
 
     Args:
         project: The project.

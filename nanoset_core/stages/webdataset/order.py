@@ -152,8 +152,7 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
 def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int64]:
     """Return the numbers of the contexts in one window of the shuffled order.
 
-    The order lists all contexts by ascending keys. The leading bits of a key are its bucket, so
-    that only a few buckets have to be sorted for a window.
+    The order lists all contexts by ascending keys. The leading bits of a key are its bucket.
 
     Args:
         contexts: Number of contexts in the order.
@@ -169,8 +168,8 @@ def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int6
     start_rank = window * size
     stop_rank = min(start_rank + size, contexts)
 
-    # Sort the buckets from the last one that begins at or before the window, to the last one that
-    # begins before its end.
+    # Sort only the buckets from the last one that begins at or before the window, to the last one
+    # that begins before its end.
     bucket_starts = _first_ranks_of_buckets(contexts, seed)
     first_bucket = int(np.searchsorted(bucket_starts, start_rank, side="right")) - 1
     stop_bucket = int(np.searchsorted(bucket_starts, stop_rank, side="left"))
@@ -602,9 +601,8 @@ def frequencies_of_weights(
 ) -> dict[str, float]:
     """Return how often each source must occur, so that the sources are mixed in some proportions.
 
-    A source is cut into rows. A context is one occurrence of a row, so a frequency of 2 gives two
-    contexts for each row. For example, 200 contexts are to be mixed in equal shares. Then a source
-    of 100 rows needs the frequency 1, and a source of 50 rows needs 2.
+    A frequency of 2 gives two contexts for each row of a source. For example, if 200 contexts are
+    mixed in equal shares, a source of 100 rows needs the frequency 1, and one of 50 rows needs 2.
 
     Args:
         rows: Name of each source → its rows.

@@ -49,9 +49,8 @@ QUALITY_MEASURES = (
 def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
     """Return a table with the tokens and contexts of each source of a plan, for the terminal.
 
-    A context is a sample. The counts include the few contexts that are in no tar because all tars
-    must have the same number. Columns that tell nothing, such as a frequency of 1 in all rows, are
-    left out.
+    A context is a sample. The few that are in no tar, because all tars must have the same number,
+    count, too. Columns that tell nothing, such as a frequency of 1 in all rows, are left out.
 
     Args:
         plan: The plan.

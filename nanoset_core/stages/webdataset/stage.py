@@ -271,9 +271,8 @@ class WebdatasetStage(Resumable):
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the files of an unfinished webdataset: tars, lists and markers.
 
-        A marker is a small file that a build writes next to each tar. It names the version of the
-        webdataset that the tar belongs to. Without markers, another program may have written the
-        tars.
+        A marker is a small file that a build writes next to each tar, with the version of the
+        webdataset. Without markers, another program may have written the tars.
 
         Args:
             access: Access to the output root.

@@ -126,8 +126,7 @@ class StoredRows:
     ) -> None:
         """Read the rows of contexts that are neighbours in the shuffled order.
 
-        A row is the tokens of a context. The stored rows are divided into parts, and each part
-        contributes some ranges of rows. One request reads at most CHUNK_BYTES, and
+        A row is the tokens of a context. One request reads at most CHUNK_BYTES, and
         `_READS_AT_ONCE` requests are sent at the same time.
 
         Args:
@@ -240,9 +239,8 @@ def is_worth_storing(
 ) -> bool:
     """Return whether tars are written faster if all rows are stored in shuffled order first.
 
-    A row is the tokens of one sample, and a shard is a tar of samples. Without stored rows, the
-    tokens of all sources are read again and again. Each time, a process picks out the rows of as
-    many shards as its memory holds, and writes these shards.
+    A row is the tokens of one sample, and a shard is a tar of samples. Without stored rows, all
+    sources are read again for each group of shards that memory holds.
 
     Args:
         plan: Plan of the tars.
@@ -269,8 +267,7 @@ def store_rows(
     """Store the rows of all contexts in shuffled order, so that tars can be written from them.
 
     A context is a sample, and its row is its tokens. The rows are stored in parts, each of as many
-    rows as a worker can hold. Parts that an interrupted build has stored are kept. The tokens of a
-    source are read once, in order.
+    rows as a worker can hold. Parts that an interrupted build has stored are kept.
 
     Args:
         plan: Plan of the tars.

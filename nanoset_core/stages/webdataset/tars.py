@@ -170,7 +170,7 @@ def _npy_blocks(
         plan: Plan of the tars.
         shard: Number of the tar, which is part of the names of its members.
         samples: Number of samples in the tar. Each becomes a member.
-        batch_size: Number of members in a batch. The last batch may have fewer.
+        batch_size: Number of members in a batch; the last may have fewer.
         fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into `out`.
     """
     name_bytes = member_names(shard, 0, 0, "npy").shape[1]

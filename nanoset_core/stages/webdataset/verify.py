@@ -340,8 +340,8 @@ def _expected_contexts(
 ) -> _ExpectedContexts:
     """Return what the contexts of tars are compared with.
 
-    That is the length of a context, the greatest id, and the tokens of each context by the plan.
-    The tokens are known only if the plan is still the current one, and its datasets still exist.
+    The tokens of the contexts are known only if the plan is still the current one, and its datasets
+    still exist.
 
     Args:
         project: The project.
@@ -492,10 +492,7 @@ def _compare_context(
 def _planned_contexts(
     expected: _ExpectedContexts, shard: int, numbers: Sequence[int]
 ) -> dict[int, NDArray[np.integer[Any]]]:
-    """Return the tokens that some contexts of a tar should have, to compare them.
-
-    A context is a sample. The plan of the tars says which tokens of which dataset it has. They are
-    read from there.
+    """Return the tokens that some contexts (samples) of a tar should have, read from the datasets.
 
     Args:
         expected: The plan, and the tokens of its datasets.

@@ -231,9 +231,8 @@ def _rows_of_stored_tokens(
 ) -> RowSupplier:
     """Return what supplies the rows of the tars if the tokens are in a store, such as a bucket.
 
-    There are two ways. Each run of shards can read the tokens of all sources, and pick out its
-    rows. Or all rows are written to the store first, in shuffled order, so that each run reads only
-    its own. The second way is cheaper if there are many runs.
+    Either each run of shards reads the tokens of all sources, and picks out its rows. Or all rows
+    are written to the store first, in shuffled order, so that each run reads only its own.
 
     Args:
         target: The plan, and where the tars go.
@@ -264,8 +263,8 @@ def _write_by_buckets(
 ) -> list[TarFacts]:
     """Sort the rows of all runs into temporary files, and write the tars from these.
 
-    A run is some neighbouring shards. Each run has a file, a bucket, with the rows of its shards.
-    So the sources are read only once, and memory needs to hold only one bucket at a time.
+    A run is some neighbouring shards, and has a file for its rows, a bucket. So the sources are
+    read only once, and memory needs to hold only one bucket at a time.
 
     Args:
         target: The plan, and where the tars go.

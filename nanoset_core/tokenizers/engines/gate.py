@@ -221,8 +221,8 @@ class GatedEngine:
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
     """Return the characters and tokens that a text must not contain for a compiled engine.
 
-    A compiled engine is fast, but may encode some characters and tokens wrongly. A slower engine
-    encodes the texts that contain one of them. The result can be saved.
+    A compiled engine is fast, but may encode these wrongly. A slower engine encodes the texts that
+    contain one of them.
 
     Args:
         tokenizer: A parsed `tokenizer.json`.
@@ -284,10 +284,9 @@ def _writes_spaces(normalizer: Any) -> bool:
 def doubtful_points(form: Form | None) -> Bools:
     """Return which code points versions of Unicode may treat differently.
 
-    Two engines may have been built with different versions of Unicode. Unassigned code points are
-    always doubtful, since a newer version may assign them. If text is normalised, characters that
-    are later than Unicode 3.2 are doubtful, too, if normalisation may change text with them: an
-    older version leaves them alone. All engines know the characters of Unicode 3.2.
+    Unassigned code points are doubtful, since a newer version may assign them. So are characters
+    later than Unicode 3.2 that normalisation may change, since an older version leaves them alone.
+    All engines know the characters of Unicode 3.2.
 
     Args:
         form: The normal form that the tokenizer makes; None if it makes none.

@@ -49,10 +49,9 @@ _SLASH = 0x2F
 def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Ints:
     """Find where a pattern cuts words before capital letters, and simplify the classes of letters.
 
-    "iPhone's" is cut before the "P", and ends after the "'s". Once this is known, the rest of
-    splitting need not distinguish small letters and capitals. So all letters get the class LETTER.
-    Combining marks (such as the dots of "ü", if they are a character of their own) get the class
-    LETTER or OTHER, depending on whether they belong to a word or to symbols.
+    "iPhone's" is cut before the "P", and ends after the "'s". Once this is known, all letters get
+    the class LETTER, since the rest of splitting does not look at case. Combining marks, such as
+    separate dots of "ü", get the class LETTER in words and OTHER among symbols.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
@@ -152,8 +151,7 @@ def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
     slashes become part of the piece "!\\n//" later. In "a\\n//a" they remain symbols.
 
     Args:
-        data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators, so
-            that every run of newlines has a byte before and after it.
+        data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER is the
             class of symbols. Changed in place.
     """

@@ -242,8 +242,8 @@ class Merger(ABC):
 
         Args:
             letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
-            tokens: uint64, shape (width, n_words): what `_first_tokens` returned for `letters`: the
-                tokens of each word in a column, then NO_TOKEN.
+            tokens: uint64, shape (width, n_words): the tokens of each word in a column, then
+                NO_TOKEN.
 
         Returns:
             int64, shape (width - 1, n_words): the rank of the merge of each token with the next one

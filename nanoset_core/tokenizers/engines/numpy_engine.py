@@ -136,9 +136,8 @@ class NumpyEngine:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
 
-        Documents are divided into units: pieces that can be encoded on their own. Nearly all are
-        encoded by array operations. The few that these do not cover are left to the reference
-        engine, which is the tokenizers library.
+        Nearly all pieces of documents are encoded by array operations. The few that these do not
+        cover are left to the reference engine, the tokenizers library.
 
         Args:
             texts: The documents.

@@ -91,11 +91,8 @@ class Batch:
     def add_unknown(self, width: int, keys: Keys, positions: Ints | None, codes: Codes) -> None:
         """Add the unknown words of the current block, which have to be encoded.
 
-        Words of one width are added at a time: those whose bytes are packed into that many 64-bit
-        integers.
-
         Args:
-            width: Number of integers of each word.
+            width: Number of 64-bit integers into which the bytes of each word are packed.
             keys: The words that were looked up: uint64, shape (width, n_words).
             positions: Index of each word in the block, int64, shape (n_words,); None if these are
                 all words of the block.
@@ -363,8 +360,7 @@ def _capacity(width: int) -> int:
 def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, Ints]]:
     """Group words of more than 8 bytes by their width.
 
-    The width says how many 64-bit integers are needed for the bytes of a word. It is rounded up to
-    one of the widths that have a table:
+    The width is the number of 64-bit integers for the bytes of a word, rounded up to one of these:
 
         bytes    9 – 16   17 – 32   33 – 64   65 – 128   129 – 248   more
         width    2        4         8         16         31          in no group

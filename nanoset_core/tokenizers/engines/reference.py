@@ -277,9 +277,9 @@ class SentencePieceEngine(ReferenceEngine):
     def _encode_between(self, special_pattern: re.Pattern[str], text: str) -> list[int]:
         """Encode a text with special tokens, as Megatron-LM's legacy wrapper does.
 
-        The text before, between and after special tokens is encoded piece by piece. SentencePiece
-        may begin each piece with the token ▁, which stands for a space. The wrapper drops this ▁
-        between two special tokens only. It keeps the ▁ of the first and of the last piece:
+        The text between special tokens is encoded piece by piece. SentencePiece may begin each
+        piece with the token ▁, which stands for a space. The wrapper drops it, except from the
+        first and the last piece:
 
             text        a      <sep>  b    <sep>  c
             tokens      ▁ a    <sep>  b    <sep>  ▁ c

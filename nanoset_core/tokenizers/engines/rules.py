@@ -656,9 +656,8 @@ _SCHEMES: dict[str, Prepend] = {
 def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
     """Return how a tokenizer treats spaces, or None if it does not write them as ▁.
 
-    There are three ways to write spaces as ▁ without a split pattern: a normalizer that replaces
-    spaces (Gemma), one that also puts a ▁ before the text (Llama 2), and the pre-tokenizer
-    Metaspace.
+    It may do so by a normalizer that replaces spaces (Gemma), by one that also puts a ▁ before the
+    text (Llama 2), or by the pre-tokenizer Metaspace.
 
     Args:
         normalizer: The entry of the `tokenizer.json`, or None.

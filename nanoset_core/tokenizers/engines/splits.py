@@ -170,8 +170,8 @@ def _mark_space_runs(is_space: Bools, byte_classes: Bytes, max_spaces: int) -> I
     """Give the added tokens of several spaces the class RUN, and return where to cut them apart.
 
     The library looks for added tokens before it splits, the longest first. With tokens of 2 to 4
-    spaces, a run of 9 spaces becomes two tokens of 4 spaces, and an ordinary space. The cut that is
-    returned is between the two tokens: the change of class does not show it.
+    spaces, a run of 9 spaces becomes two tokens of 4 spaces, and an ordinary space. The cut between
+    the two tokens is returned, since their classes do not show it.
 
     Args:
         is_space: bool, shape (n_bytes,): whether a byte is a space.
@@ -326,9 +326,8 @@ def _join_symbols_with_letters(
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        pattern: Its field `leader` is the class of the characters that are joined with letters
-            after them, or None. Its field `ascii_leader` says whether ASCII symbols are joined with
-            ASCII letters.
+        pattern: `leader` is the class of the characters that are joined with letters after them, or
+            None. `ascii_leader` says whether ASCII symbols are joined with ASCII letters.
     """
     if pattern.leader is not None:
         _join_leaders(is_start, data, byte_classes, pattern.leader, LETTER)
@@ -347,11 +346,9 @@ def _join_leaders(
 ) -> None:
     """Join letters with one character of another class before them, their leader.
 
-    If the leaders are symbols, "a(word" is cut into "a", "(word". Nothing is joined if the symbol
-    belongs to a run of symbols: "((word" and " (word" are cut before "word".
-
-    With any other class of leaders, the last one of several is joined. If that class is written
-    as ~, "~~word" is cut into "~", "~word".
+    If the leaders are symbols, "a(word" is cut into "a", "(word". A symbol after a space or another
+    symbol is not joined: "((word" and " (word" are cut before "word". With any other class of
+    leaders, written as ~, the last one is joined: "~~word" is cut into "~", "~word".
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
@@ -387,9 +384,8 @@ def _follow_symbol_or_space(data: Bytes, byte_classes: Bytes, positions: Ints) -
 def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
     """Join ASCII letters with the ASCII symbol before them, as DeepSeek's pattern does.
 
-    The pattern has ``[!"#$%&'()*+,…][A-Za-z]+``. It only matches ASCII letters, so that the piece
-    ends where other letters begin: "(naïve" is cut into "(na", "ïve". Without the symbol, another
-    expression matches the word, and "naïve" is one piece.
+    The pattern has ``[!"#$%&'()*+,…][A-Za-z]+``, so that the piece ends where other letters begin:
+    "(naïve" is cut into "(na", "ïve". Without the symbol, "naïve" is one piece.
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
@@ -493,18 +489,17 @@ def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int
 def _count_within_numbers(is_digit: Bools, lengths: Ints) -> Ints:
     """Count the digits of each number from 0.
 
-    For "1234" and "567", the digits so far in all numbers are 1 2 3 4 and 5 6 7, those at the first
-    digit of each number 1 and 5, and the result is 0 1 2 3 and 0 1 2.
+    For the numbers "1234" and "567", the result is 0 1 2 3 and 0 1 2.
 
     Args:
-        is_digit: bool, shape (n_bytes,): whether a byte is the first of a digit; all numbers
-            concatenated, and each starts with a digit.
+        is_digit: bool, shape (n_bytes,): whether a byte is the first of a digit, for all numbers
+            concatenated.
         lengths: int64, shape (n_numbers,): bytes in each number.
 
     Returns:
         int64, shape (n_bytes,).
     """
-    digits_so_far = np.cumsum(is_digit)
+    digits_so_far = np.cumsum(is_digit)  # in all numbers: 1 2 3 4 and 5 6 7
     first_bytes = np.cumsum(lengths) - lengths  # (n_numbers,)
     counts: Ints = digits_so_far - np.repeat(digits_so_far[first_bytes], lengths)
     return counts

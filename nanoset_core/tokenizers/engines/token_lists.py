@@ -59,8 +59,7 @@ class TokenLists:
         """Return the codes of lists of tokens, and store the lists that are not their own code.
 
         The code of a list of one token is the token, and such a list is not stored: [7] → 7. The
-        only exceptions are tokens so large that they could be mistaken for the code of a stored
-        list.
+        exceptions are tokens that are large enough to be the code of a stored list.
 
         Args:
             ids: The tokens of all lists, concatenated: int32, shape (n_tokens,).

@@ -140,14 +140,14 @@ class FallbackText:
 def any_of(strings: Collection[bytes], depth: int = _MAX_DEPTH) -> bytes:
     """Return a regular expression that a text matches if it contains one of some strings.
 
-    The expression is a tree (a trie): what several strings begin with occurs once, and a group of
-    alternatives follows. So a mismatch takes a few steps, and not one for each string. The strings
-    "<pad>" and "<eos>" give `<(?:eos>(?:)|pad>(?:))`, in which `(?:)` is the end of a string.
+    The expression is a tree (a trie), so that a mismatch takes a few steps, and not one for each
+    string. The strings "<pad>" and "<eos>" give `<(?:eos>(?:)|pad>(?:))`, in which `(?:)` is the
+    end of a string.
 
     Args:
         strings: The strings. If there are none, the expression matches nothing.
-        depth: Levels of groups within groups. What follows the last level is listed without sharing
-            prefixes, since regular expressions with very deep groups cannot be compiled.
+        depth: Most levels of groups within groups, since regular expressions with very deep groups
+            cannot be compiled.
     """
     if not strings:
         return b"(?!)"
@@ -219,9 +219,8 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
 def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[bytes, bool]]:
     """Divide a text into pieces for the numpy engine and pieces for the reference engine.
 
-    The text is cut into small pieces, each of which is searched for something that only the
-    reference can encode, such as an added token. Neighbours of the same kind are joined, up to
-    about UNIT_BYTES.
+    Only the reference can encode some text, such as added tokens. The text is cut into small
+    pieces, and neighbours of the same kind are joined, up to about UNIT_BYTES.
 
     Args:
         text: The text in UTF-8.

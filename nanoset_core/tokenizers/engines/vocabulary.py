@@ -230,8 +230,7 @@ def _build(
         entries: Bytes and id of each token.
         byte_tokens: Id of the token of each byte, or -1.
         characters: Code point and id of each token of one character.
-        boundary_pairs: Code points of each two characters that meet where a merge joins two tokens:
-            the last one of the left token and the first one of the right token.
+        boundary_pairs: Code points of each two characters that meet where a merge joins two tokens.
 
     Raises:
         NotRecognisedError: A pair of tokens has several merges.

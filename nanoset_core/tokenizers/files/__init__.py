@@ -276,7 +276,7 @@ def _examined(
 ) -> Examination:
     """Examine a tokenizer for faults, or return the result of an earlier call from the cache.
 
-    Examining a large tokenizer takes a second. The result depends on the files next to it, too.
+    The result depends on the files next to the tokenizer, too.
 
     Args:
         source: The tokenizer's file.
@@ -346,8 +346,8 @@ def _companion_tokens(
 ) -> Addition:
     """Find special tokens that files next to a tokenizer name, and that the tokenizer lacks.
 
-    If the tokenizer is a tokenizer.json, they are returned to be added to it, as transformers does.
-    For files of other formats, nothing is added: a notice tells the user about the tokens.
+    If the tokenizer is a tokenizer.json, they are to be added to it, as transformers does. For
+    other formats, there is only a notice about them.
 
     Args:
         tokenizer: The parsed tokenizer.json, or what another format was converted to.

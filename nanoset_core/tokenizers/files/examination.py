@@ -166,9 +166,8 @@ def _check_normal_forms(
 ) -> list[str]:
     """Check that added tokens are still different texts after they are normalized.
 
-    The library looks for some added tokens in the normalized text. If two of them have the same
-    normal form, it finds both in the same place, and picks the first in a hash map, whose order
-    changes each time the file is loaded.
+    The library looks for some added tokens in the normalized text. Of two with the same normal
+    form, it picks the first in a hash map, whose order changes each time the file is loaded.
 
     Args:
         tokenizer: The parsed tokenizer.json.

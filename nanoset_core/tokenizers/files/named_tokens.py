@@ -401,8 +401,8 @@ def _class_tokens(class_name: str, keys: Collection[str]) -> list[str]:
 
     Args:
         class_name: Name of the class; a class without default tokens has none.
-        keys: All keys of the tokenizer's configuration files. A default token is not used if there
-            is a key for its purpose, such as eos_token, even if the value of the key is null.
+        keys: All keys of the tokenizer's configuration files. A key such as eos_token, even with
+            the value null, replaces the default token for this purpose.
     """
     default_tokens = _CLASS_TOKENS.get(class_name, {})  # purpose → token
     return [token for purpose, token in default_tokens.items() if purpose not in keys]

@@ -175,11 +175,8 @@ def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int])
     """Return the ids that Megatron-LM's legacy wrapper gives to the configured special tokens.
 
     A token has the id of the piece with its text. If the model has no such piece, the token gets a
-    new id, after those of all pieces.
-
-    The unknown piece, such as `<unk>`, is an exception: if its text is configured, it gets a new id
-    although the model has it. The wrapper looks up each text in the model, which returns the
-    unknown piece for every text that it does not have. The wrapper cannot tell the two cases apart.
+    new id, after those of all pieces. So does the text of the unknown piece, such as `<unk>`, since
+    the model returns this piece for every text that it does not have.
 
     Args:
         source: The configured special tokens, `tokenizer.special_tokens`.
@@ -195,7 +192,7 @@ def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int])
     for name in unique_names:
         piece_id = ids.get(name)
         if piece_id is None or model.pieces[piece_id].type == _PieceType.UNKNOWN:
-            # The wrapper does not find the piece, and adds a token.
+            # The wrapper takes the piece to be missing, and adds a token.
             token_ids[name] = next_id
             next_id += 1
         else:

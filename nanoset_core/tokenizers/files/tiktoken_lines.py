@@ -232,8 +232,7 @@ def _check_ids(
     Args:
         source: The tokenizer's file, for the error.
         ranks: Token → rank. The rank of a token is also its id.
-        special_tokens: Name → id of the special tokens. They may fill gaps between the ranks, as
-            <|endoftext|> does in p50k.
+        special_tokens: Name → id. They may fill gaps between the ranks, as <|endoftext|> in p50k.
 
     Raises:
         FormatError: Two tokens have the same id, or an id below the last rank belongs to no token.
@@ -271,8 +270,8 @@ def _first_missing(ids: Collection[int], stop: int) -> int | None:
 def _count_notice(source: TokenizerFile, pattern: NamedPattern, n_ranks: int) -> str:
     """Return a notice if the file may be incomplete.
 
-    A file that was cut off at the end of a line looks complete. Only its number of tokens can show
-    that it is not. The right number is known if the split pattern was published with a vocabulary.
+    Only the number of tokens shows that a file was cut off at the end of a line. The right number
+    is known if the split pattern was published with a vocabulary.
 
     Args:
         source: The tokenizer's file.

@@ -76,8 +76,8 @@ EVERYTHING = Sampling((SamplingSource("input", ("",)),), {"input": 1.0})
 def load_sampling(path: Path) -> Sampling:
     """Read DCLM's YAML file, which says how often the text of each source is used.
 
-    It has two keys. `sources` lists the sources, and how to recognise their files. The mapping
-    `sampling_frequencies` says how often each source is used; one that it leaves out is not used.
+    `sources` lists the sources, and how to recognise their files. `sampling_frequencies` says how
+    often each source is used; one that it leaves out is not used.
 
     Args:
         path: The file.
