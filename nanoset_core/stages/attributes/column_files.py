@@ -56,16 +56,16 @@ class ColumnWriter:
             array: An Arrow array. All arrays with a value have the same type. An array of nulls may
                 have the type of nulls instead.
         """
-        # The first array with a value decides in which form values are stored. Rows before that
-        # have no value, and are filled in now.
+        # The first array with a value decides whether the column has numbers or texts, and how
+        # the rows before it are stored, which have no value.
         has_values = array.null_count < len(array)
         if has_values and not self.kind:
             self._choose_kind(str(array.type))
 
-        # Which rows have a value, and the values. Only a column of texts has a file of ends.
+        # Store which rows have a value, and then the values.
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
         self._valid_file.write(is_valid.astype(np.uint8))
-        if self._ends_file is not None:
+        if self._ends_file is not None:  # a column of texts, for which the end of each is stored
             self._append_texts(self._ends_file, array)
         elif self.kind:
             self._append_numbers(array)
@@ -188,13 +188,12 @@ class StoredColumn:
         has_value[has_row] = self.is_valid[rows[has_row]] > 0
         values = self.values.take(pa.array(rows, mask=~has_value))
 
-        # Convert what the files have in another type than tables: uint64, which tables do not have;
-        # and booleans as bytes and texts with offsets of 64 bits, which can be mapped into memory.
+        # Some kinds are stored in another type than tables have.
         if self.kind == "uint64":
             return narrowed(values)
-        if self.kind == "bool":
+        if self.kind == "bool":  # stored as bytes
             return values.cast(pa.bool_())
-        if self.kind == "string":
+        if self.kind == "string":  # stored with offsets of 64 bits
             return values.cast(pa.string())
         return values
 

@@ -18,11 +18,10 @@ from nanoset_core.text.values import type_of
 
 
 def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:
-    """Return the outputs that contain some columns of a corpus's documents.
+    """Return the outputs that contain some columns of a corpus's documents, such as `language`.
 
-    A column is a value of each document, such as its language. There are two kinds, which are
-    stored in separate outputs: columns of the raw text, and attributes, which are values of other
-    tables that were joined to the documents by id.
+    There are two: values kept from the raw text, and attributes, which are values of other tables
+    that were joined to the documents by id.
 
     Args:
         config: The settings of nanoset.yaml.

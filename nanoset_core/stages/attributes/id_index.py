@@ -68,9 +68,6 @@ def build_index(
 ) -> int:
     """Write an index from the hash of an id to the first row that has the id.
 
-    There may be more rows than memory holds. So they are divided into parts by the first bits of
-    their hashes, and each part is sorted alone.
-
     Args:
         folder: Receives the files of the index.
         ids: Id of each row, an Arrow array of strings, shape (n_rows,).
@@ -80,7 +77,8 @@ def build_index(
     Returns:
         The number of distinct ids.
     """
-    # Divide the rows into 2 ** part_bits parts of about a million rows.
+    # There may be more rows than memory holds. So divide them by the first bits of their hashes
+    # into 2 ** part_bits parts of about a million rows.
     part_bits = max(1, len(id_hashes).bit_length() - _PART_BITS)
     rows_per_part = _count_parts(is_valid, id_hashes, part_bits)  # (n_parts,)
     stops = np.cumsum(rows_per_part)
@@ -127,14 +125,13 @@ def _divide_into_parts(
     id_hashes: NDArray[np.uint64],
     part_bits: int,
 ) -> None:
-    """Write the hash and the number of each row with an id to the part that it belongs to.
+    """Group the rows with an id by the first bits of their hashes, in order within each part.
 
-    The parts are ranges of the arrays `hashes` and `rows`. Within a part, rows keep their order. If
-    the rows 0 to 3 belong to the parts 1 0 1 1, the rows are written as 1 | 0 2 3.
+    For example, if the rows 0 to 3 belong to the parts 1 0 1 1, `rows` becomes 1 | 0 2 3.
 
     Args:
-        hashes: Receives the hashes, shape (n_rows_with_id,).
-        rows: Receives the numbers of the rows, shape (n_rows_with_id,).
+        hashes: Receives the hash of each row, shape (n_rows_with_id,).
+        rows: Receives the number of each row, shape (n_rows_with_id,).
         starts: Where each part starts in `hashes` and `rows`, shape (n_parts,).
         is_valid: 1 if the row has an id, shape (n_rows,).
         id_hashes: Hash of the id of each row, shape (n_rows,).
@@ -147,7 +144,7 @@ def _divide_into_parts(
         by_part = np.argsort(parts, kind="stable")
         rows_per_part = np.bincount(parts, minlength=len(starts))  # (n_parts,)
 
-        # Write each part's rows after those of earlier chunks.
+        # The rows of each part go to consecutive positions, after those of earlier chunks.
         positions = positions_in(next_positions, rows_per_part)  # (n_chunk_rows,)
         hashes[positions] = chunk_hashes[by_part]
         rows[positions] = chunk_rows[by_part]

@@ -145,9 +145,7 @@ class OpenLookup:
         ]
 
     def find(self, ids: Any) -> MatchingRows:
-        """Return the row of each id, and mark these ids as matched.
-
-        The marks are in a file. They show which ids belong to no document in the end.
+        """Return the row of each id, and mark these ids as matched in a file of the index.
 
         Args:
             ids: An Arrow array of strings, shape (n_ids,); a null matches no row.

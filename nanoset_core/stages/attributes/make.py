@@ -61,8 +61,7 @@ _NO_FILES = "missing"
 def attributes_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
     """Return everything that decides the bytes of joined attributes.
 
-    If the attribute tables cannot be read, the recipe says so instead of failing: `make` and
-    `refusal` report the error.
+    Attribute tables that cannot be read are no error here: the stage reports them when it is run.
 
     Args:
         project: The project.
@@ -221,15 +220,9 @@ def _facts_of(
 ) -> dict[str, Any]:
     """Return what the manifest records about the attribute tables that were joined.
 
-    Counts of documents are not among these facts: they are sums over the shards.
-
     Args:
         attributes: The attribute tables.
         facts_by_shard: Facts of the table that was made for each shard.
-
-    Returns:
-        How many ids belong to no document, how many rows were read, the first id of a document
-        that is in no row, and how many values are not UTF-8, if there are any.
     """
     first_missing_ids = [facts.get(FIRST_MISSING, "") for facts in facts_by_shard]
     facts = {

@@ -30,7 +30,6 @@ def violations(config: ProjectConfig, attributes: Manifest) -> Iterator[Violatio
     """Yield the policies in nanoset.yaml that joined attributes violate.
 
     The policies say what happens if a document has no row in the attribute tables, or several.
-    They are not part of the recipe, so that changing one does not join the tables again.
 
     Args:
         config: The settings of nanoset.yaml.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -49,9 +49,6 @@ class AttributeSchema:
     def check(self, path: Location, schema: Any) -> None:
         """Check the columns of a file, and compare them with those of the files before it.
 
-        The first file that is checked decides which columns there are. The first file with a value
-        in a column decides the type of this column.
-
         Args:
             path: Path of the file.
             schema: The pyarrow.Schema of the file.
@@ -63,10 +60,11 @@ class AttributeSchema:
         """
         kind_by_name = {column.name: _kind_of(column.type) for column in schema}
         occurrences = Counter(schema.names)
-        earlier_names = list(self._types)  # those of the files before this one
+        names_to_read = list(kind_by_name) if self.columns is None else self.columns
+        earlier_names = list(self._types)  # all columns of the files before this one
 
-        # Check each name once. Columns that only earlier files have are reported as missing.
-        for name in dict.fromkeys([*self._names_to_read(kind_by_name), *earlier_names]):
+        # The first file decides which columns there are. Check each name once.
+        for name in dict.fromkeys([self.id, *names_to_read, *earlier_names]):
             if name not in kind_by_name:
                 raise self._missing_column(path, name, kind_by_name)
             if occurrences[name] > 1:
@@ -74,17 +72,8 @@ class AttributeSchema:
             self._check_name(path, name, kind_by_name[name])
             if earlier_names and name not in earlier_names:
                 raise self._new_column(path, name)
+            # This also adds a new name to `_types`.
             self._check_type(path, name, kind_by_name[name])
-
-    def _names_to_read(self, columns: Iterable[str]) -> list[str]:
-        """Return the id, and the columns that are read: those of the settings, or all of a file.
-
-        Args:
-            columns: All columns of the file.
-        """
-        if self.columns is not None:
-            return [self.id, *self.columns]
-        return [self.id, *(name for name in columns if name != self.id)]
 
     def _new_column(self, path: Location, name: str) -> FormatError:
         """Return the error for a column that the files before this one do not have."""

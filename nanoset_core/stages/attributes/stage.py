@@ -65,10 +65,10 @@ class AttributesStage(AlignedStage, Planned):
         return verify_attributes(project, key.subject, deep=deep)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Check the tables of all shards, and the policies that their counts must not violate.
+        """Check the tables of all shards, and policies such as `on_missing: fail`.
 
-        Policies, such as `on_missing: fail`, are settings that are not part of the recipe. So a
-        stricter policy makes no output stale, and is checked here.
+        Policies are not part of the recipe. So a stricter one makes no output stale, and is checked
+        here.
 
         Args:
             project: The project.
@@ -88,14 +88,11 @@ class AttributesStage(AlignedStage, Planned):
     ) -> str | None:
         """Return why attribute tables cannot be joined to the documents of a corpus, if known.
 
-        There are two reasons that are known before: a table is missing, or an earlier result of
-        the same tables violates a policy.
-
         Args:
             project: The project.
             key: The corpus.
             recipe: Recipe that the result would have.
-            reading: Not used: other stages read files to find a reason, and this is their limit.
+            reading: Limit for stages that read files to find a reason; not used here.
 
         Returns:
             The reason, or None.

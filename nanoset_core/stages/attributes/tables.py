@@ -60,8 +60,7 @@ class AttributeTables:
         """
         with LookupWriter(folder) as writer:
             for rows in self._chunks(on_read):
-                # The names of the columns are known once the first file was opened, and are in the
-                # order of the columns.
+                # The first file decides the names, which are known from the first chunk on.
                 array_by_name = dict(zip(self.schema.names, rows.columns, strict=True))
                 writer.append(rows.ids, array_by_name)
             return writer.finish()
@@ -141,11 +140,10 @@ class AttributeTables:
 
 
 def _to_kept_type(array: Any) -> Any:
-    """Convert an Arrow array to one of the types that are kept.
+    """Convert an Arrow array to one of the types that are kept, and shorten very long texts.
 
-    A text of more than MOST_BYTES is not kept. It is left out, and counted, when the rows are
-    joined to documents. Here it is shortened to save space, but so little that it is still too
-    long.
+    Texts of more than MOST_BYTES are left out, and counted, when the rows are joined to documents.
+    So a shortened text must still be too long.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

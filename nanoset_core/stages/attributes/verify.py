@@ -30,15 +30,11 @@ MAX_JOINED_AGAIN = 2_000_000
 def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> Report:
     """Check the attributes that were joined to the documents of a corpus.
 
-    The tables of the shards, which are the parts of the tokenized corpus, are checked like those of
-    the stage `columns`. The counts are checked against the policies `on_missing` and
-    `on_duplicate`. Attributes of a small corpus, and with `deep` of every corpus, are joined again:
-    all values must be the same.
-
     Args:
         project: The project.
         corpus: Name of the corpus.
-        deep: Read every value, and join attributes of a large corpus again, too.
+        deep: Read every value, and compare the result of joining the attributes again. For a small
+            corpus, this is always done.
     """
     report = verify_columns(ATTRIBUTES, project, corpus, deep=deep)
     if not report.passed:
@@ -48,8 +44,8 @@ def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> R
         _check_policies(report, project, manifest)
 
         # A stale output was joined from other documents or attributes than the present ones, and
-        # cannot be compared with them. `verify_columns` has already warned of that, so the warning
-        # of this second check is discarded.
+        # cannot be compared with them. `verify_columns` has already warned of that, so leave the
+        # warning out of the report.
         discarded = Report(report.output)
         is_fresh = check_freshness(discarded, project, ATTRIBUTES, Key(corpus), manifest)
         is_small = max(manifest.facts["documents"], manifest.facts[ROWS]) <= MAX_JOINED_AGAIN

@@ -49,13 +49,10 @@ class _Places(NamedTuple):
     def codes(self, first_file: int) -> NDArray[np.int64]:
         """Return a number for each document that encodes its file and its position in the file.
 
-        So documents in different places have different numbers, and places can be compared by
-        single numbers.
-
         Args:
-            first_file: Number of the first file of the documents. It has the upper bits 0, the next
-                file has 1, and so on. Files that are _MAX_FILES later or more share their bits.
+            first_file: Number of the first file of the documents, which gets the upper bits 0.
         """
+        # There are not so many files in practice. If there were, the last ones would share a code.
         file_codes = np.minimum(self.files - first_file, _MAX_FILES - 1)  # (n_documents,)
         return (file_codes << _POSITION_BITS) + self.positions
 
@@ -88,9 +85,8 @@ def values_by_row_group(
 ) -> Iterator[list[Sequence[Any]]]:
     """Yield the values of the documents of each row group, in the order of the rows.
 
-    The table of a shard has a row for each document, in row groups. The text has the same documents
-    in the same order, and also some without a row, such as duplicates. So text and rows are walked
-    through together, and documents without a row are skipped.
+    The text has the documents in the order of the rows, and also some without a row, such as
+    duplicates, which are skipped.
 
     Args:
         batches: The documents of the shard's text, with the values at the keys that are kept.
@@ -103,28 +99,28 @@ def values_by_row_group(
     Raises:
         FormatError: The text does not contain the document of a row.
     """
-    groups = map(_AlignedRowGroup, _places_of_row_groups(documents, files))
+    groups = map(_RowGroupValues, _places_of_row_groups(documents, files))
     group = next(groups, None)
     for text_part in _parts_of(batches):
-        remaining = text_part  # the documents of the part that were not compared with rows yet
+        remaining = text_part  # the documents after those of complete row groups
         while remaining.places.n_documents and group is not None:
-            last_aligned = group.align(remaining)
+            last_taken = group.take_values_of(remaining)
             if not group.is_complete:
-                break  # the group continues in the next part of the text
+                break  # its other documents are in the next parts of the text
             yield group.values
             group = next(groups, None)
-            remaining = remaining.after(last_aligned)
+            remaining = remaining.after(last_taken)
 
     if group is not None:
         raise FormatError(
             "the text does not contain all documents of a shard",
             where=documents.path,
-            found=f"no document for row {group.n_aligned} of a row group",
+            found=f"no document for row {group.n_taken} of a row group",
             remedy="run `nanoset build --force`",
         )
 
 
-class _AlignedRowGroup:
+class _RowGroupValues:
     """A row group of a table, and the values of its documents as far as they were read."""
 
     def __init__(self, places: _Places) -> None:
@@ -134,7 +130,7 @@ class _AlignedRowGroup:
             places: Where the documents of the group come from.
         """
         self._places = places
-        self.n_aligned = 0
+        self.n_taken = 0
         """Rows of the group whose documents were read."""
         self.values: list[Sequence[Any]] = []
         """Values of these documents, in consecutive parts."""
@@ -142,10 +138,10 @@ class _AlignedRowGroup:
     @property
     def is_complete(self) -> bool:
         """Whether the documents of all rows were read."""
-        return self.n_aligned == self._places.n_documents
+        return self.n_taken == self._places.n_documents
 
-    def align(self, documents: _DocumentRange) -> int:
-        """Take the values of those documents that have one of the next rows.
+    def take_values_of(self, documents: _DocumentRange) -> int:
+        """Append the values of those documents that have one of the next rows of this group.
 
         Args:
             documents: The next documents of the text, at least one.
@@ -154,14 +150,14 @@ class _AlignedRowGroup:
             Index of the last document that has a row of this group, or -1 if there is none.
         """
         # Documents and rows are both in order, so there are at most as many rows as documents.
-        stop_row = self.n_aligned + documents.places.n_documents
-        next_rows = self._places.slice(self.n_aligned, stop_row)
-        aligned = _indices_of_common_places(documents.places, next_rows)
-        if not len(aligned):
+        stop_row = self.n_taken + documents.places.n_documents
+        next_rows = self._places.slice(self.n_taken, stop_row)
+        with_row = _indices_of_common_places(documents.places, next_rows)
+        if not len(with_row):
             return -1
-        self.values.append(documents.take(aligned))
-        self.n_aligned += len(aligned)
-        return int(aligned[-1])
+        self.values.append(documents.take(with_row))
+        self.n_taken += len(with_row)
+        return int(with_row[-1])
 
 
 def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.int64]:
@@ -174,8 +170,7 @@ def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.in
 def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
     """Yield the documents of batches in parts, each with one array for every column.
 
-    A batch has the places of all its documents in one array. But it has their values in consecutive
-    parts: for each part, a list with an array for every column.
+    A batch has the values of its documents in such parts, but their places in one array.
     """
     for batch in batches:
         places = _places(batch.files, batch.lines, batch.offsets)

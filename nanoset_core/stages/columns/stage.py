@@ -42,12 +42,10 @@ class AlignedStage(PerCorpus, OutsideFiles):
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         """Check that the tables of all shards of a corpus exist and are complete.
 
-        A table is stored in a folder that is named by a digest of its recipe.
-
         Args:
             project: The project.
             key: The corpus.
-            manifest: Manifest of the output, which lists the digests of the tables.
+            manifest: Manifest of the output, which lists the digests that name the tables' folders.
 
         Returns:
             What is wrong, in words, or None.

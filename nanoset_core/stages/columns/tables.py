@@ -127,16 +127,13 @@ def publish(
     table_facts: Sequence[Mapping[str, Any]],
     further_facts: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Store the output that lists the tables of a corpus's shards, and make it current.
-
-    The tables themselves are stored already, each in a folder of its own.
+    """Store the output that lists the finished tables of a corpus's shards, and make it current.
 
     Args:
         project: The project.
         tables: How the tables were made.
         table_facts: Facts of each table, such as its number of rows.
-        further_facts: Facts to add to the sums of these. If a sum has the same name, the further
-            fact replaces it.
+        further_facts: Facts to add to the sums of these, or to replace them.
     """
     facts = _total_facts(tables.names, table_facts)
     if further_facts is not None:

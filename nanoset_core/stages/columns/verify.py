@@ -25,10 +25,9 @@ _MAX_QUOTED_CHARACTERS = 500
 def verify_columns(
     stage: AlignedStage, project: Project, corpus: str, *, deep: bool = False
 ) -> Report:
-    """Check the tables that hold values of each document of a corpus.
+    """Check the tables with values of each document of a corpus, one for each shard.
 
-    There is one table for each shard, which is a part of the tokenized corpus. A table must exist,
-    have the size that was written, and have the rows and row groups of its shard's documents. If
+    A table must be as it was written, and have the rows and row groups of its shard's documents. If
     the corpus has been tokenized again since, only the files are checked.
 
     Args:

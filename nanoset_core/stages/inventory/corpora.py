@@ -28,10 +28,7 @@ def corpus_names(project: Project) -> list[str]:
 
 
 def scan_names(project: Project) -> RawText:
-    """Find the names of all corpora, without listing all of their files.
-
-    A folder is a corpus if it has at least one file that is read. So the search in a folder ends at
-    the first such file.
+    """Find the names of all corpora: the folders with at least one file that is read.
 
     Args:
         project: The project.

@@ -57,9 +57,8 @@ def survey_corpus(
     Args:
         project: The project.
         corpus: Name of the corpus.
-        settled: Whether to ignore that files were written a moment ago, since they may still be
-            incomplete. They are then listed with their content in the current inventory, or not at
-            all if they are new.
+        settled: Whether to pass over the new content of files that were written a moment ago, since
+            it may be incomplete. They are listed as in the current inventory, new ones not at all.
         executor: Hashes large files in worker processes; None hashes all in this process.
 
     Raises:
@@ -110,11 +109,10 @@ def _check_not_overwritten(project: Project, corpus: str, contents: Contents) ->
 
 
 def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
-    """Return how files of a corpus are treated that were written a moment ago.
+    """Return how a build that a sensor starts treats files that were written a moment ago.
 
-    Such a file may still be incomplete. So a build that a sensor starts does not read it yet: it
-    uses the content that the current inventory has of the file. `automation.settle_seconds` says
-    how long ago a file must have been written to be read.
+    They may still be incomplete, so the build uses the content that the current inventory has of
+    them. The setting `automation.settle_seconds` says how long that is so.
 
     Args:
         project: The project.
@@ -139,10 +137,7 @@ def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
 
 
 def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -> str | None:
-    """Find a file of a corpus that is being overwritten.
-
-    Its old content no longer exists, and its new content may be incomplete. So a sensor waits with
-    a build until no file is being overwritten.
+    """Find a file of a corpus that is being overwritten, for which a sensor's build has to wait.
 
     Args:
         project: The project.
@@ -191,10 +186,8 @@ def with_object_marks(
 ) -> list[SourceRange]:
     """Record in ranges of raw text which versions of Parquet and Arrow files were hashed.
 
-    A reader has to notice if a file has changed since it was hashed. A file of lines is hashed once
-    more while it is read. But only parts of Parquet and Arrow files are read. So for an object in a
-    bucket, the reader compares a number that changes with each version of the object: its *mark*.
-    Files on a file system have no mark.
+    Readers notice a changed file of lines by its hash, but read only parts of tables. So for a
+    table in a bucket, they compare a value that changes with each version of the object, its mark.
 
     Args:
         project: The project.

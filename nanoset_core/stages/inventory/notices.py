@@ -25,10 +25,6 @@ from nanoset_core.text.pieces import Piece
 def corpus_notices(project: Project, corpus: str, contents: Contents | None = None) -> list[Notice]:
     """Return notices on the present files of a corpus, such as files that shrank or disappeared.
 
-    To find these, a file is compared with the current inventory if it has changed since then.
-    Otherwise it is compared with the previous inventory, so that the notice on a lost file is also
-    shown after the next build.
-
     Args:
         project: The project.
         corpus: Name of the corpus.
@@ -52,8 +48,13 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
 
     changes = _SizeChanges.of(contents, current_pieces)
     notices += _copy_notices(project.config, contents, changes.unchanged_pieces)
-    previous_sizes = {path: _size(pieces) for path, pieces in previous_pieces.items()}
-    return notices + contents.notices({**previous_sizes, **changes.changed_sizes})
+
+    # Compare each file with its last version of another size. Of files that did not change since
+    # the current inventory, this is that of the previous one: so the notice on a lost file is also
+    # shown after the next build.
+    sizes_before = {path: _size(pieces) for path, pieces in previous_pieces.items()}
+    sizes_before |= changes.changed_sizes
+    return notices + contents.notices(sizes_before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,6 @@ def _copy_notices(
     config: ProjectConfig, contents: Contents, pieces_of_file: Mapping[str, Sequence[Piece]]
 ) -> list[Notice]:
     """Return a notice if a large share of a corpus is copies of other files of the corpus.
-
-    A few copies are normal, such as licences.
 
     Args:
         config: The settings, which say how large the share may be.

@@ -75,12 +75,9 @@ def check_webdataset_files(project: Project, name: str) -> None:
 
 
 def check_no_shared_files(project: Project, names: Iterable[str], where: str) -> None:
-    """Check that no two corpora read the same text of the same file.
+    """Check that no two corpora read the same text of the same file, which would be read twice.
 
-    Two corpora may share a file if both read one folder, or if a file or folder of one is a link to
-    a file or folder of the other. That is an error, because the documents would be read twice.
-    There are two exceptions: corpora with different text keys read different texts of the file, and
-    views of one corpus are meant to read some of its documents more often.
+    Two corpora may read one folder, or a link of one may lead to a file of the other.
 
     Args:
         project: The project. Its folders of raw text are listed.
@@ -91,8 +88,10 @@ def check_no_shared_files(project: Project, names: Iterable[str], where: str) ->
         ConfigError: Two corpora share a file.
     """
     config = project.config
+    # Views of one corpus may share documents: take each corpus once.
     corpora = list(dict.fromkeys(base_of(config.derived, name) for name in names))
-    # (text key, identity of the file) → the first corpus and path at which it was found
+    # (text key, identity of the file) → the first corpus and path at which it was found. With other
+    # text keys, corpora read other texts of a file.
     first_by_text: dict[tuple[str, Hashable], CorpusFile] = {}
     for corpus in _candidates(config, corpora):
         text_key = config.documents_of(corpus).text_key
@@ -117,11 +116,7 @@ def _shared_file_error(
 
 
 def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
-    """Return the corpora that may share a file with another one, as far as the settings show.
-
-    Only their files have to be listed. Corpora share a file only if they read the same text key.
-    They also have to read the same folder, unless links can lead from one folder to the other: a
-    file system can have links, a bucket cannot.
+    """Return the corpora that may read the same text of a file, as far as the settings show.
 
     Args:
         config: The settings of nanoset.yaml.
@@ -130,6 +125,7 @@ def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
     text_key_by_corpus = {name: config.documents_of(name).text_key for name in corpora}
     folder_by_corpus = {name: config.folder_name(name) for name in text_key_by_corpus}
     corpora_with_same_key = _with_shared_value(text_key_by_corpus)
+    # On a file system, links may lead from one folder to another. A bucket has no links.
     can_have_links = isinstance(config.raw_folder, Path)
     if can_have_links:
         return corpora_with_same_key

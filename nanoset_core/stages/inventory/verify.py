@@ -13,9 +13,7 @@ from nanoset_core.stages.report import Report
 def verify_inventory(project: Project, corpus: str) -> Report:
     """Return a report with a warning for each problem with the files of a corpus.
 
-    Problems are files that are not read, are empty, or are smaller than in the last build or
-    missing. Files that nanoset.yaml leaves out, and files of kinds that usually accompany text, are
-    no problems.
+    Problems are files that are not read, empty, missing, or smaller than in the last build.
 
     Args:
         project: The project.
