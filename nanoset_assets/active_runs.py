@@ -73,8 +73,7 @@ class ActiveRuns:
     def landing(self) -> dict[str, str]:
         """Corpus whose text is being written now → the asset that writes ("lands") it.
 
-        These assets belong to another team, in the same Dagster instance. If several of them are
-        writing the text of one corpus, the first is named.
+        These assets belong to another team, in the same Dagster instance.
         """
         if not self.runs and not self.backfills:
             return {}
@@ -82,6 +81,7 @@ class ActiveRuns:
         for corpus, writers in self.upstream.items():
             for asset in writers:
                 if asset in self._assets_being_made:
+                    # The first one stays, if several are writing the text of a corpus.
                     asset_by_corpus.setdefault(corpus, asset.to_user_string())
         return asset_by_corpus
 
@@ -121,8 +121,7 @@ class ActiveRuns:
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
         """Return whether an active run or open backfill will make a partition of an asset.
 
-        A backfill is a request of Dagster for many partitions, which leads to many runs. If its
-        partitions are unknown, it is assumed to make all of them.
+        A backfill is a request for many partitions. If they are unknown, it counts as one for all.
 
         Args:
             asset: The asset.

@@ -72,8 +72,7 @@ def job_of(node: Node) -> str:
 def check_asset_names() -> None:
     """Check that no stage of corpora has a job with the same name as an asset.
 
-    A new stage may cause that. Dagster would refuse all definitions, and not say which name is the
-    cause.
+    Dagster would refuse all definitions then, without saying which name is the cause.
 
     Raises:
         ConfigError: A job and an asset have the same name.

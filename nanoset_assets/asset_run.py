@@ -56,15 +56,10 @@ class AssetRun:
         return self.finish(self.stage.make(self.project, self.key))
 
     def finish(self, manifest: Manifest) -> Manifest:
-        """Record that the output is made, and how long that took.
-
-        Pages that make the output without `make` call this method.
+        """Record that the output is made, and how long that took; return its manifest.
 
         Args:
             manifest: The manifest of the output.
-
-        Returns:
-            The manifest.
         """
         self.manifest = manifest
         self.seconds = time.monotonic() - self.started
@@ -78,7 +73,7 @@ class AssetRun:
         """
         self._warn_of_settings()
         self.project_defs.started(self.node)
-        page = self._make_page()
+        page = self._make_page()  # metadata about the output for Dagster's UI
         if isinstance(page, dg.MaterializeResult):
             yield page  # of an output without a manifest
         elif self.manifest is not None:
@@ -97,7 +92,7 @@ class AssetRun:
                 self.warn(warning)
 
     def _make_page(self) -> Mapping[str, Any] | dg.MaterializeResult[Any]:
-        """Make the output, and return what `make_page` returns.
+        """Make the output, and return its metadata for Dagster's UI, or a complete result.
 
         Raises:
             dg.Failure: The output could not be made, for a reason that the user can correct.
@@ -113,13 +108,10 @@ class AssetRun:
             raise
 
     def _with_missing_input(self, error: NanosetError) -> NanosetError:
-        """Let the error for a missing input also name the asset that makes this input.
+        """Return an error that also names the asset to make first, if it is about a missing input.
 
         Args:
             error: The error with which the output could not be made.
-
-        Returns:
-            The error with another remedy; the same error if it is not about a missing input.
         """
         if not isinstance(error, MissingError):
             return error

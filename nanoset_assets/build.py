@@ -145,16 +145,16 @@ class _Builder:
         """
         plan = self._plan(rebuild=rebuild)
         self._check_disk(plan.nodes)
-        distrusted_before = load_records(self.project.outputs)
+        distrusted_before = load_records(self.project.outputs)  # tokenizer engines
         report = self._execute(plan, rebuild=rebuild)
         if not plan.nodes or load_records(self.project.outputs, refresh=True) == distrusted_before:
             return report
 
         # A tokenizer engine turned out to give wrong tokens, so shards that it made earlier have
         # become stale: build once more, without it.
-        second = self.build(rebuild=False)
-        second.made = report.made | second.made
-        return second
+        second_report = self.build(rebuild=False)
+        second_report.made = report.made | second_report.made
+        return second_report
 
     def _plan(self, *, rebuild: bool) -> _BuildPlan:
         """Compare existing outputs with their inputs, and divide what has to be made into runs."""
@@ -178,9 +178,6 @@ class _Builder:
 
     def _check_disk(self, nodes: Sequence[Node]) -> None:
         """Report how much is made, and refuse a build that would fill the disk.
-
-        Args:
-            nodes: The outputs that are made.
 
         Raises:
             StorageError: The root's disk has clearly too little free space.
@@ -217,17 +214,16 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
 
     Args:
         build_runs: Executes runs, and adds their results to the report of the build.
-        runs: The steps of each run. Each run makes outputs of one corpus, nanoset or webdataset,
-            its *subject*, and runs with the same subject follow one another.
+        runs: The steps of each run. A run makes outputs of one corpus, nanoset or webdataset, its
+            *subject*; runs with the same subject follow one another.
     """
-    # A Dagster server may serve several sets of definitions, its code locations, and lists each run
-    # under one of them. Use the one that has the assets of this project. Its name is stored with
-    # every sensor that has run, so look up a sensor that each project has.
+    # Dagster's UI lists each run under a code location, a set of definitions. Use that of this
+    # project. Dagster stores it with every sensor that has run, so look up one of its sensors.
     instance = build_runs.instance
     sensor_name = build_runs.project_defs.names.definition(OVERVIEW)
     location = code_location_of(instance, sensor_name, DEFINITIONS_MODULE)
 
-    # `execute` locks the subject until all its runs have ended, so that no other build works on it.
+    # Each call of `execute` locks its subject, so that no other build works on it.
     with connections_kept(), runs_in_code_location(instance, location):
         for subject, subject_runs in groupby(runs, _subject_of):
             build_runs.execute(subject, list(subject_runs))
@@ -262,8 +258,8 @@ def dry_run(
     examined_corpora = _corpora_to_examine(project, existing_corpora, corpora)
     survey = survey_project(project, examined_corpora)
 
-    # Find the selected outputs. Dagster needs definitions only to resolve its selection syntax, and
-    # making them takes time.
+    # Find the selected outputs. The definitions, which are slow to make, are only needed to resolve
+    # Dagster's selection syntax.
     project_defs = ProjectDefs.of(project.config)
     definitions = definitions_of(project_defs) if select else dg.Definitions()
     chosen = selected(survey.graph.nodes(), select, corpora, definitions, project_defs.names)
@@ -283,8 +279,8 @@ def _corpora_to_examine(
         requested: The corpora that `--corpus` names; empty: all.
 
     Raises:
-        ConfigError: nanoset.yaml or `--corpus` names a corpus that does not exist, or several
-            corpora of one split contain the same file.
+        ConfigError: A corpus that is named does not exist, or two corpora of one split contain the
+            same file.
     """
     corpora = list(existing)
     check_requested_corpora(project.config, corpora)  # that those of nanoset.yaml exist
@@ -333,8 +329,7 @@ def _survey(
     """
     text = scan_names(project)
     examined_corpora = _corpora_to_examine(project, text.corpora, corpora)
-    # Register all corpora, and not only those that are examined: the UI shows every corpus of the
-    # raw folder.
+    # The UI shows every corpus of the raw folder, so register those that are not examined, too.
     register(instance, project_defs.names, list(text.corpora), project.config)
 
     inventories, unreadable = _inventory_recipes(project, examined_corpora)
@@ -383,8 +378,7 @@ def _runs_to_execute(
     state = survey.state
     nodes = [step.node for step in survey.steps if step.node in selected_nodes]
     if rebuild:
-        # A forced output is made, but does not count as stale: the inputs of the selected outputs
-        # are only made if they are stale themselves.
+        # A forced output is made, but does not count as stale.
         state = replace(state, forced=frozenset(nodes))
     nodes_to_make = add_stale_inputs(
         {node for node in nodes if state.needs_run(node)},
@@ -402,8 +396,7 @@ def _report_before_runs(
 ) -> BuildReport:
     """Return a report that lists what is known before the first run.
 
-    It lists corpora that cannot be read, outputs that need such a corpus, and settings that differ
-    between outputs that exist and those that will replace them.
+    It lists corpora that cannot be read, outputs that need them, and changes of settings.
 
     Args:
         survey: The state of the project.
@@ -423,14 +416,11 @@ def _report_before_runs(
 
 
 def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Exception]:
-    """Return the outputs that could not be made.
+    """Return each output that could not be made, with its error.
 
     Args:
         report: What the build did.
-        steps: The steps of the build.
-
-    Returns:
-        Output → the error.
+        steps: The steps of the build, each of which makes one output.
     """
     errors: dict[Node, Exception] = {}
     for step in steps:
@@ -452,9 +442,8 @@ def _blocked_labels(graph: Graph) -> list[str]:
     """
     labels: dict[str, None] = {}  # a set that keeps the order
     for node in graph.blocked():
-        # All outputs of a corpus up to its dataset are of one kind, "corpus". They need no label,
-        # since the failed inventory is reported, which is the first of them.
         if node.stage.kind == INVENTORY.kind:
+            # The main outputs of a corpus have the kind "corpus": the corpus is reported as failed.
             continue
         if is_of_corpora(node.stage):
             labels[label_of(node)] = None
@@ -468,11 +457,10 @@ def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[st
 
     Args:
         graph: The outputs of the project, with their current versions.
-        steps: The steps that will run.
+        steps: The steps that will run, each of which makes one output.
 
     Returns:
-        Label of a step → changes, each as `name: before → now`. Steps without a change are left
-        out.
+        Label of a step → changes such as `seed: 7 → 8`. Steps without a change are left out.
     """
     settings_by_label: dict[str, list[str]] = {}
     for step in steps:
@@ -492,7 +480,7 @@ def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
         names: The names of the project in Dagster.
         rebuild: Whether outputs are made even if they are up to date.
     """
-    # The tag of the process that executes the run: if it is killed, the next build finds out.
+    # The process that executes the run: if it is killed, the next build finds out.
     tags = owner_tag(names)
     tags[USER_TAG] = "nanoset build"
     # A run ends with this process. Without this tag, Dagster's daemon could retry it elsewhere.

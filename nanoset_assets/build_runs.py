@@ -136,8 +136,7 @@ class BuildRuns:
             runs: The steps of each run. A run is skipped if it needs an output that failed.
         """
         with self._lease_of(subject):
-            # Find out what another build has made while this one waited, before this build makes
-            # any output itself.
+            # Find out now what another build has made, before this build makes any output itself.
             made_elsewhere = self._made_elsewhere(list(chain.from_iterable(runs)))
             for run in runs:
                 inputs = chain.from_iterable(step.needs for step in run)
@@ -151,8 +150,8 @@ class BuildRuns:
     def _lease_of(self, subject: str) -> Iterator[None]:
         """Hold the lease of a subject, which keeps other builds from working on it.
 
-        If the lease cannot be taken, because the root cannot be written, nothing is held: the steps
-        will fail for the same reason, and report it.
+        If the root cannot be written to, nothing is held: the steps will fail, and report the
+        reason.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(StorageError):
@@ -180,8 +179,7 @@ class BuildRuns:
         Args:
             steps: The steps that this build is about to execute. Each makes one output.
         """
-        # Outputs that were up to date from the start are rebuilt because the user asked for it, or
-        # because their check failed. So no other build has saved this work.
+        # Other outputs are rebuilt because the user asked for it, or because their check failed.
         outdated = [step.node for step in steps if not step.is_up_to_date]
         # Read the outputs again, instead of relying on what this process has cached.
         project = replace(self.project, seen=None)
@@ -191,7 +189,7 @@ class BuildRuns:
         """Return whether an output need not be built any more.
 
         Args:
-            project: The project, which must not remember outputs.
+            project: The project, without a cache of outputs.
             node: The output.
         """
         recipe = self.report.graph.recipe(node)
@@ -204,12 +202,7 @@ class BuildRuns:
             return False  # it cannot be read; the step that makes it reports the error
 
     def _execute_run(self, run: Sequence[Step], made_elsewhere: Collection[Node]) -> None:
-        """Execute a run, without the steps whose outputs another build has made meanwhile.
-
-        Args:
-            run: The steps.
-            made_elsewhere: The outputs that another build has made.
-        """
+        """Execute a run, without the steps whose outputs another build has made meanwhile."""
         complete = [step for step in run if step.node in made_elsewhere]
         due_steps = [step for step in run if step.node not in made_elsewhere]
         if complete:
@@ -222,13 +215,10 @@ class BuildRuns:
             self.say(f"{self.counter.prefix(due_steps[-1])}{label}: {outcome}")
 
     def _execute_steps(self, steps: Sequence[Step]) -> str:
-        """Execute one run of Dagster, and record its result in the report.
+        """Execute one run of Dagster, record its result in the report, and return it in words.
 
         Args:
             steps: The steps of the run, each of which makes one output.
-
-        Returns:
-            The result in a few words, for the terminal.
         """
         nodes = [step.node for step in steps]
         started = time.monotonic()
@@ -273,14 +263,11 @@ class BuildRuns:
             self.report.made[label_of(node)] = seconds_of_step
 
     def _report_failure(self, nodes: Sequence[Node], error: Exception) -> Node:
-        """Record in the report which output of a failed run could not be made, and why.
+        """Record which output of a failed run could not be made, and why; return the output.
 
         Args:
             nodes: The outputs of the run, in the order of its steps.
             error: Dagster's error, which only says that the run failed.
-
-        Returns:
-            The output that could not be made.
         """
         failed_node = nodes[0]
         reason = error

@@ -32,13 +32,9 @@ class VerificationError(NanosetError, ValueError):
 def checks_for(project_defs: ProjectDefs) -> list[dg.AssetChecksDefinition]:
     """Return the asset checks of the project.
 
-    There are two kinds. A check that verifies an output blocks everything downstream if it finds
-    errors. A check that shows warnings blocks nothing. They are separate, because Dagster's
-    automation conditions build nothing from an asset whose blocking check has failed, even if it
-    failed with a mere warning.
-
-    Args:
-        project_defs: The names and settings of the project in Dagster.
+    A check that verifies an output blocks everything downstream if it finds errors. Warnings have a
+    separate check, which blocks nothing: Dagster's automation conditions build nothing from an
+    asset whose blocking check has failed, even with a mere warning.
     """
     checks: list[dg.AssetChecksDefinition] = []
     for stage in stages():
@@ -121,8 +117,6 @@ def _verify(
 ) -> dg.AssetCheckResult:
     """Verify an output, and return the result as that of a check in Dagster.
 
-    A finding is an error or a warning. Errors fail the check; warnings are only listed.
-
     Args:
         context: The context of the check's run, whose log lists the findings.
         project_defs: The names and settings of the project in Dagster.
@@ -159,8 +153,7 @@ def _verification_error(report: Report) -> VerificationError:
     """Return the exception that `nanoset build` reports for an output that failed its check.
 
     Args:
-        report: Report on the output, with one error at least. The first one is described, and the
-            others are counted.
+        report: Report with at least one error. The first is described, and the others are counted.
     """
     first = report.errors[0]
     message = f"what was made is not right: {first.what}"
@@ -177,12 +170,6 @@ def _warn(
     context: dg.AssetCheckExecutionContext, project_defs: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
     """Report the warnings about an output: about its content, and about its settings.
-
-    Args:
-        context: The context of the check's run.
-        project_defs: The names and settings of the project in Dagster.
-        stage: The stage of the output.
-        key: The output.
 
     Raises:
         MissingError: The output has not been built.

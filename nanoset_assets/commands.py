@@ -135,14 +135,12 @@ def _show_dry_run(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Print what a build would make, without writing anything.
-
-    Not even the user's tokenizer cache is written.
+    """Print what a build would make, without writing anything, not even the user's tokenizer cache.
 
     Args:
         config: The configuration of the project.
-        select: The values of `--select`: names, patterns, or Dagster's selection syntax; empty: all
-            outputs.
+        select: The values of `--select`: names, patterns, or Dagster's selection syntax; empty:
+            all.
         corpora: The values of `--corpus`: only these corpora are examined; empty: all.
         force: Whether selected outputs that are up to date are rebuilt, too.
         as_json: Whether JSON is printed instead of tables.
@@ -154,8 +152,7 @@ def _show_dry_run(
         from nanoset_assets.build import dry_run
 
         if config.root_place is not None:
-            # The local mirror of a root in a bucket is not written either: manifests that have to
-            # be read go to a temporary folder.
+            # Not even the local mirror of the bucket is written: files go to a temporary folder.
             copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanoset-"))
             config = config.with_copies_in(Path(copies))
         plan = dry_run(Project(config, seen=Seen()), select=select, corpora=corpora, force=force)
@@ -232,8 +229,6 @@ def show_report(
 ) -> None:
     """Print the outputs of a project after a build, how long it took, and what to do next.
 
-    Tables are printed only if the build changed something.
-
     Args:
         project: The project that was built.
         report: What the build did.
@@ -249,8 +244,8 @@ def show_report(
     else:
         _print_tables(project, report, rows)
 
-    # If the rows are those of the whole project: old versions, once they take more space than the
-    # current ones.
+    # Old versions, if they take more space than the current ones. Their size is only known if the
+    # rows are those of the whole project.
     if report.has_all_corpora:
         from nanoset_core.cli.commands.status import print_old_versions
 
@@ -297,8 +292,7 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
             rows_with_made_step.add(row)
     print_tables(rows, seconds_by_row, project=project)
 
-    # For users, each row is one output. It counts as made if some of its steps were executed, and
-    # none has failed or was skipped because of a failed one.
+    # A row counts as made if some of its steps were executed, and none has failed or was skipped.
     rows_with_missing_step = {node.row for node in report.nodes_given_up()}
     n_made = len(rows_with_made_step - rows_with_missing_step)
     n_outputs = len(seconds_by_row)
@@ -364,10 +358,6 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
 def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[str, list[str]]:
     """Group the outputs that replaced versions with other settings by what has changed.
 
-    Args:
-        report: What the build did.
-        steps: The steps of the outputs that the build made.
-
     Returns:
         The changes of settings, joined by "; " → the outputs, such as `nanoset pretrain`.
     """
@@ -400,9 +390,9 @@ def _next_steps(
     Args:
         config: The configuration of the project.
         graph: The outputs of the project, with their current versions.
-        readable: The splits that have samples.
+        readable: The splits (train, valid, test) that have samples.
     """
-    manifest_by_name: dict[str, Manifest] = {}  # of all outputs that exist
+    manifest_by_name: dict[str, Manifest] = {}  # of the outputs that exist
     for node in graph.nodes():
         manifest = graph.current(node).manifest
         if manifest is not None:
@@ -415,7 +405,7 @@ def _next_steps(
     if readable:
         split = readable[0]
         lines.append(f"Read samples: python -c {shell_word(_reading_program(config, split))}")
-        handoff = manifest_by_name.get(f"{split.nanoset}/{HANDOFF}")
+        handoff = manifest_by_name.get(f"{split.nanoset}/{HANDOFF}")  # what a trainer starts with
         if handoff is not None:
             lines.append(f"Train on it: {handoff.url(START)} says how to start.")
     lines.append(_server_line(config))

@@ -116,13 +116,12 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             context: Says in which folder the component is.
 
         Raises:
-            ConfigError: Neither or both of `config` and `project` are given, or the configuration
-                is invalid.
+            ConfigError: Not exactly one of `config` and `project` is given, or the settings are
+                invalid.
         """
-        has_file_only = self.config is not None and self.project is None
-        if not has_file_only:
-            # The settings are in the defs.yaml itself; or this raises the error that neither or
-            # both of the two are given.
+        is_inline = self.project is not None
+        if is_inline or self.config is None:
+            # The settings are in the defs.yaml itself. `project_defs` checks that.
             return definitions_of(self.project_defs(context.path), self.automation)
 
         # The settings are in a nanoset.yaml. If it has a mistake, its last valid version is used.
@@ -130,7 +129,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             """Return the definitions for the settings of the file, or of its last valid version."""
             return definitions_of(self._defs_from(config), self.automation)
 
-        file = _folder_of(context.path) / str(self.config)
+        file = _folder_of(context.path) / self.config
         return definitions_from_file(file, definitions_of_config)
 
     def get_asset_spec(self, spec: dg.AssetSpec, node: Mapping[str, str]) -> dg.AssetSpec:
@@ -152,14 +151,12 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     def project_defs(self, folder: Path) -> ProjectDefs:
         """Return the project of this component, with its settings and its names in Dagster.
 
-        The settings are in the file that the attribute `config` names, or in `project`.
-
         Args:
             folder: The component's folder, in which relative paths start; or its defs.yaml.
 
         Raises:
-            ConfigError: Neither or both of `config` and `project` are given, or the configuration
-                is invalid.
+            ConfigError: Not exactly one of `config` and `project` is given, or the settings are
+                invalid.
         """
         folder = _folder_of(folder)
         attributes = named_projects({"config": self.config, "project": self.project})
@@ -168,8 +165,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         if self.config is not None:
             return self._defs_from(load_config(folder / self.config))
 
-        # Inline settings only change when Dagster loads the defs.yaml again, so there is no file to
-        # read again in each run and tick.
+        # There is no file to read again in each run and tick: inline settings only change when
+        # Dagster loads the defs.yaml again.
         inline_config = config_from(self.project, folder / "defs.yaml")
         return self._defs_from(inline_config, reread=lambda: inline_config)
 
@@ -179,8 +176,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         """Return what the definitions of the project in Dagster are made from.
 
         Args:
-            config: The settings of the project. Everything else, such as its key prefix, owners and
-                tags, is from the attributes of this component.
+            config: The settings of the project. Its key prefix, owners, tags and so on are
+                attributes of this component.
             reread: Returns the current configuration in each run and tick; None: read the file that
                 `config` was loaded from.
         """
@@ -219,8 +216,7 @@ def _folder_of(path: Path) -> Path:
 def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
     """Return the pydantic model that attributes of a component in a defs.yaml have to match.
 
-    `dg check yaml` and editors use it. It extends the model that Dagster makes, which is less
-    strict and has no descriptions.
+    `dg check yaml` and editors use it. It is stricter than Dagster's own, and has descriptions.
     """
     model = create_model(
         component.__name__,

@@ -33,9 +33,6 @@ KeyPath = tuple[str | int, ...]
 def rendered(context: dg.ResolutionContext, value: Any) -> Any:
     """Return a value with its templates filled in.
 
-    Dagster only gets texts that contain a template: it would also turn a plain "80,15,5" into a
-    tuple.
-
     Args:
         context: Knows the values of the templates.
         value: A mapping, list or plain value.
@@ -44,6 +41,7 @@ def rendered(context: dg.ResolutionContext, value: Any) -> Any:
         return {key: rendered(context, item) for key, item in value.items()}
     if isinstance(value, list):
         return [rendered(context, item) for item in value]
+    # Dagster would also turn a text without a template, such as "80,15,5", into a tuple.
     if isinstance(value, str) and _TEMPLATE in value:
         return context.resolve_value(value)
     return value
@@ -52,16 +50,14 @@ def rendered(context: dg.ResolutionContext, value: Any) -> Any:
 def checked_path(context: dg.ResolutionContext, value: str | None) -> str | None:
     """Check the nanoset.yaml that a defs.yaml names, and return its path.
 
-    The file is checked while this attribute is resolved, so that Dagster reports an error at its
-    line of the defs.yaml.
+    It is checked while this attribute is resolved, so that Dagster reports errors at its line.
 
     Args:
         context: Knows the values of the templates, and the folder of the defs.yaml.
         value: The path as written in the defs.yaml, or None.
 
     Returns:
-        The path with its templates filled in. If it is relative, it starts in the folder of the
-        defs.yaml, which the component adds later.
+        The path with its templates filled in, perhaps relative to the folder of the defs.yaml.
 
     Raises:
         ConfigError: The file has mistakes, and no earlier valid version of it is known.
@@ -81,22 +77,17 @@ def named_projects(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def checked(component: str, attributes: Any) -> Any:
-    """Check the attributes of a component, except values that contain templates.
-
-    These are checked later, when the templates are filled in.
+    """Return the attributes of a component after checking all values that contain no templates.
 
     Args:
         component: The name of the component's class, for messages.
         attributes: The attributes in the defs.yaml.
 
-    Returns:
-        The same attributes.
-
     Raises:
         ValidationError: Some are invalid; each mistake has the path of its key.
     """
     if not isinstance(attributes, Mapping):
-        return attributes
+        return attributes  # pydantic reports it
     details: list[InitErrorDetails] = []
     for mistake in _mistakes(attributes):
         details.append(
@@ -124,7 +115,7 @@ class _Mistake:
 def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
     """Return the mistakes in the attributes of a component, with the keys that lead to them.
 
-    Values that contain templates such as `{{ env.RAW }}` are not checked: their text is not known.
+    Values with templates such as `{{ env.RAW }}`, whose text is not known yet, are not checked.
 
     Args:
         attributes: The attributes as written in a defs.yaml.
@@ -180,13 +171,12 @@ def no_project(projects: list[str]) -> ConfigError:
 def _key_path(value: Any, where: str) -> KeyPath:
     """Return the keys that lead to the place that an error names.
 
-    The attribute `project` of a defs.yaml contains the keys of a nanoset.yaml. Errors name a place
-    in it by a text: `project: nanosets.pretrain.blend` becomes ("nanosets", "pretrain", "blend").
+    The attribute `project` of a defs.yaml contains the keys of a nanoset.yaml. The place `project:
+    nanosets.pretrain.blend` becomes ("nanosets", "pretrain", "blend").
 
     Args:
         value: The value of the attribute `project`.
-        where: The place, as the error names it. It may go beyond the keys that exist, which ends
-            the path.
+        where: The place. Keys in it that do not exist are left out.
     """
     rest = where.removeprefix(f"{INLINE}: ")  # INLINE is "project"
     path: list[str | int] = []

@@ -55,8 +55,7 @@ def partition_changes(
     """Return which corpora are added as partitions, and which partitions are removed.
 
     A partition is removed when its corpus has been missing from the raw folder for two ticks in a
-    row, and nothing needs it. Partitions whose text no tick has ever seen are kept: they may belong
-    to another project.
+    row, and nothing needs it. Partitions that no tick has seen text of may be another project's.
 
     Args:
         config: The current configuration of the project.
@@ -88,14 +87,12 @@ def partition_changes(
 def _missing_corpora(registered: set[str], text: RawText, before: KnownCorpora) -> set[str]:
     """Return the partitions whose corpus is missing from the raw folder, and was there before.
 
-    A corpus that cannot be read now is not missing.
-
     Args:
         registered: The corpora that are partitions.
         text: The corpora of the raw folder.
         before: The corpora that the last tick knew.
     """
-    present = text.corpora.keys() | text.faults.keys()
+    present = text.corpora.keys() | text.faults.keys()  # those with faults cannot be read now
     known_before = before.seen | before.missing
     return (registered - present) & known_before
 
@@ -116,32 +113,29 @@ class _PartitionSets:
     """The corpora that the last tick knew."""
 
     def change_members(self, set_name: str, members: set[str], changes: PartitionChanges) -> None:
-        """Request changes of a set, so that it contains the right corpora.
+        """Request changes of a set of partitions, so that it contains the right corpora.
 
         Args:
             set_name: The name of the set.
             members: The corpora that should be in the set.
             changes: Receives the requests and notes.
         """
-        registered = set(self.active_runs.instance.get_dynamic_partitions(set_name))
-        # Remove only what an earlier tick has added: other members may belong to another project.
-        added_before = registered.intersection(self.before.members.get(set_name, ()))
-        unneeded = added_before - members
-        removed = self.removable(set_name, unneeded, changes.notes)
+        present_members = set(self.active_runs.instance.get_dynamic_partitions(set_name))
+        missing = members - present_members
 
-        # Some stay for now, because an active run makes them. Remember them, so that a later tick
-        # removes them.
-        staying = unneeded - removed
-        changes.members[set_name] = sorted(members | staying)
+        # Remove only what an earlier tick has added: other members may belong to another project.
+        added_by_us = present_members.intersection(self.before.members.get(set_name, ()))
+        unneeded = added_by_us - members
+        removed = self.removable(set_name, unneeded, changes.notes)
         definition = dg.DynamicPartitionsDefinition(name=set_name)
-        missing = members - registered
         changes.requests += _change_requests(definition, added=missing, removed=removed)
+
+        # The rest stays while an active run makes it. Remember it for a later tick to remove.
+        postponed = unneeded - removed
+        changes.members[set_name] = sorted(members | postponed)
 
     def removable(self, set_name: str, corpora: set[str], notes: list[str]) -> set[str]:
         """Return the partitions that can be removed, because no active run or backfill makes them.
-
-        If a partition that a backfill targets is deleted, Dagster ends the whole backfill as
-        failed.
 
         Args:
             set_name: Name of the set of partitions.
@@ -153,6 +147,7 @@ class _PartitionSets:
         assets = assets_of_partition_set(self.names, set_name)
         targeted: set[str] = set()
         for corpus in sorted(corpora):
+            # If a partition of a backfill is deleted, Dagster ends the whole backfill as failed.
             if any(self.active_runs.targets(asset, corpus) for asset in assets):
                 targeted.add(corpus)
                 notes.append(

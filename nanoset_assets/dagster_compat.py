@@ -170,7 +170,7 @@ def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
         backfill: Dagster's record of the backfill.
 
     Returns:
-        Names of partitions; None if the record alone does not tell them.
+        Names of partitions; None if the record alone does not show them.
     """
     # The record of a backfill of a job has the names of the partitions.
     if backfill.partition_names is not None:
@@ -277,8 +277,6 @@ def checks_without_success(
 ) -> set[tuple[dg.AssetKey, str | None]]:
     """Return the assets, each with a partition, whose latest check found errors or did not end.
 
-    A check may also fail with a warning only. This blocks nothing, so such assets are left out.
-
     Args:
         instance: The instance, which records the results of checks.
         checks: The checks to look up.
@@ -289,8 +287,10 @@ def checks_without_success(
     storage = instance.event_log_storage
     partitions: set[tuple[dg.AssetKey, str | None]] = set()
     for info in storage.get_asset_check_partition_info(list(checks)):
-        has_succeeded = info.latest_execution_status.value == "SUCCEEDED"
-        if not has_succeeded and not _is_warning(instance, info.check_key, info.partition_key):
+        if info.latest_execution_status.value == "SUCCEEDED":
+            continue
+        # A check that fails with a warning only blocks nothing.
+        if not _is_warning(instance, info.check_key, info.partition_key):
             partitions.add((info.check_key.asset_key, info.partition_key))
     return partitions
 
@@ -346,9 +346,8 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
 def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
     """Let the helper processes that Dagster starts in this block ignore Ctrl-C.
 
-    During a step of a run, such processes copy the output of the step to files. Dagster starts them
-    in a method of the instance, `capture_logs`, and has no option for signals. So the method is
-    replaced during the block.
+    They copy the output of each step to files. Dagster starts them in the method `capture_logs`,
+    and has no option for signals, so this replaces the method during the block.
     """
     logs: Any = instance.compute_log_manager
     capture_logs = logs.capture_logs
@@ -409,14 +408,13 @@ def code_location_of(
 ) -> RemoteRepositoryOrigin:
     """Return the code location in which Dagster's UI shows the project.
 
-    A *code location* is a set of definitions that a Dagster server has loaded. The UI lists each
-    run under one of them. Dagster stores the location of every sensor that was ever evaluated. So
-    this looks up a sensor of the project.
+    A *code location* is a set of definitions that a server has loaded. The UI lists each run under
+    one. Dagster stores the location of every sensor that was ever evaluated.
 
     Args:
         instance: The instance.
-        sensor: Name of a sensor of the project. If several code locations have it, such as an old
-            and a new one, the one in which it was evaluated last is returned.
+        sensor: Name of a sensor of the project. If several code locations have it, the one in which
+            it was evaluated last is returned.
         module: Module of the definitions. If the sensor was never evaluated, the code location that
             `dagster dev -m <module>` would make is returned.
     """
@@ -451,10 +449,10 @@ def _last_tick(state: Any) -> float:
 def runs_in_code_location(
     instance: dg.DagsterInstance, location: RemoteRepositoryOrigin
 ) -> Iterator[None]:
-    """Assign the runs that are executed in this process to a code location.
+    """Assign the runs that are executed in this block to a code location.
 
-    Dagster's timeline and its job pages show only runs of a code location, and
-    `execute_in_process` has no argument for it. So this adds it where the instance creates a run.
+    Dagster's timeline and its job pages show only runs of a code location, and `execute_in_process`
+    has no argument for it. So this adds it where the instance creates a run.
 
     Args:
         instance: The instance that records the runs.

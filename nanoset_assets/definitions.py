@@ -70,8 +70,8 @@ def build_definitions(
     They contain no resources and no executor. With a `key_prefix`, they share no name with others.
 
     Args:
-        config: The path of the project's nanoset.yaml, or a loaded configuration. The file is read
-            again by each run and tick. While it has a mistake, the last valid version is used.
+        config: The path of the project's nanoset.yaml, or a loaded configuration. Each run and tick
+            reads the file again. While it has a mistake, the last valid version is used.
         key_prefix: Prefix of the key of every asset, such as `llm` or ["team", "llm"]; default:
             that of nanoset.yaml.
         group_prefix: Prefix of the name of every asset group; default: that of nanoset.yaml, or
@@ -81,8 +81,8 @@ def build_definitions(
             assets downstream of raw text; `none`: neither.
 
     Raises:
-        ConfigError: The prefix cannot be part of a name, or differs from that of nanoset.yaml; or
-            the file has mistakes, and no earlier version of it is known.
+        ConfigError: The prefix is invalid, or differs from that of nanoset.yaml; or the file has
+            mistakes, and no earlier version of it is known.
     """
 
     def make(loaded: ProjectConfig) -> dg.Definitions:
@@ -142,14 +142,7 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
 
 
 def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition]]:
-    """Make the assets of all stages: one for each nanoset, webdataset, …, or one for all corpora.
-
-    Args:
-        project_defs: The names and settings of the project in Dagster.
-
-    Returns:
-        Name of each job → the assets that it materialises.
-    """
+    """Return the name of each job with the assets that it materialises, those of all stages."""
     assets_by_job: dict[str, list[dg.AssetsDefinition]] = {}
     for stage in stages():
         for subject, keys in asset_outputs(stage, project_defs.config).items():

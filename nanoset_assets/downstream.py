@@ -38,18 +38,19 @@ def load_materialized(
 ) -> Nanoset | BlendedNanoset:
     """Open a split of a nanoset in the version whose handoff was materialised.
 
+    A handoff is the output of a nanoset with which a trainer is started.
+
     Args:
         event: The materialisation of `<nanoset>/handoff`, as
             `context.instance.get_latest_materialization_event(key)` returns it.
         split: train, valid or test.
-        root: The folder or URL of the outputs, if they were moved; default: where they were when
-            the handoff was made.
+        root: The folder or URL of the outputs; default: where they were when the handoff was made.
         storage: How to access a bucket; default: the AWS configuration.
         masks: Options of `load_nanoset` for the masks in a sample, such as create_attention_mask.
 
     Raises:
-        MissingError: There is no materialisation, or it is not of a handoff, or an earlier version
-            of this package made it, which did not record the root.
+        MissingError: There is no materialisation of a handoff, or an earlier version of this
+            package made it, which did not record the root.
         StaleError: The nanoset has been rebuilt since.
         ConfigError: The samples cannot have one of the masks.
         FormatError: A file of the nanoset is damaged.
@@ -64,10 +65,6 @@ def load_materialized(
 
 def _live_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest:
     """Return the current version of a handoff, which must be the one that was materialised.
-
-    Args:
-        outputs: The output root.
-        handoff: The version that was materialised.
 
     Raises:
         StaleError: There is another version, or none.
@@ -91,8 +88,8 @@ def _check_split(outputs: OutputRoot, nanoset: str, split: str, handoff: Manifes
     Args:
         outputs: The output root.
         nanoset: Name of the nanoset.
-        split: The split.
-        handoff: Manifest of the handoff.
+        split: train, valid or test.
+        handoff: Manifest of the output with which a trainer is started.
 
     Raises:
         StaleError: It was rebuilt.
@@ -127,19 +124,17 @@ def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) 
     A handoff is the output of a nanoset with which a trainer is started.
 
     Args:
-        event: Dagster's entry for the materialisation, or the materialisation itself. Its metadata
-            has the name of the nanoset and the root of the outputs. Its data version is the digest
-            of the handoff.
+        event: Dagster's entry for the materialisation, or the materialisation itself.
 
     Raises:
-        MissingError: There is no event, or it is not the materialisation of a handoff, or an
-            earlier version of this package made it, which did not record them.
+        MissingError: There is no event, or not of a handoff, or an earlier version of this package
+            made it, which did not record the name and the root.
     """
     materialization = event.asset_materialization if isinstance(event, dg.EventLogEntry) else event
     if materialization is None:
         raise _no_handoff(None)
     metadata = materialization.metadata
-    digest = (materialization.tags or {}).get(DATA_VERSION_TAG)
+    digest = (materialization.tags or {}).get(DATA_VERSION_TAG)  # that of the handoff
     if NAME not in metadata or digest is None:
         raise _no_handoff(materialization.asset_key)
     # NAME and ROOT are always recorded together.

@@ -53,16 +53,16 @@ def due_runs(
 ) -> DueRuns:
     """Return the runs that are due and can start now, and why other outputs have to wait.
 
-    A step is the work of making one output. Steps that share a run, such as all of one corpus, are
-    executed in sequence.
+    A step makes one output. Steps that share a run, such as all of one corpus, are executed in
+    sequence.
 
     Args:
         state: The state of the project's outputs.
         active_runs: The runs that were active before the outputs were read.
         loaded_assets: The assets of the loaded definitions. Dagster refuses requests for others.
         retries_failed: Whether outputs whose last run failed are requested again.
-        includes_inventories: Whether the lists of files of corpora are requested, too, if files
-            have changed. Otherwise, the caller leaves this to the sensor that watches the files.
+        includes_inventories: Whether the file lists of corpora with changed files are requested,
+            too. Otherwise, the sensor that watches the files does that.
     """
     waiting_reasons: dict[str, str] = {}
 
@@ -93,7 +93,7 @@ def _reason_to_wait(
     """Return why a step cannot be requested now, or None if it can.
 
     Args:
-        step: A step that has to run.
+        step: A step that has to run, to make one output.
         active_runs: The active runs.
         loaded_assets: The assets of the loaded definitions.
         retries_failed: Whether to request the step even if its last run failed.

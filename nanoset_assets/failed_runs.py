@@ -37,8 +37,7 @@ RETRY_SECONDS = 600
 def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:
     """Return why no run is requested for an output, or None if one may be.
 
-    No run is requested if the last run of the output failed, and was to make it from the same
-    inputs with the same settings. The digest of an output stands for its inputs and settings.
+    A run that would only repeat a failed one, with the same inputs and settings, is not requested.
 
     Args:
         instance: The instance.
@@ -53,6 +52,7 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     if end_time(last) < PROCESS_STARTED_AT:
         return None
 
+    # The digest of an output stands for its inputs and settings.
     digests = _digests_of_run(instance, names, last, default=step.digest)
     was_for_same_output = step.digest in digests.split()
     if was_for_same_output or _is_about_to_be_retried(last):
@@ -67,10 +67,6 @@ def _digests_of_run(
 ) -> str:
     """Return the digests of the outputs that a run was to make, with spaces between them.
 
-    Sensors tag their runs with them. A run that a person started has no such tag. It is assumed
-    that it was to make the output as it is now, and the run is tagged with that: once the output
-    has another digest, the run no longer counts as one for the same output.
-
     Args:
         instance: The instance.
         names: The names of the project.
@@ -80,6 +76,8 @@ def _digests_of_run(
     tag = names.tag(WANTED_TAG)
     digests = record.dagster_run.tags.get(tag)
     if digests is None:
+        # A person started the run. Assume that it was to make the output as it is now, and tag it
+        # with that: once the digest changes, it no longer counts as a run for the same output.
         digests = default
         instance.add_run_tags(record.dagster_run.run_id, {tag: digests})
     return digests

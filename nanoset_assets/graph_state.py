@@ -36,8 +36,8 @@ def load_graph_state(
 ) -> GraphState:
     """Update Dagster's history from the existing outputs, and return the state of all outputs.
 
-    Outputs that exist but are missing from the history are added to it, so that no run makes them
-    again. Another machine may have made them, or a build whose history was deleted.
+    Outputs that another machine made, for example, are added to the history, so that no run makes
+    them again.
 
     Args:
         graph: The outputs of the project.
@@ -65,7 +65,7 @@ def record_existing_outputs(
 
     Args:
         graph: The outputs of the project.
-        step_by_node: Output → its step. Inputs precede what is made from them, as in a run.
+        step_by_node: Output → its step. Inputs precede what is made from them.
         instance: The instance.
         names: The names of the project.
         active_runs: The active runs. They record what they make themselves.
@@ -75,8 +75,8 @@ def record_existing_outputs(
         is_recorded = recorded_digests.get(node) == step.digest
         if is_recorded or not step.is_up_to_date:
             continue
-        # `node in active_runs` queries the history. Without active runs, save these queries: a new
-        # history lacks all outputs of the project, which may be thousands.
+        # `node in active_runs` is a query, so do that only if there are runs: a new history may
+        # lack thousands of outputs.
         is_recorded_by_run = bool(active_runs.runs) and node in active_runs
         if not is_recorded_by_run:
             event = _materialization_of_existing(graph, step, names)
@@ -113,13 +113,7 @@ def _recorded_digests(
 def _outputs_with_failed_check(
     nodes: Iterable[Node], instance: dg.DagsterInstance, names: Names
 ) -> frozenset[Node]:
-    """Return the outputs whose last check found errors, or did not end.
-
-    Args:
-        nodes: The outputs to look up.
-        instance: The instance, which records the results of checks.
-        names: The names of the project.
-    """
+    """Return the outputs whose last check found errors, or did not end."""
     # An output is an asset, or a partition of one; Dagster also records checks that way.
     node_by_partition: dict[tuple[dg.AssetKey, str | None], Node] = {}
     check_keys: list[dg.AssetCheckKey] = []
@@ -140,11 +134,6 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
     """Return the event that adds an existing output to Dagster's history.
 
     The output was made on another machine, or by a run that this history does not have.
-
-    Args:
-        graph: The outputs of the project.
-        step: The step of the output, which is up to date.
-        names: The names of the project in Dagster.
     """
     return dg.AssetMaterialization(
         names.asset(asset_path(step.node)),
@@ -166,8 +155,7 @@ def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
         metadata["size_bytes"] = size_bytes(manifest)
         metadata["path"] = place(project, manifest.url())
         metadata["digest"] = manifest.digest
-    # The files for the trainer, the handoff, are read by assets of other teams. These find out in
-    # the metadata where the samples are.
+    # Assets of other teams read the files for the trainer, and find the samples by this metadata.
     if node.stage is TRAINER_FILES:
         metadata |= reader_metadata(project, node.key.subject)
     return metadata
@@ -176,9 +164,7 @@ def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
     """Return the recipes of the current inventories of corpora.
 
-    Args:
-        project: The project.
-        corpora: Names of the corpora.
+    An inventory lists the files of a corpus. Its recipe identifies them.
 
     Returns:
         Corpus → recipe. Corpora whose inventory is missing or damaged are left out.

@@ -134,15 +134,15 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
     home = dagster_home(config)
     os.environ[HOME_VARIABLE] = str(home)
 
-    # Opening an instance may create tables, so no other process may do it at the same time. A file
-    # system without locks is no error yet: a history in Postgres works without them.
+    # Opening an instance may create tables, so only one process may do it at a time. A history in
+    # Postgres also works on a file system without locks.
     with _locked_if_possible(home) as why_not_locked:
         try:
             return _open_instance_in(home)
         except HistoryError as error:
             if why_not_locked is None:
                 raise
-            # SQLite cannot work without file locks, and its own error does not say so.
+            # SQLite needs file locks, but its own error does not say so.
             setting = HOME_VARIABLE if is_set_by_variable else f"`history` in {config.file}"
             raise _no_file_locks(home, why_not_locked, setting) from error
 
@@ -173,16 +173,15 @@ def _open_instance_in(home: Path) -> dg.DagsterInstance:
 def _complete_event_log(instance: dg.DagsterInstance) -> None:
     """Create tables of the history that are missing because a process was killed meanwhile.
 
-    Dagster creates these tables together with their file, the event log in SQLite. If the file
-    exists, it assumes that they exist. The table `alembic_version` is created last, so if that one
-    is missing, others may be missing, too.
+    Dagster creates these tables together with their SQLite file, and assumes later that a file has
+    them all.
     """
     from dagster._core.storage.event_log import SqliteEventLogStorage
 
     event_log = instance.event_log_storage
     if not isinstance(event_log, SqliteEventLogStorage):
         return
-    if not event_log.has_table("alembic_version"):
+    if not event_log.has_table("alembic_version"):  # the one that is created last
         # `upgrade` creates all missing tables, and prints its progress.
         with contextlib.redirect_stdout(io.StringIO()):
             instance.upgrade()
@@ -210,15 +209,13 @@ def _no_file_locks(home: Path, reason: str, setting: str) -> HistoryError:
 def _locked_if_possible(home: Path) -> Iterator[str | None]:
     """Keep other processes out of the block by a lock on a file in DAGSTER_HOME, if possible.
 
-    While another process holds the lock, this waits. If the file cannot be opened, or the file
-    system has no locks, the block is executed without a lock.
+    This waits for the lock. If the file cannot be locked, the block is executed without a lock.
 
     Args:
         home: The folder of the history.
 
     Yields:
-        Why the file system cannot lock files, as an error of the system; None if it can, or if the
-        file cannot be opened.
+        Why the file system cannot lock files; None if it can, or if the file cannot be opened.
     """
     lock_path = home / LOCK
     try:

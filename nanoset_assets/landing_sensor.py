@@ -51,8 +51,8 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
     def landed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Request a build of each corpus whose text has landed since the last tick."""
         # The cursor is JSON: corpus → id of the latest materialisation that this sensor handled.
-        handled: dict[str, int] = json.loads(context.cursor or "{}")
-        landing_ids = _landed_since(context.instance, project_defs, assets, handled)
+        handled_ids: dict[str, int] = json.loads(context.cursor or "{}")
+        landing_ids = _landed_since(context.instance, project_defs, assets, handled_ids)
         idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
         if not landing_ids:
             return dg.SensorResult(skip_reason=idle_reason)
@@ -70,9 +70,9 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
         ]
 
         # Candidates without text are handled, too: the sensor over the raw folder waits for them.
-        handled |= {corpus: landing_ids[corpus] for corpus in candidates.corpora}
+        handled_ids |= {corpus: landing_ids[corpus] for corpus in candidates.corpora}
         notes = [*candidates.notes, *with_text.notes]
-        return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled))
+        return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled_ids))
 
     return landed
 
@@ -148,14 +148,7 @@ def _landing_assets(project_defs: ProjectDefs) -> list[dg.AssetKey]:
 
 
 def _waiting_reasons(active_runs: ActiveRuns) -> dict[str, str]:
-    """Return the corpora that cannot be built before an active run has ended.
-
-    Args:
-        active_runs: The runs that have not ended.
-
-    Returns:
-        Corpus → why it has to wait.
-    """
+    """Return the corpora that have to wait for an active run, each with the reason."""
     reasons: dict[str, str] = {}
     for corpus, asset in active_runs.landing.items():
         reasons[corpus] = f"waits until {asset} has ended"
@@ -172,8 +165,8 @@ def _landed_since(
 ) -> dict[str, int]:
     """Return the corpora whose text has landed since a build was last requested.
 
-    The text of a corpus *lands* when an asset that writes it, one of another team, is materialised.
-    Dagster gives every event an id. Later events have larger ids.
+    The text of a corpus *lands* when another team's asset that writes it is materialised. Dagster
+    numbers all events; later ones have larger ids.
 
     Args:
         instance: The instance.

@@ -45,13 +45,12 @@ def definitions_from_file(
 ) -> dg.Definitions:
     """Return the definitions of a nanoset.yaml, or of its last valid version.
 
-    Dagster loads definitions in two kinds of processes. A *code server* reads the file. It stores
-    the text that it used with each run that it launches. The processes of a run use this text, even
-    if the file has changed since.
+    A run uses the text that the code server, which launched it, had read. The file may have changed
+    since.
 
     Args:
         path: The nanoset.yaml.
-        make: Makes the definitions of a configuration. If it raises an error, the file counts as
+        make: Makes the definitions of a configuration. An error that it raises makes the file
             invalid, too.
 
     Raises:
@@ -100,8 +99,6 @@ def _definitions_of_last_version(
 
 def check_file(path: str | os.PathLike[str]) -> None:
     """Check that definitions can be made from a nanoset.yaml, or from its last valid version.
-
-    `definitions_from_file` makes them. This reports mistakes in the file earlier.
 
     Raises:
         ConfigError: The file has mistakes, and either no earlier version is known or definitions
@@ -173,14 +170,12 @@ def _copies(file: Path) -> list[Path]:
 def _store_copy(file: Path, text: str) -> None:
     """Store a copy of a valid nanoset.yaml, or log a warning if that is not possible.
 
-    The copy is stored next to the file, or below DAGSTER_HOME if that folder cannot be written.
-
     Args:
         file: The nanoset.yaml.
         text: Its text.
     """
     data = text.encode("utf-8")
-    copy_paths = _copies(file)  # in order of preference
+    copy_paths = _copies(file)  # next to the file, or else below DAGSTER_HOME
     failures: list[str] = []
     for number, path in enumerate(copy_paths):
         try:

@@ -69,7 +69,7 @@ class LoadedAssets:
 def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
     """Return a note if definitions have to be reloaded, because nanoset.yaml was edited.
 
-    Most edits need no reload, because every run and tick reads the settings again.
+    Every run and tick reads the settings again, so most edits need no reload.
 
     Args:
         loaded: The configuration from which the loaded definitions were made.
@@ -95,13 +95,7 @@ def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 
 
 def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
-    """Return the parts of a configuration that decide the definitions.
-
-    Definitions are Dagster's assets, jobs and sensors. If one of these parts changes, they have to
-    be loaded again.
-
-    Args:
-        config: The settings of nanoset.yaml.
+    """Return the parts of a configuration whose change requires Dagster to reload the definitions.
 
     Returns:
         Name of each part for messages, such as `nanoset 'pretrain'` → a value that can be compared.
@@ -115,8 +109,7 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
     for stage in stages():
         for subject, keys in asset_outputs(stage, config).items():
             if is_of_corpora(stage):
-                # Corpora are added as partitions when they appear, without a reload. It only
-                # matters that there is such an asset, so its value is always the same.
+                # Corpora become partitions without a reload. It only matters that the asset exists.
                 parts[f"asset {shape_of(stage).asset}"] = None
             else:
                 # Several stages make the outputs of a nanoset, which are one part together.

@@ -77,8 +77,6 @@ class _Cursor:
 def overview_asset(project_defs: ProjectDefs, automation: Automation) -> dg.AssetsDefinition:
     """Make the asset `overview`, whose page in the UI shows the state of the whole project.
 
-    A sensor keeps it up to date; the user may materialise it to see the current state at once.
-
     Args:
         project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs. The page warns if nothing does.
@@ -135,8 +133,8 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
         except NanosetError as error:
             return _result_for_invalid_config(context, key, error, last_cursor)
 
-        # Comparing all outputs is slow. So first compute a digest of what is quick to look up. If
-        # it is still the same, compare the outputs only from time to time.
+        # Comparing all outputs is slow. While the digest of what is quick to look up stays the
+        # same, compare them only from time to time.
         instance = context.instance
         repository = context.repository_def
         quick_digest = _quick_digest(project_defs, automation, project, instance, repository)
@@ -186,7 +184,7 @@ def _result_for_invalid_config(
 ) -> dg.SensorResult:
     """Return the result of a tick that could not load nanoset.yaml.
 
-    The check of the asset `overview` reports each error once. Every tick writes it into its log.
+    The check of the asset `overview` reports each error once, and the log of every tick has it.
 
     Args:
         context: The context of the tick.
@@ -199,8 +197,7 @@ def _result_for_invalid_config(
     if error_digest == last_cursor.page_digest:  # an earlier tick has reported this error
         return tick_result(context, notes=[warning])
 
-    # These values differ from those of any valid configuration. So the first tick after the file
-    # was corrected compares all outputs, and reports the page again.
+    # With this cursor, the first tick after the file was corrected reports the page again.
     cursor = _Cursor(quick_digest=_UNLOADABLE, compared_at=0, page_digest=error_digest)
     content = OverviewContent(metadata={}, stale=[], warnings=[warning])
     event = dg.AssetCheckEvaluation(key, CHECK, **content.verdict)
@@ -216,12 +213,8 @@ def _quick_digest(
 ) -> str:
     """Return a digest that changes with most of what the overview shows, and is quick to compute.
 
-    No outputs are read. The digest covers
-
-    - the settings, and the corpora that are registered as partitions,
-    - the latest runs of this project's assets, and of other assets that depend on them,
-    - the page's note on sensors that should evaluate automation conditions but are stopped,
-    - the start of this process: its code may be newer than that of the last tick.
+    It covers the settings, the corpora, the latest runs of this project's assets and of those that
+    depend on them, and a note on stopped sensors. No outputs are read.
 
     Args:
         project_defs: What the definitions of the project were made from.
@@ -234,6 +227,7 @@ def _quick_digest(
     runs = latest_runs(instance, _assets_and_dependents(names, project, repository))
     corpora = instance.get_dynamic_partitions(names.corpora_name)
     note = condition_note(project_defs, automation, instance, repository)
+    # After a restart of this process, its code may be newer.
     return _digest((PROCESS_STARTED_AT, project.config, corpora, runs, note))
 
 

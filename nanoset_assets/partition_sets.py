@@ -42,16 +42,13 @@ def corpora_by_partition_set(
 ) -> dict[str, set[str]]:
     """Return which corpora belong to each set of partitions in Dagster.
 
-    One set contains all corpora. An asset that only some corpora have, such as `.pbin` files, has a
-    set of its own: {"corpora": {"web", "books"}, "pbin": {"web"}}.
+    One set contains all corpora. An asset that only some have, such as `.pbin` files, has its own:
+    {"corpora": {"web", "books"}, "pbin": {"web"}}.
 
     Args:
         config: The project, which decides which corpora have which assets.
         names: The names of the project.
         corpora: The corpora of the raw folder.
-
-    Returns:
-        Name of each set → its corpora.
     """
     all_corpora = set(corpora)
     corpora_by_set = {names.corpora_name: all_corpora}
@@ -100,6 +97,5 @@ def register(
         try:
             instance.add_dynamic_partitions(set_name, new)
         except IntegrityError:
-            # Another build added some of them after this one had looked. Dagster skips those that
-            # exist when it is called, so the second attempt succeeds.
+            # Another build added some meanwhile. Dagster skips those that exist at the second call.
             instance.add_dynamic_partitions(set_name, new)

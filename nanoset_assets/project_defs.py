@@ -171,8 +171,8 @@ class ProjectDefs:
             dg.Failure: nanoset.yaml has a mistake, or was deleted.
         """
         run = context.run
-        # Store in the run which process executes it. If that process is killed, a later one can
-        # tell that the run has ended. A process that only executes a step does not count.
+        # Store in the run which process executes it, so that a later one can tell if it was killed.
+        # A process that only executes a step does not count.
         if is_run_process():
             context.instance.add_run_tags(run.run_id, owner_tag(self.names, run.run_id))
 
@@ -244,7 +244,7 @@ def tick_result(
         context: The context of the tick.
         requests: The runs.
         notes: Lines for the log of the tick.
-        idle_reason: Why the tick requests nothing, in case it neither requests runs nor has notes.
+        idle_reason: Why nothing is requested, if there are no notes either.
         more: Further arguments of `dg.SensorResult`.
     """
     for note in notes:

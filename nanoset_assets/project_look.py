@@ -71,15 +71,15 @@ def overview_content(
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> OverviewContent:
-    """Compare all outputs with the current nanoset.yaml, text and code.
+    """Return the page that compares all outputs with the current nanoset.yaml, text and code.
 
     Args:
         project_defs: What the definitions were made from.
-        automation: Which sensors build missing and stale outputs.
+        automation: What builds missing and stale outputs.
         project: The project, with the current configuration.
         instance: The instance, for the history of materialisations.
-        repository: All definitions of the code location, which may contain other assets that depend
-            on this project's; None if they are unknown.
+        repository: All definitions of the code location, with assets that depend on this project's;
+            None if they are unknown.
     """
     # A row is the outputs that `nanoset status` shows together, or a folder that is not read.
     rows = list(project_status(project))
@@ -87,8 +87,8 @@ def overview_content(
     warnings = reload_notes(project_defs.config, project.config)
     note = condition_note(project_defs, automation, instance, repository)
 
-    # Dagster shows metadata in the order of this dictionary: first a summary, and what the user has
-    # to do; then tables, and finally numbers, which Dagster plots over time.
+    # In the order in which Dagster shows it: a summary, what the user has to do, tables, and
+    # numbers that Dagster plots over time.
     metadata: dict[str, Any] = {"summary": _summary(project, rows)}
     if warnings:
         metadata["not_loaded"] = markdown(*warnings)
@@ -142,23 +142,22 @@ def condition_note(
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> str | None:
-    """Return a note on the sensor that builds everything if `automation` is `host`.
+    """Return a note on the sensor that builds everything, or None if `automation` is not `host`.
 
-    Then each asset has an automation condition, which a sensor of the host evaluates.
+    With `host`, each asset has an automation condition, which a sensor of the host evaluates.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs.
         instance: The instance, which records which sensors are switched on.
-        repository: All definitions of the code location; None if they are unknown.
+        repository: All definitions of the code location; if None, there is no note.
 
     Returns:
-        Which sensor it is, or a warning if none is switched on. None if the project does not
-        rely on automation conditions, or if the definitions are unknown.
+        Which sensor it is, or a warning if none is switched on.
     """
     if automation != "host" or repository is None:
         return None
-    # One asset stands for all: only the inventories of raw text have no condition.
+    # One asset is enough: almost all have a condition.
     tokenized = project_defs.names.asset(shape_of(TOKENIZED).asset)
     is_on_by_sensor = condition_sensors(instance, repository, tokenized)
     for sensor, is_on in is_on_by_sensor.items():
@@ -238,14 +237,14 @@ def _table_rows(
 
     Args:
         rows: The outputs.
-        counts: Names of the figures that the table shows, such as tokens. The sequences of packed
-            datasets are shown as samples.
+        counts: Names of the figures that the table shows, such as tokens.
         seconds_by_row: Row → how many seconds the builds of its current versions took.
     """
     table_rows: list[dict[str, Any]] = []
     for row in rows:
         figures = dict(row.figures)
         if "sequences" in figures:
+            # The sequences of a packed dataset are what others call samples.
             figures["samples"] = figures["sequences"]
         label = row.name
         if row.part:  # such as the split of a nanoset
@@ -287,9 +286,6 @@ def _seconds_by_row(
         names: The names of the project.
         instance: The instance, for the history of materialisations.
         nodes: The outputs.
-
-    Returns:
-        Row → seconds. Rows whose builds were not recorded are missing.
     """
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     nodes_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
@@ -297,24 +293,20 @@ def _seconds_by_row(
         nodes_by_asset[asset_path(node)].append(node)
     for asset, asset_nodes in nodes_by_asset.items():
         cost_by_partition = _latest_costs(instance, names.asset(asset))
-        row_by_partition = {partition_of(node): node.row for node in asset_nodes}
-        for partition, row in row_by_partition.items():
-            # Several partitions may share a row, such as all groups of tars: add up their times.
-            if partition in cost_by_partition:
-                seconds_by_row[row] += cost_by_partition[partition].seconds
+        for node in asset_nodes:
+            # Several outputs may share a row, such as all groups of tars: add up their times.
+            cost = cost_by_partition.get(partition_of(node))
+            if cost is not None:
+                seconds_by_row[node.row] += cost.seconds
     return seconds_by_row
 
 
 def _latest_costs(
     instance: dg.DagsterInstance, asset: dg.AssetKey
 ) -> dict[str | None, _LatestCost]:
-    """Return how long the builds of the latest versions of an asset's partitions took.
+    """Return how long the build of the latest version took, for each partition of an asset.
 
-    A version may have been materialised several times, also without being built again: of these,
-    the longest time counts.
-
-    Returns:
-        Partition → time, without partitions whose time was not recorded.
+    Partitions whose time was not recorded are left out.
     """
     cost_by_partition: dict[str | None, _LatestCost] = {}
     records = instance.fetch_materializations(asset, limit=_MAX_EVENTS).records
@@ -326,6 +318,7 @@ def _latest_costs(
         seconds = float(str(event.metadata["seconds"].value))
         cost = cost_by_partition.setdefault(event.partition, _LatestCost(version))
         if version == cost.version:
+            # A version may be materialised again without being built, in a shorter time.
             cost.seconds = max(cost.seconds, seconds)
     return cost_by_partition
 
@@ -338,8 +331,7 @@ def _reader_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows of the table of readers: other teams' assets that depend on this project's.
 
-    Each row shows from which version of the project's asset the reader was made, and whether that
-    is the latest.
+    Each row shows from which version of the project's asset the reader was made.
 
     Args:
         names: The names of the project.
@@ -363,8 +355,7 @@ def _reader_row(instance: dg.DagsterInstance, reader: Reader) -> dict[str, Any]:
     source = reader.source.to_user_string()
     event = instance.get_latest_materialization_event(reader.key)
 
-    # The tags of a materialisation have the data version of each input. The tag is missing or empty
-    # if the reader was made when the project's asset was not.
+    # A materialisation has a tag with the data version of each input that existed.
     version_read = _tags_of(event).get(f"{INPUT_DATA_VERSION_TAG}/{source}")
     which_is = ""
     if version_read is not None:
@@ -404,13 +395,13 @@ def readers_of(repository: dg.RepositoryDefinition, our_keys: set[dg.AssetKey]) 
 
     Args:
         repository: All definitions of the code location.
-        our_keys: The assets of this project. Those with partitions are left out, because there is
-            no single version that their readers were made from.
+        our_keys: The assets of this project.
     """
     graph = repository.asset_graph
     readers: list[Reader] = []
     for source in sorted(our_keys.intersection(graph.get_all_asset_keys())):
         asset = graph.get(source)
+        # Readers of an asset with partitions were not made from a single version of it.
         if asset.partitions_def is None:
             for key in sorted(asset.child_keys - our_keys):
                 readers.append(Reader(key, source))

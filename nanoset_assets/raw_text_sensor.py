@@ -82,8 +82,8 @@ def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
         close_abandoned_runs(instance, project_defs.names)
         project = project_defs.load()  # with the current nanoset.yaml
 
-        # Look up the runs first, and the files after them. A run that ends in between still counts
-        # as active, so what it has just built is not requested again.
+        # Look up the runs before the files: then what a run builds in between is not requested
+        # again.
         active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
         text = scan_corpora(project)
         tick = _Tick(
@@ -164,14 +164,15 @@ class _Tick:
         A cursor is a text that Dagster stores for the next tick.
 
         Raises:
-            NanosetError: Something is wrong with the raw folder, and the tick has nothing to
-                request, and nothing new to store.
+            NanosetError: Something is wrong with the raw folder, and there is nothing to request,
+                and nothing new to store.
         """
+        # These methods also fill `next_cursor`, and list notes and complaints.
         partition_requests = self._partition_requests()
-        # The next tick sees by the signature of a corpus whether its files have changed.
+        run_requests = self._run_requests()
+        # By the signature of a corpus, the next tick sees whether its files have changed.
         for name, contents in self.text.corpora.items():
             self.next_cursor.signatures[name] = contents.signature
-        run_requests = self._run_requests()
 
         self._report_complaints(has_requests=bool(run_requests or partition_requests))
         skip_reason = None if run_requests else self._skip_reason()
@@ -185,8 +186,8 @@ class _Tick:
     def _report_complaints(self, *, has_requests: bool) -> None:
         """Raise the complaints if that loses nothing; otherwise add them to the notes.
 
-        If a tick raises an error, Dagster discards its requests and its cursor. A later tick that
-        has nothing else to do raises the complaints that are only logged now.
+        Dagster discards the requests and the cursor of a tick that raises an error. A later tick
+        without them will raise the complaints.
 
         Args:
             has_requests: Whether the tick requests runs or changes of partitions.
@@ -264,9 +265,8 @@ class _Tick:
     def _changed_corpora(self) -> list[_ChangedCorpus]:
         """Return the corpora whose files have changed and that can be built now.
 
-        The inventory of a corpus is the output that lists its files, as the last build found them.
-        If it does not list the present files, the corpus has changed. For each changed corpus that
-        has to wait, a note says why.
+        A corpus has changed if its inventory, which lists the files that the last build found, does
+        not list the present files. A note says why a changed corpus has to wait.
         """
         inventories = current_inventories(self.project, self.text.corpora)
         up_to_date = self._up_to_date(inventories)
@@ -284,11 +284,11 @@ class _Tick:
     def _changed_corpus(
         self, contents: Contents, inventory: Recipe | None, now_ns: int
     ) -> _ChangedCorpus:
-        """Return what is known of a corpus that is not up to date.
+        """Return what is known about a corpus that is not up to date.
 
         Args:
             contents: Its files.
-            inventory: Recipe of its current inventory, if it has one.
+            inventory: Recipe of the output that lists its files, if it exists.
             now_ns: The present time, in nanoseconds since 1970.
         """
         current_digest = None if inventory is None else inventory.digest
@@ -313,7 +313,7 @@ class _Tick:
         return corpus.is_quiet or not self._has_to_wait(corpus, now)
 
     def _up_to_date(self, inventories: Mapping[str, Recipe]) -> dict[str, Recipe]:
-        """Return the corpora whose inventory lists their present files, for the next tick, too.
+        """Return the corpora whose inventory lists their present files, also for the next tick.
 
         Args:
             inventories: Corpus → recipe of its current inventory.
@@ -331,16 +331,16 @@ class _Tick:
     def _record_in_history(self, inventories: Mapping[str, Recipe]) -> None:
         """Add existing outputs to Dagster's history if it lacks an inventory that exists.
 
-        Another machine may have made this inventory, or a build whose history was deleted. Then
-        outputs that were made from it may be missing, too.
-
         Args:
-            inventories: Corpus that is up to date → recipe of its inventory.
+            inventories: Corpus that is up to date → recipe of the output that lists its files.
         """
         recorded = latest_data_versions(self.instance, self.inventory_asset, set(inventories))
         if all(recorded.get(name) == recipe.digest for name, recipe in inventories.items()):
             return
-        graph = graph_over(self.project, inventories)
+
+        # Another machine has made the inventory, or the history was deleted. So outputs that are
+        # made from it may be missing from the history, too.
+        graph = graph_over(self.project, inventories)  # all outputs of these corpora
         step_by_node = {step.node: step for step in graph.steps()}
         record_existing_outputs(
             graph, step_by_node, self.instance, self.project_defs.names, self.active_runs
@@ -360,8 +360,8 @@ class _Tick:
         if has_same_files and has_same_inventory:
             return True
 
-        # Compare the inventory with the one that a build would make now. It is None if a file was
-        # never read, so that its content is unknown: then the corpus has changed.
+        # Compare the inventory with the one that a build would make now, which is None if a file is
+        # new and was never read.
         inventory = remembered_inventory(self.project, contents)
         return inventory is not None and inventory_recipe(inventory).digest == digest
 
@@ -378,8 +378,8 @@ class _Tick:
         """Return whether a corpus that is being written to has to wait.
 
         It waits until nothing has been written to it for `settle_seconds`, so that an upload leads
-        to one build. If that takes too long, it is built from the files that have settled, unless
-        that would build nothing new, or lose text.
+        to one build. After a long wait, it is built from the files that have settled, unless that
+        would build nothing new, or lose text.
 
         Args:
             corpus: The corpus.
@@ -437,8 +437,7 @@ class _Tick:
         if earlier_runs:
             if not self._needs_another_run(corpus, earlier_runs):
                 return None
-            # Dagster starts one run for each run key, so another attempt needs a new one. If
-            # Dagster repeats a tick, it gets the same key again, and starts nothing twice.
+            # Dagster starts one run for each run key, so another attempt needs a new one.
             run_key = f"{corpus.files_id}:{len(earlier_runs)}"
         return dg.RunRequest(run_key=run_key, partition_key=corpus.name, tags=tags)
 
@@ -457,8 +456,8 @@ class _Tick:
             self.notes.append(f"{corpus.name}: {reason}")
             return False
 
-        # If that run has made the current inventory, the corpus is up to date after all. Store that
-        # in the cursor, so that the next tick need not look at the runs.
+        # If that run has made the current inventory, the corpus is up to date after all. The cursor
+        # saves the next tick this query.
         current_digest = corpus.current_digest
         if current_digest is not None and self._has_made(latest_run, corpus, current_digest):
             self.next_cursor.up_to_date[corpus.name] = current_digest

@@ -89,14 +89,11 @@ def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
 
 
 def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str]:
-    """Report runs of this project as failed if their process no longer exists.
+    """Report runs of this project as failed if their process no longer exists; return their ids.
 
     Args:
         instance: The instance, which records the runs.
         names: The names of the project in Dagster, for the tag that names the process of a run.
-
-    Returns:
-        The ids of these runs.
     """
     tag = names.tag(OWNER_TAG)
     closed: list[str] = []

@@ -71,7 +71,7 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
 def _path_for_defs_yaml(config: Path, folder: Path, project_root: Path | None) -> str:
     """Return the path of a nanoset.yaml as a defs.yaml in `folder` names it.
 
-    If the file is in the Dagster project, the path starts with a template for the project's folder.
+    In a Dagster project, the path starts with a template for the project's folder.
 
     Args:
         config: The nanoset.yaml.

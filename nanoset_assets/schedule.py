@@ -97,8 +97,7 @@ def _tick_result(
     """
     names = project_defs.names
     project = project_defs.load()  # with the current nanoset.yaml
-    # Look up runs before files and outputs: a run that ends in between still counts as active, so
-    # what it has just built is not requested again.
+    # Look up the runs before the files: then what a run builds in between is not requested again.
     active_runs = ActiveRuns(context.instance, names)
     text = scan_corpora(project)
     sweep(project)  # removes temporary files of killed processes
@@ -179,9 +178,8 @@ def _corpus_requests(
 
     Args:
         names: The names of the project.
-        tick_time: When the tick was due. It is part of the run keys, of which Dagster starts each
-            only once: a tick that Dagster repeats starts nothing twice, but the next one can
-            request again what has failed.
+        tick_time: When the tick was due, a part of the run keys. Dagster starts each key once, so a
+            repeated tick starts nothing twice, but the next one can repeat what has failed.
         text: The files of all corpora.
         corpora: The corpora to build.
     """
@@ -214,9 +212,9 @@ def _output_requests(
 
     Args:
         names: The names of the project.
-        tick_time: When the tick was due. It is part of the run keys, so that a later tick can
-            request the same run again.
-        runs: The steps of each run. A step is the work of making one output.
+        tick_time: When the tick was due, a part of the run keys: a later tick can repeat the
+            request.
+        runs: The steps of each run. A step makes one output.
     """
     requests: list[dg.RunRequest] = []
     for run in runs:
@@ -252,15 +250,10 @@ class _FileSurvey:
 
 
 def _survey(project: Project, text: RawText) -> _FileSurvey:
-    """Find out what a build would list in the inventory of each corpus, without reading files.
-
-    Args:
-        project: The project.
-        text: The corpora of the raw folder, with sizes and times of their files.
-    """
+    """Find out what a build would list in the inventory of each corpus, without reading files."""
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
-        # A file that is being overwritten would be missing from the build: do not build the corpus.
+        # A file that is being overwritten would be missing from a build.
         if overwritten_file(project, corpus, contents.texts) is not None:
             survey.being_written.append(corpus)
             continue

@@ -69,8 +69,8 @@ def selected(
             chosen.update(matches)
         return chosen
 
-    # `--corpus` alone means the datasets, with the outputs that they are made from. The stages of
-    # all these have the kind "corpus". Others, such as exports, have to be selected.
+    # `--corpus` alone means the datasets and what they are made from: all stages of the kind
+    # "corpus". Others, such as exports, have to be selected.
     if corpora:
         return {node for node in candidates if node.stage.kind == INVENTORY.kind}
     return set(candidates)
@@ -112,8 +112,7 @@ def _assets_selected_by_dagster(text: str, definitions: dg.Definitions) -> set[d
         definitions: The definitions of the project, with all its assets.
 
     Returns:
-        The keys of the assets. Empty if the text is not valid in Dagster's syntax for selections,
-        or if it selects nothing.
+        Their keys; empty if Dagster cannot parse the text, or if it selects nothing.
     """
     graph = definitions.resolve_asset_graph()
     try:

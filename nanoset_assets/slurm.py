@@ -171,8 +171,8 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         Raises:
             ConfigError: Slurm is not installed on this machine, or rejects the job.
         """
-        # If two options contradict each other, sbatch uses the later one. So the options of a run
-        # override those for all runs (in dagster.yaml), and these override what every job needs.
+        # Of contradicting options, sbatch uses the later one: those of a run override those for all
+        # runs (in dagster.yaml), and these override what every job needs.
         user_options = [*self._options, *_split_options(run.tags.get(OPTIONS_TAG, ""))]
         options = [*self._required_options(run), *user_options]
 
@@ -219,11 +219,11 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         request, while the run is still being canceled, kills the job.
 
         Args:
-            run_id: The id of the run. A tag of the run has the id of its job.
+            run_id: The id of the run, which has a tag with the id of its job.
 
         Returns:
-            Whether the job has been canceled, or had ended already. False if the run has ended,
-            has no job, or Slurm refuses.
+            Whether the job was canceled, or had ended already. False if the run has ended, has no
+            job, or Slurm refuses.
         """
         run = self._instance.get_run_by_id(run_id)
         job = None if run is None else run.tags.get(JOB_TAG)
@@ -232,8 +232,8 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         is_second_request = run.status == dg.DagsterRunStatus.CANCELING
         self._instance.report_run_canceling(run)
 
-        # A job that is still pending in Slurm has no process that could react to a signal. This
-        # command removes such a job, and leaves one that has started alone.
+        # A pending job has no process that could react to a signal. This command removes such a
+        # job, and leaves one that has started alone.
         _slurm("scancel", "--state=PENDING", job)
         if _job_state(job).has_ended:
             self._report_end(run)
@@ -255,8 +255,8 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         Args:
             run: The run, on whose page a refusal is shown.
             job: The id of the job.
-            kills: Whether Slurm kills all processes of the job. Otherwise, only the run's own
-                process gets a signal, and ends its children itself.
+            kills: Whether to kill all processes of the job. Otherwise, the run's own process gets
+                SIGTERM, and ends its children itself.
         """
         options = [] if kills else ["--batch", "--signal=TERM"]
         answer = _slurm("scancel", *options, job)
@@ -272,18 +272,17 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
         """Return whether the Slurm job of a run is alive.
 
-        Dagster's daemon calls this method, and reports a run as failed if its job is not alive. If
-        Slurm does not answer, the job counts as running: a controller that is restarted must not
-        fail all runs.
+        Dagster's daemon reports a run as failed if its job is not alive.
 
         Args:
-            run: The run. One of its tags has the id of its job.
+            run: The run, which has a tag with the id of its job.
         """
         job = run.tags.get(JOB_TAG)
         if job is None:
             return CheckRunHealthResult(WorkerStatus.UNKNOWN, f"the run has no tag {JOB_TAG}")
         state = _job_state(job)
         if state.name is None:
+            # If Slurm does not answer, such as during a restart, the run must not fail for that.
             status = WorkerStatus.NOT_FOUND if state.is_forgotten else WorkerStatus.RUNNING
             return CheckRunHealthResult(status, state.message)
 
@@ -333,8 +332,7 @@ def _job_state(job: str) -> _JobState:
         job: The id of the job.
 
     Returns:
-        The state; or a message if the state is unknown, which is `_FORGOTTEN` if the job ended so
-        long ago that Slurm has discarded its state.
+        The state; or a message if it is unknown, `_FORGOTTEN` if Slurm has discarded it.
     """
     answer = _slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
     name = answer.stdout.strip()

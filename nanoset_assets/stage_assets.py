@@ -44,13 +44,9 @@ class RunOptions(dg.Config):
 def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
     """Return which assets a stage has in Dagster, and which outputs each asset stands for.
 
-    A stage makes an asset for each *subject*, such as a nanoset. For example, a stage that makes
-    the splits of each nanoset has the assets
-
-        {"pretrain": [Key("pretrain", "train"), Key("pretrain", "valid")]}
-
-    A stage that makes outputs of corpora has a single asset for all of them. Corpora may be added
-    at any time, so the result does not list them: {ALL_CORPORA: [Key(ALL_CORPORA)]}.
+    A stage makes an asset for each *subject*, such as a nanoset: {"pretrain": [Key("pretrain",
+    "train"), Key("pretrain", "valid")]}. A stage of corpora has a single asset for all of them:
+    {ALL_CORPORA: [Key(ALL_CORPORA)]}.
 
     Args:
         stage: The stage.
@@ -78,7 +74,7 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
     Args:
         context: The context of the run, which names its partition.
         stage: The stage of the asset.
-        subject: The subject of the asset.
+        subject: What the asset is of: a nanoset, webdataset, … Ignored for assets of corpora.
     """
     partition = context.partition_key if context.has_partition_key else None
     if is_of_corpora(stage):
@@ -182,25 +178,19 @@ def _results_of(run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
 
 
 def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
-    """Return whether a run may end without making an output, because it is no longer requested.
+    """Return whether a run may end without making an output that is no longer requested.
 
-    This happens if nanoset.yaml was edited after the assets were loaded, and the user chooses
+    That happens if nanoset.yaml was edited after the assets were loaded, and the user chooses
     "Materialize all".
 
     Args:
         stage: The stage of the asset.
         config: The current configuration.
         key: The output that the run is to make.
-
-    Returns:
-        False if the output is requested. False also for an asset that has to yield an output in
-        every run: its stage raises an error that lists what nanoset.yaml does request.
     """
     is_requested = key in stage.keys(config, (key.subject,))
-    if is_requested:
-        return False
-    may_yield_nothing = not shape_of(stage).is_output_required
-    return may_yield_nothing
+    # If Dagster requires an output, the stage is to raise its error, which lists what is requested.
+    return not is_requested and not shape_of(stage).is_output_required
 
 
 def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[str, str]:
@@ -209,7 +199,7 @@ def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[st
     Args:
         shape: How the assets of the stage appear in Dagster.
         project_defs: The project, with the tags that the host sets.
-        subject: The subject of the asset.
+        subject: What the asset is of, such as a nanoset.
     """
     tags: dict[str, str] = {}
     if shape.tag is not None:
@@ -234,8 +224,8 @@ def _dependencies(
         return _landing_dependencies(project_defs)
     dependencies: list[dg.AssetDep] = []
     for asset, partitions in _partitions_read(stage, project_defs.config, keys).items():
-        # Without a mapping, Dagster assumes that each partition reads the partition of the same
-        # name. If there is no such partition, it assumes that it reads all of them.
+        # Without a mapping, Dagster assumes that each partition reads the one of the same name, or
+        # else all of them.
         mapping = dg.SpecificPartitionsPartitionMapping(partitions) if partitions else None
         dependencies.append(dg.AssetDep(project_defs.names.asset(asset), partition_mapping=mapping))
     return dependencies
@@ -252,7 +242,7 @@ def _partitions_read(
         keys: The outputs of the asset.
 
     Returns:
-        Path of an asset → its partitions; none if Dagster can find out by itself which are read.
+        Path of an asset → its partitions; none if Dagster knows by itself which are read.
     """
     partitions_by_asset: dict[tuple[str, ...], dict[str, None]] = {}
     for key in keys:
@@ -265,13 +255,11 @@ def _partitions_read(
 
 
 def _reads_only_some_partitions(stage: Stage, source: Node) -> bool:
-    """Return whether an asset reads some partitions of another asset, but not all of them.
-
-    Then the dependency in Dagster has to name those that it reads.
+    """Return whether Dagster has to be told which partitions of another asset an asset reads.
 
     Args:
         stage: The stage of the asset.
-        source: An output that the asset reads. It is a partition of the other asset.
+        source: An output that the asset reads, a partition of the other asset.
     """
     if shape_of(source.stage).is_read_by_partition:
         return True
@@ -295,13 +283,12 @@ def _landing_dependencies(project_defs: ProjectDefs) -> list[dg.AssetDep]:
 def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
     """Return the path or URL of the current versions of an asset's outputs.
 
-    `<corpus>`, `<split>` and `<digest>` are placeholders. The location is the one that nanoset.yaml
-    named when the definitions were loaded.
+    `<corpus>`, `<split>` and `<digest>` are placeholders.
 
     Args:
         stage: The stage of the asset.
-        config: The configuration of the project.
-        subject: The subject of the asset, or `ALL_CORPORA`.
+        config: The configuration when the definitions were loaded.
+        subject: What the asset is of, such as a nanoset; or `ALL_CORPORA`.
     """
     key = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
     if stage is INVENTORY:

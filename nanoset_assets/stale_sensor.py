@@ -58,8 +58,8 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
         project = project_defs.load()  # with the current nanoset.yaml
         loaded_assets = LoadedAssets.of(project_defs.config)  # the assets that Dagster knows
 
-        # Look up runs before outputs: a run that ends in between still counts as active, so what it
-        # has just built is not requested again.
+        # Look up the runs before the outputs: then what a run builds in between is not requested
+        # again.
         active_runs = ActiveRuns(context.instance, names)
         state = _output_state(context.instance, project, names, active_runs)
         pending = due_runs(
@@ -94,8 +94,7 @@ def _output_state(
     corpora = instance.get_dynamic_partitions(names.corpora_name)
     register(instance, names, corpora, project.config)
 
-    # Compare outputs with the inventories of the last build, not with the raw text: if raw text
-    # changes, the sensor over raw text requests the build.
+    # Compare outputs with the file lists of the last build: another sensor watches the raw text.
     inventories = current_inventories(project, corpora)
     graph = graph_over(project, inventories)
     return load_graph_state(graph, instance, names, active_runs)
@@ -120,8 +119,8 @@ def _notes_on(due: DueRuns) -> list[str]:
     """Return what the log of a tick says about outputs that are not requested in this tick.
 
     Args:
-        due: The missing and stale outputs: those that can be built now, of which only the first
-            MAX_REQUESTS runs are requested, and those that have to wait.
+        due: The runs that can start now, of which the first MAX_REQUESTS are requested, and the
+            outputs that have to wait.
     """
     waiting = [f"{label}: {reason}" for label, reason in due.waiting_reasons.items()]
     notes = waiting[:_MAX_REASONS]
@@ -140,17 +139,15 @@ def with_condition(
     """Return assets with automation conditions, which a sensor of the host evaluates.
 
     An asset is built when the data version of an input has changed and the blocking checks of all
-    inputs have passed. The lists of raw files (inventories) get no condition: they have no input in
-    Dagster, and the sensor over raw text requests them.
+    inputs have passed.
 
     Args:
         assets: All assets of the project.
         names: The names of the project.
     """
     condition = dg.AutomationCondition[dg.AssetKey]
-    # Dagster's condition `eager` has a part named "any_deps_updated", which has a part named
-    # "newly_updated". This one is true after every materialisation of an input. Replace it by a
-    # condition that is true only if the materialisation has another data version.
+    # Dagster's condition `eager` reacts to every materialisation of an input, by its part
+    # "newly_updated" of "any_deps_updated". Let it react only to another data version.
     any_input_changed = condition.any_deps_updated().replace(
         "newly_updated", condition.data_version_changed()
     )
@@ -161,7 +158,7 @@ def with_condition(
     def attach(spec: dg.AssetSpec) -> dg.AssetSpec:
         """Return the spec of an asset with the condition, unless it is that of inventories."""
         if spec.key == inventory:
-            return spec
+            return spec  # the sensor over raw text requests it
         return spec.replace_attributes(automation_condition=has_to_be_built)
 
     return list(dg.map_asset_specs(attach, assets))

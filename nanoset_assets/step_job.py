@@ -82,8 +82,8 @@ def step_observation(
 ) -> dg.AssetObservation:
     """Return what Dagster's UI shows about the samples that one step of a training run read.
 
-    An observation is an event of Dagster that adds a table to the page of an asset. Here, this is
-    the asset of the handoff, the output with which the training run was started.
+    An observation is an event that adds a table to the page of an asset. Here, this is the handoff,
+    the output with which the training run was started.
 
     Args:
         project_defs: What the definitions are made from, for the names of assets.
@@ -144,12 +144,11 @@ def _run_of(project: Project, options: StepOptions) -> Run:
 
     Args:
         project: The project.
-        options: They name the file `run.yaml` of a run; or a nanoset, for a run that was started
-            with its current handoff.
+        options: They name the file `run.yaml` of a run; or a nanoset, for a run with its current
+            handoff, the output with which a trainer is started.
 
     Raises:
-        NanosetError: The file of the run cannot be read, there is no nanoset of this name, or its
-            handoff has not been built.
+        NanosetError: The file cannot be read, there is no such nanoset, or it has no handoff yet.
     """
     outputs = InspectionContext.of(project).outputs
     if options.run:

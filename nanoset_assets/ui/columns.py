@@ -22,10 +22,10 @@ def columns_page(run: AssetRun) -> dict[str, Any]:
 
 
 def columns_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of `document_columns` or `document_attributes`.
+    """Return what the UI shows of the columns that a corpus has in addition to its text.
 
     Args:
-        manifest: Manifest of a version, with the facts about each column.
+        manifest: Manifest of a version of `document_columns` or `document_attributes`.
     """
     facts = manifest.facts
     rows: list[dict[str, Any]] = []
@@ -48,6 +48,6 @@ def columns_metadata(manifest: Manifest) -> dict[str, Any]:
     for name in ("documents", *COUNTS, "rows"):
         if name in facts:
             metadata[name] = facts[name]
-    # The output only lists the tables of the shards, which are stored elsewhere: show their size.
+    # The size of the tables: the output only lists them, and they are stored elsewhere.
     metadata["size_bytes"] = facts["bytes"]
     return metadata

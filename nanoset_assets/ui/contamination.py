@@ -42,14 +42,14 @@ def _summary_sentences(manifest: Manifest, matches: MatchSummary) -> list[str]:
 
     Args:
         manifest: The output, whose name is `<section of evaluations>/<corpus>`.
-        matches: A summary of the matches. It counts documents separately if they only contain
-            boilerplate: texts such as licences and cookie banners, which very many documents have.
+        matches: A summary of the matches, apart from boilerplate such as licences, which very many
+            documents contain.
     """
     facts = manifest.facts
     documents = format_count(facts["documents"], "document")
     found = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
     section = manifest.name.partition("/")[0]
-    boilerplate = boilerplate_text(section, matches)  # a clause, or "" if there is none
+    boilerplate = boilerplate_text(section, matches)  # a clause, or ""
     if boilerplate:
         found += f" Apart from these, {boilerplate}."
 

@@ -26,8 +26,6 @@ def dataset_page(run: AssetRun) -> dict[str, Any]:
 def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return what the UI shows of the dataset of a corpus.
 
-    This includes its first documents, text that was lost, and which outputs read it.
-
     Args:
         project: The project.
         manifest: Manifest of the dataset.

@@ -20,26 +20,29 @@ def held_out_page(run: AssetRun) -> dict[str, Any]:
 
 
 def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of documents of valid and test that train reads, too.
+    """Return what the UI shows of documents that train reads although valid or test hold them out.
 
     Args:
         project: The project.
-        manifest: Manifest of the comparison of a nanoset's splits.
+        manifest: Manifest of the comparison of a nanoset's splits, named `<nanoset>/…`.
     """
     facts = manifest.facts
     held_out = format_count(facts["held_out"], "document")
-    shared = f"{facts['shared']:,}"
-    copied = f"{facts['copies']:,}"
-    summary = f"**Of {held_out} that are held out, train reads {shared}, and copies of {copied}.**"
+    n_shared = facts["shared"]
+    n_copied = facts["copies"]
+    summary = (
+        f"**Of {held_out} that are held out, train reads {n_shared:,}, "
+        f"and copies of {n_copied:,}.**"
+    )
     # Without `held_out` in nanoset.yaml, only the documents themselves are searched for.
-    nanoset = manifest.name.partition("/")[0]
-    if not project.nanoset(nanoset).held_out:
+    nanoset_name = manifest.name.partition("/")[0]
+    if not project.nanoset(nanoset_name).held_out:
         summary += " Copies were not searched for."
 
     metadata: dict[str, Any] = {"summary": markdown(summary)}
-    rows = rows_without_none(facts["first"])
-    if rows:
-        metadata["in_train"] = table(rows)
-    metadata["table"] = dg.MetadataValue.path(manifest.url(SHARED))
+    first_documents = rows_without_none(facts["first"])
+    if first_documents:
+        metadata["in_train"] = table(first_documents)
+    metadata["table"] = dg.MetadataValue.path(manifest.url(SHARED))  # the file with all of them
     metadata |= facts_of(manifest, "held_out", "shared", "copies")
     return metadata

@@ -39,8 +39,8 @@ def split_page(run: AssetRun) -> dict[str, Any]:
 def split_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
     """Return what the UI shows of one split's index mappings, or of its blend.
 
-    Index mappings say where each sample of a dataset is. A blend says which dataset each sample of
-    the split is from.
+    Index mappings say where each sample of a dataset is; a blend, which dataset each sample of the
+    split is from.
 
     Args:
         project: The project.
@@ -137,14 +137,14 @@ def _epochs_text(facts: Mapping[str, Any]) -> str:
 
     Args:
         facts: The facts of the index mappings or the blend. Its *members* are the datasets that the
-            split mixes. Each is of a corpus, or of a view of several corpora.
+            split mixes.
     """
     members = facts["members"]
     # Outputs of earlier versions do not have epochs for each corpus, but for each member.
     rows_with_epochs = facts.get(CORPORA, members)
     epochs = [row["epochs"] for row in rows_with_epochs]
 
-    # Numbers that look the same in the sentence are not worth a range: compare them as texts.
+    # Compare them as texts: numbers that look the same in the sentence are no range.
     fewest = f"{min(epochs):.2f}"
     most = f"{max(epochs):.2f}"
     text = f"{most} epochs"
@@ -160,8 +160,8 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table of what a split reads of each corpus, and the totals.
 
     Args:
-        facts: The facts of the index mappings or the blend. Outputs of earlier versions do not have
-            the fact CORPORA: their page has no such table.
+        facts: The facts of the index mappings or the blend. Outputs of earlier versions lack the
+            fact CORPORA, and have no table.
     """
     corpora = facts.get(CORPORA)
     if not corpora:
@@ -170,7 +170,7 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
     if len(corpora) > 1:
         total_row = corpus_total_row(corpora)
         rows.append({heading: _total_cell(total_row.get(heading, "")) for heading in rows[0]})
-    totals = corpus_totals(corpora)  # of all corpora, also of those that the table leaves out
+    totals = corpus_totals(corpora)  # also of those that the table leaves out
     return {
         "by_corpus": table(rows, len(corpora)),
         "unique_tokens": totals["unique_tokens"],
@@ -186,19 +186,16 @@ def _total_cell(value: Any) -> Any:
 def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
     """Return metadata that shows the first samples of a split, and a command for other samples.
 
-    The samples of a split are defined by its index mappings, one for each dataset, and by a blend
-    if the split mixes several datasets. They cannot be read before both are made. So if there is a
-    blend, only the page of the blend shows samples.
-
     Args:
         project: The project.
-        manifest: The manifest of the index mappings, or of the blend.
+        manifest: The manifest of index mappings, or of the blend of several datasets.
         name: The nanoset.
         split: train, valid or test.
     """
-    needs_blend = manifest.facts["blended"]
+    # If there is a blend, samples can only be read once it is made, so only its page shows them.
+    has_blend = manifest.facts["blended"]
     is_page_of_blend = manifest.name.endswith(f"/{BLEND}")
-    if needs_blend and not is_page_of_blend:
+    if has_blend and not is_page_of_blend:
         return {}
     if not manifest.facts["samples"]:
         return {}

@@ -31,11 +31,9 @@ def result(
 ) -> dg.MaterializeResult[Any]:
     """Return the materialisation of an output: what Dagster records and shows of a run.
 
-    Its data version is the digest of the output.
-
     Args:
         project: The project.
-        manifest: The manifest of the output.
+        manifest: The manifest of the output, whose digest becomes the data version.
         seconds: How long it took to make it.
         metadata: The metadata of the page, which may override `size_bytes` and `seconds`.
     """
@@ -71,8 +69,8 @@ def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Fai
 
     Args:
         error: The error.
-        allow_retries: Whether Dagster may retry the step; default: yes, except after a ConfigError,
-            which a retry cannot change.
+        allow_retries: Whether Dagster may retry the step; default: not after a ConfigError, which a
+            retry cannot change.
     """
     if allow_retries is None:
         allow_retries = not isinstance(error, ConfigError)
@@ -89,8 +87,7 @@ def place(project: Project, location: str) -> dg.PathMetadataValue:
 
     Args:
         project: The project.
-        location: A path, or the URL of an object. If it is outside of the project's folder, or in a
-            bucket, it is returned unchanged.
+        location: A path or URL. If it is outside of the folder, it is returned unchanged.
     """
     folder = project.config.file.parent
     path = Path(location)
@@ -113,12 +110,12 @@ def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.Tab
     """
     # There may be millions of rows: format only those that are shown.
     iterator = iter(rows)
-    first = list(islice(iterator, ROWS_SHOWN))
+    shown_rows = list(islice(iterator, ROWS_SHOWN))
     if total is None:
-        total = len(first) + sum(1 for _ in iterator)
+        total = len(shown_rows) + sum(1 for _ in iterator)
 
     records: list[dg.TableRecord] = []
-    for row in first:
+    for row in shown_rows:
         cells = {visible(heading): _cell(value) for heading, value in row.items()}
         records.append(dg.TableRecord(cells))
 
@@ -170,8 +167,7 @@ def folded(text: str) -> dg.MarkdownMetadataValue:
 def code(text: str) -> str:
     """Return text as a Markdown code span; runs of white space become one space.
 
-    A code span starts and ends with the same number of backticks, which must not occur in a row in
-    its text: "a`b" becomes "``a`b``".
+    The fence must have more backticks than occur in a row in the text: "a`b" becomes "``a`b``".
     """
     line = visible(" ".join(text.split())) or " "
     longest_run = max((len(run) for run in re.findall("`+", line)), default=0)
@@ -220,8 +216,7 @@ def per_second(count: int, seconds: float) -> float:
 def kept_names(project: Project, folder: Path) -> Collection[str]:
     """Return the names of the files and folders in a folder that a run will not make again.
 
-    Call it before the run. Everything that is in the folder afterwards, and not one of these, was
-    made by the run.
+    Call it before the run: whatever else is in the folder afterwards was made by the run.
 
     Args:
         project: The project. If it is opened to rebuild outputs, nothing is kept.

@@ -23,8 +23,7 @@ def packs_page(run: AssetRun) -> dict[str, Any]:
 def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return what the UI shows of packs: what they cut, their first documents, and their readers.
 
-    Packs are sequences of one length, into which whole documents are fitted. Only documents that
-    are longer are cut.
+    Packs are sequences of one length, filled with whole documents. Only longer documents are cut.
 
     Args:
         project: The project.

@@ -74,7 +74,7 @@ def first_step(
 
     Args:
         project: The project.
-        handoff: The handoff with which the training is started.
+        handoff: The output with which the training is started.
 
     Returns:
         The table; or a text that says why it cannot be shown.
@@ -131,12 +131,7 @@ def _inspection(project: Project) -> InspectionContext:
 
 
 def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[str]:
-    """Yield the first documents of a dataset as Markdown: place, id, length and text.
-
-    Args:
-        context: Reads outputs.
-        manifest: The manifest of the dataset.
-    """
+    """Yield the first documents of a dataset as Markdown: place, id, length and text."""
     dataset = context.datasets.open(manifest)
     # Documents without tokens have no sequence, and are not shown.
     n_sequences = min(SHOWN, len(dataset.sequences))

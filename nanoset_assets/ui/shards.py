@@ -173,22 +173,18 @@ def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str
 def _file_metadata(
     project: Project, manifest: Manifest, shards: Sequence[Manifest]
 ) -> dict[str, Any]:
-    """Return a table of what became of the lines of each file.
+    """Return a table of what became of the lines of each file, or nothing if that is unknown.
 
     Args:
         project: The project.
         manifest: The tokenized corpus.
         shards: Its shards, in document order.
-
-    Returns:
-        The table; empty if the corpus was not made from the current inventory, or if too many rows
-        would have to be read.
     """
     inventory_manifest, inventory = current_inventory(project, manifest.name)
     if inventory_manifest.digest != manifest.recipe["parents"]["inventory"]:
         # The files changed during this run: the new inventory does not list those that were read.
         return {}
-    files = files_table(inventory, manifest, shards)
+    files = files_table(inventory, manifest, shards)  # None if it would take too long
     return {} if files is None else {"files": files}
 
 
@@ -279,7 +275,7 @@ def files_table(
         inventory: The files of the corpus.
         tokenized: The tokenized corpus.
         shards: Its shards, in document order.
-        max_rows_read: How many rows of documents may be read for it; see `file_counts`.
+        max_rows_read: How many rows of documents may be read for it.
 
     Returns:
         A row for each of the first files. None if too many rows would have to be read.

@@ -24,14 +24,7 @@ def view_page(run: AssetRun) -> dict[str, Any]:
 
 
 def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of a view, a dataset of documents that rules select from a corpus.
-
-    This includes what is left after each rule, its first documents, and which outputs read it.
-
-    Args:
-        project: The project.
-        manifest: Manifest of the view.
-    """
+    """Return what the UI shows of a view, a dataset of documents that rules select."""
     facts = manifest.facts
     index_bytes = size_bytes(manifest)
     index_size = format_bytes(index_bytes)

@@ -99,9 +99,7 @@ def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
 def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     """Write one group of tars of a webdataset, and return what Dagster shows about it.
 
-    The tars of a webdataset are divided into groups, which different runs can write. A group has no
-    manifest. The plan of the webdataset determines all bytes, so Dagster gets the digest of the
-    plan as data version.
+    Several runs can write different groups.
 
     Args:
         run: The run that writes the group.
@@ -115,7 +113,7 @@ def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
 
     group = int(run.key.part or 0)
     tars = write_group(project, name, group)  # all tars of the group, also those that existed
-    run.finish(plan)
+    run.finish(plan)  # a group has no manifest; the plan determines all bytes
     new_tars = [tar for tar in tars if f"{tar.stem}.tar" not in names_before]
     return dg.MaterializeResult(
         metadata=tars_metadata(tars, new_tars, run.seconds),
@@ -174,10 +172,6 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return what the UI shows of a complete webdataset: its sources, and how it is read.
 
     A source is a corpus or view whose tokens are cut into contexts, the samples of the tars.
-
-    Args:
-        project: The project.
-        manifest: Manifest of the webdataset.
     """
     rows = [_source_row(source) for source in manifest.facts["sources"]]
     return {

@@ -20,8 +20,8 @@ def echo(
 ) -> None:
     """Print a text, by default as one line on standard output.
 
-    Characters that could control the terminal are escaped, and secrets are hidden: the text may
-    contain ids, names of files and messages of servers, which strangers choose.
+    Ids, names of files and messages of servers come from strangers: characters that could control
+    the terminal are escaped, and secrets are hidden.
 
     Args:
         text: One line; text of several lines is passed as `Multiline`.

@@ -57,9 +57,6 @@ class _Commands(click.Group):
         Args:
             context: The context in which the command will run.
             name: The name that the user wrote, such as "import-parquet".
-
-        Returns:
-            The command; None if there is none with this name.
         """
         module_name = name.replace("-", "_")
         if module_name in _command_modules():
@@ -193,7 +190,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        # Python flushes once more when it ends: that must not fail as well.
+        # Python flushes again when it ends: let that write to nowhere, or it would fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader has ended, as `head` does
             return 1
@@ -242,8 +239,8 @@ def _known_error(error: BaseException) -> BaseException | None:
     if storage_error is not None:
         return storage_error
 
-    # An argument may have bytes that are not UTF-8. Python turns each of them into a character that
-    # no encoding can write, and that `visible` would escape.
+    # Python turns each byte of an argument that is not UTF-8 into a character that no encoding can
+    # write. `visible` escapes such characters.
     if isinstance(error, UnicodeEncodeError):
         text = error.object
         has_undecoded_bytes = visible(text) != text

@@ -44,10 +44,8 @@ def print_warnings(
 ) -> None:
     """Print the warnings that this user has not seen yet, and count the others.
 
-    A warning counts as seen once it was printed in full in a terminal, or because the user asked
-    for it by `nanoset status --warnings`. Output that goes to a file or a pipe, such as the log of
-    a nightly build, makes no warning known. A warning whose text changed, for example its counts,
-    is a new one.
+    A warning counts as seen once it was printed in full in a terminal, or by `nanoset status
+    --warnings`; not if the output went to a file or a pipe. If its text changes, it is a new one.
 
     Args:
         project: The project that the warnings are about.

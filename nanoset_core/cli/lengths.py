@@ -61,8 +61,8 @@ def _median(lengths: NDArray[Any]) -> float:
 def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.int64]) -> int:
     """Return the length that would be at position `rank` if the lengths were sorted.
 
-    They are not sorted, but counted twice: the upper bits of a length are the number of a group of
-    lengths, and its lower 16 bits tell the lengths of this group apart.
+    They are counted twice instead: by their upper bits, which divide them into groups, and then, in
+    the group of the rank, by their lower 16 bits.
 
     Args:
         lengths: Integers below 2**32, shape (n_sequences,).
@@ -78,8 +78,8 @@ def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.in
 def _value_of_rank(counts: NDArray[np.int64], rank: int) -> int:
     """Return the value at a rank, given how often each value occurs.
 
-    For example, with the counts [2, 3], the sorted values are 0 0 1 1 1. So rank 1 has the value 0,
-    and rank 2 the value 1.
+    The counts [2, 3] stand for the sorted values 0 0 1 1 1: rank 1 has the value 0, and rank 2 the
+    value 1.
 
     Args:
         counts: Number of occurrences of the values 0, 1, …, shape (n_values,).

@@ -107,8 +107,7 @@ def _corpus_coverages(
 ) -> list[CorpusCoverage]:
     """Return what a split reads of each corpus, where each dataset counts as a corpus of its own.
 
-    The datasets are named by their paths. Only a project would say which of them have documents in
-    common, and so belong to the same corpus.
+    Without a project, it is not known which datasets have documents in common.
 
     Args:
         plan: The plan of the split; None if it has no data.

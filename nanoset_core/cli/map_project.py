@@ -225,8 +225,8 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
     from nanoset_core.stages.handoff.stage import TRAINER_FILES
     from nanoset_core.stages.stage import Key, Node
 
-    # A user can mark warnings as known, and `print_warnings` only counts these. They are recognised
-    # by their text. So use the same text as `nanoset status`.
+    # Known warnings, which are only counted, are recognised by their text. So use the text that
+    # `nanoset status` prints.
     lines: list[str] = []
     for name in names:
         node = Node(TRAINER_FILES, Key(name))
@@ -237,10 +237,7 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
 
 
 def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
-    """Build the index files of nanosets.
-
-    If these are the files of all splits, also build the handoff: the files with which a trainer is
-    started.
+    """Build the index files of nanosets; if for all splits, also what a trainer is started with.
 
     Args:
         project: The project.

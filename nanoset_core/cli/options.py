@@ -111,19 +111,16 @@ def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]
 
 
 def _find_config(context: click.Context, parameter: click.Parameter, value: Path) -> Path:
-    """Return the path of the project's nanoset.yaml.
+    """Return the path of the project's nanoset.yaml, which need not exist.
 
-    --config names the file or its folder. Without --config, the file is looked for in the current
-    folder and then, as git does, in the folders above. If it is found above, its path is printed,
-    since a user may not expect it.
+    --config names the file or its folder. By default, the file is looked for in the current folder
+    and then, as git does, in the folders above. A path above is printed, since a user may not
+    expect it.
 
     Args:
         context: Knows the other parameters of the command.
         parameter: The option --config.
         value: The value of the option; by default the name of the file, in the current folder.
-
-    Returns:
-        The path; the file need not exist.
     """
     if os.path.isdir(value):
         return value / CONFIG_FILE
@@ -209,8 +206,8 @@ def option_for(
 ) -> Callable[[Decorated], Decorated]:
     """Return an option that is described by a field of a settings dataclass.
 
-    The field gives its type, range, choices, default and help. For example, a field `seed: int = 0`
-    gives an option `--seed` that takes an integer.
+    The type, range, choices, default and help are those of the field: `seed: int = 0` gives an
+    option `--seed` that takes an integer.
 
     Args:
         section: The dataclass, such as `NanosetSpec`.

@@ -81,11 +81,7 @@ def _source_text(source: SourceExcerpt) -> str:
 
 
 def document_line(origin: DocumentOrigin) -> str:
-    """Return a line that names a document: its place in the raw text, id, number and length.
-
-    The number in the corpus comes first, since tables of documents, columns and attributes are
-    joined by it. It is followed by the number in the view if the document was read through one.
-    """
+    """Return a line that names a document: its place in the raw text, id, number and length."""
     place = f"{origin.corpus}/{origin.file}:{origin.line}"
     if origin.byte_offset >= 0:
         place += f" (byte {origin.byte_offset:,})"
@@ -94,6 +90,7 @@ def document_line(origin: DocumentOrigin) -> str:
     if origin.id is not None:
         place += f", id {origin.id!r}"
 
+    # By the number in the corpus, which comes first, tables of documents and columns are joined.
     number = f"document {origin.document:,} of corpus {origin.corpus}"
     if origin.view is not None:
         number += f" (document {origin.view_document:,} of view {origin.view})"
@@ -107,7 +104,7 @@ def places_lines(
 
     Args:
         documents: The documents, with the samples that hold them.
-        split: The split of a nanoset that was searched; None if the tars of a webdataset were.
+        split: The split of a nanoset that was searched; None for a webdataset.
         show: How many samples of each document to list.
     """
     if documents:

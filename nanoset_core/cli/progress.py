@@ -119,10 +119,9 @@ class Bars(Display):
         return Group(*texts)
 
     def _frame_lines(self, width: int) -> list[str]:
-        """Return the lines that the terminal shows now.
+        """Return the lines that the terminal shows now: the running work, or else the step.
 
         A command has steps, such as the outputs that it builds. A step does several pieces of work.
-        While no work is running, the step has one line without a bar.
 
         Args:
             width: Columns of the terminal. Every line is narrower.
@@ -132,7 +131,7 @@ class Bars(Display):
         lines: list[str] = []
         for work in state.works:
             lines += self._work_lines(work, step.count, width)
-        if not state.works and step.about:
+        if not state.works and step.about:  # a line without a bar
             step_line = bar_line(
                 width,
                 label=visible(step.about),
@@ -182,14 +181,14 @@ def bar_line(
 ) -> str:
     """Return one line of progress that fits a terminal: `label ━━╌╌  50% 0:01:23 ETA 0:01:20`.
 
-    On a narrow terminal, the bar is shortened first, then the label. The times are never cut.
+    On a narrow terminal, the bar is shortened first, then the label, but never the times.
 
     Args:
         width: Columns of the terminal.
         label: What is being done.
-        share: How much of it is done, 0 to 1; None if that is not known.
+        share: How much of it is done, 0 to 1; None if not known.
         elapsed: Seconds so far.
-        remaining: Seconds that are expected to remain; None if that is not known.
+        remaining: Seconds that are expected to remain; None if not known.
         is_unicode: Whether the terminal takes characters that are not ASCII.
     """
     from rich.cells import cell_len
@@ -247,8 +246,8 @@ def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True
     """
     from rich.cells import cell_len, set_cell_size
 
-    # A Chinese character, for example, takes two columns. `cell_len` returns the columns of a text,
-    # and `set_cell_size` cuts a text, or adds spaces, to a number of columns.
+    # `cell_len` returns the columns of a text: a Chinese character takes two. `set_cell_size` cuts
+    # a text, or adds spaces, to a number of columns.
     max_columns = max(width - 1, 0)
     if cell_len(text) <= max_columns:
         return set_cell_size(text, max_columns) if pad else text
@@ -303,17 +302,14 @@ class Lines(Display):
         self._print(line)
 
     def work(self, work: RunningWork, *, is_new: bool) -> None:
-        """Print what the command waits for, and when the wait has ended.
-
-        A wait is printed when it begins, and then every ten minutes. All other work is ignored
-        here: `repeat` prints it every 30 seconds.
+        """Print what the command waits for: at first, every ten minutes, and when it has ended.
 
         Args:
             work: Running work, which was reported just now.
             is_new: Whether it has just begun. Not used here; other displays need it.
         """
         if not isinstance(work, Wait):
-            return
+            return  # `repeat` prints all other work every 30 seconds
         printed_at = self._printed_at.get(work.label)  # None if it was not printed yet
         if work.is_finished:
             if printed_at is not None:

@@ -31,15 +31,12 @@ class UnfailingFile(FileIO):
 def stderr_duplicate() -> Iterator[TextIO]:
     """Yield standard error on a duplicate of its file descriptor.
 
-    While Dagster executes a step, it redirects the file descriptors 1 and 2 to log files. A
-    progress bar on descriptor 2 would be redirected as well; one on a duplicate that was made
-    earlier stays on the terminal.
-
-    Yields `sys.stderr` itself if it has no descriptor, as under a test runner.
+    Dagster redirects the descriptors 1 and 2 to log files during a step. A progress bar on a
+    duplicate that was made earlier stays on the terminal.
     """
     try:
         descriptor = os.dup(sys.stderr.fileno())
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # it has no descriptor, as under a test runner
         yield sys.stderr
         return
     file = BufferedWriter(UnfailingFile(descriptor, "w"))

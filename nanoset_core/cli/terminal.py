@@ -115,13 +115,12 @@ def _add_column(table: Table, heading: str, cells: Iterable[Text | str], *, may_
         table: The table.
         heading: Printed above the column.
         cells: The cells that the column will have.
-        may_wrap: Whether a cell may be wrapped to several lines, as texts may. Numbers must stay on
-            one line, and are aligned at the right.
+        may_wrap: Whether a cell may be wrapped to several lines, as texts may. Numbers must not,
+            and are aligned at the right.
     """
     from rich.cells import cell_len
 
-    # Without wrapping, the column has to be as wide as its widest cell. With wrapping, a column
-    # that is wider than _MIN_TEXT_COLUMNS can be narrowed to that.
+    # A column has to be as wide as its widest cell, or _MIN_TEXT_COLUMNS if its cells may wrap.
     widths = [cell_len(str(cell)) for cell in cells]
     min_width = max([cell_len(heading), *widths])
     if may_wrap and min_width > _MIN_TEXT_COLUMNS:
@@ -154,8 +153,8 @@ def _print_in_full(table: Table, console: Console) -> None:
         table.box = None
         table.pad_edge = False
 
-    # rich cuts what exceeds the width of the console, and has no other option for it. So change the
-    # width while this table is printed. The terminal itself then wraps its lines.
+    # rich cuts what exceeds the width of the console. So change the width while this table is
+    # printed: the terminal itself then wraps its lines.
     console.width = max(terminal_width, width_without_frame)
     console.print(table, crop=False)
     console.width = terminal_width

@@ -52,8 +52,8 @@ def tokenizer_options(
 
     Args:
         use: What the command needs the tokenizer for; printed at the end of the help.
-        own_vocab_size: Whether the command itself defines an option --vocab-size. The value of that
-            option also describes the tokenizer, if the tokenizer's file does not state the size.
+        own_vocab_size: Whether the command itself defines an option --vocab-size. Its value also
+            describes the tokenizer, if the tokenizer's file does not state the size.
     """
     add_options = _flag_options(use, own_vocab_size=own_vocab_size)
 
@@ -62,13 +62,13 @@ def tokenizer_options(
 
         @wraps(command)
         def with_tokenizer(**parameters: Any) -> Any:
-            """Call the command with one parameter instead of the values of all these options."""
-            # Take the values of the options out of the parameters of the command.
+            """Call the command with one parameter `tokenizer` in place of all these options."""
+            # Each field of _TokenizerFlags is one of the options.
             values = {field.name: parameters.pop(field.name) for field in fields(_TokenizerFlags)}
             flags = _TokenizerFlags(**values)
             tokenizer = _tokenizer_of(flags, own_vocab_size=own_vocab_size)
 
-            # If --vocab-size is an option of the command itself, the command needs the value, too.
+            # If the command itself has the option --vocab-size, it needs the value, too.
             if own_vocab_size:
                 parameters["vocab_size"] = flags.vocab_size
             return command(tokenizer=tokenizer, **parameters)
@@ -130,8 +130,7 @@ def text_options(
 ) -> Callable[[Decorated], Decorated]:
     """Return the options of commands that read text.
 
-    These are the options of a tokenizer and of its end-of-document token, the limits for rejected
-    text, the folder for temporary files, and --overwrite.
+    They are about the tokenizer, rejected text, temporary files and overwriting.
 
     Args:
         use: What the command needs the tokenizer for; printed at the end of the help.
@@ -194,8 +193,8 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
         own_vocab_size: Whether --vocab-size is an option of the command itself.
 
     Returns:
-        Its path if no other option describes it; else a `TokenizerFile`, which is the path together
-        with the values of these options. None if no tokenizer is named.
+        Its path, with the values of other options that describe it, if any (`TokenizerFile`). None
+        if no tokenizer is named.
 
     Raises:
         ConfigError: Two tokenizers are named, or an option contradicts the tokenizer's file.
@@ -220,8 +219,8 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
         _check_kind(source, kind, "--tokenizer-type", TOKENIZER_TYPES[flags.tokenizer_type])
     if flags.vocab_file is not None:
         _check_kind(source, kind, "--vocab-file", _VOCAB_FILE_KINDS)
-    # Megatron-LM's tiktoken JSON is the only kind of file that does not state the vocabulary's
-    # size. For others, the command's own --vocab-size does not describe the tokenizer.
+    # Only a file of this kind, Megatron-LM's, does not state the vocabulary's size. For others, the
+    # command's own --vocab-size does not describe the tokenizer.
     if own_vocab_size and kind == "tiktoken JSON":
         source = replace(source, vocab_size=flags.vocab_size)
     print_notices(define(source).notices)
@@ -234,8 +233,8 @@ def _described_file(path: Path, flags: _TokenizerFlags, *, own_vocab_size: bool)
     Args:
         path: The file.
         flags: The values of the options.
-        own_vocab_size: Whether --vocab-size is an option of the command itself, and may not
-            describe the tokenizer.
+        own_vocab_size: Whether --vocab-size belongs to the command, and may not describe the
+            tokenizer.
     """
     from nanoset_core.tokenizers.files import TokenizerFile
 

@@ -227,11 +227,8 @@ def _file_row(
 
 
 def _outcome_row(outcome: Outcome) -> Row:
-    """Return the row that says what becomes of an output, such as `to be rebuilt`.
-
-    It also says how many of a trainer's index files need not be written again.
-    """
-    reused = ""
+    """Return the row that says what becomes of an output, such as `to be rebuilt`."""
+    reused = ""  # how many of a trainer's index files need not be written again
     if outcome.index_files is not None:
         reused = f"{outcome.kept_files:,} of {outcome.index_files:,}"
     return {

@@ -170,10 +170,10 @@ def _explain_run(
         as_json: Whether to print JSON.
 
     Raises:
-        UsageError: Both steps and a document are given, or neither of them.
+        UsageError: Not exactly one of steps and a document is given.
     """
     has_step = step is not None
-    if has_step == _names_document(document):
+    if has_step == _names_document(document):  # both, or neither
         ways = "--step N, --step A..B, --document ID, --file F --line N, --number N"
         raise click.UsageError(f"with --run give one of: {ways}")
     if step is not None:
@@ -311,8 +311,8 @@ def _names_webdataset(project: Project, name: str, second_argument: str | None) 
     Args:
         project: The project.
         name: The name. nanoset.yaml may not have it any more, although its outputs exist.
-        second_argument: What follows the name on the command line: a split for a nanoset; a tar, or
-            the key or number of a sample, for a webdataset.
+        second_argument: The next argument: a split for a nanoset; a tar, key or number for a
+            webdataset.
     """
     from nanoset_core.sampling.splits import SPLITS
 
@@ -320,7 +320,7 @@ def _names_webdataset(project: Project, name: str, second_argument: str | None) 
         return True
     if name in project.config.nanosets:
         return False
-    # nanoset.yaml has no such name any more: decide by what follows it.
+    # nanoset.yaml has no such name: decide by what follows it.
     is_split = second_argument in SPLITS
     return not is_split
 

@@ -136,7 +136,7 @@ def _print_collection(collection: GarbageCollection, *, is_removed: bool) -> Non
     _print_outputs(collection)
     for item in collection.left_alone:
         echo(f"kept: {item.path}: {item.why}", fg="yellow")
-    # Which builds cannot be noticed, such as those on a machine that is cut off from the bucket.
+    # A sentence on builds that cannot be noticed, such as on a machine that is cut off.
     if collection.unseen is not None:
         echo(collection.unseen)
 

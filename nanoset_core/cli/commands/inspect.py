@@ -138,11 +138,7 @@ class _Decoder:
     def decode(self, ids: list[int]) -> str:
         """Return the text of tokens as it is shown: quoted, escaped, and only its first characters.
 
-        If one of the tokens is not in the vocabulary, they have no text. Then their ids are
-        returned, and which of them is wrong.
-
-        Args:
-            ids: The ids of the tokens.
+        If a token is not in the vocabulary, the ids are returned, with the one that is wrong.
         """
         import numpy as np
 

@@ -46,6 +46,7 @@ _DATA_PARAMETERS = (
     "--split-name", "Only this split; may be repeated.", type=click.Choice(SPLITS), multiple=True
 )
 @flag("--json as_json", "Print the plan as JSON.")
+# A run that is continued with another nanoset
 @option(
     "--continue-from",
     "Continue a training run with this nanoset: the handoff that the run was started with, or the "
@@ -56,6 +57,7 @@ _DATA_PARAMETERS = (
     "Samples that the run has consumed, of all ranks.",
     type=click.IntRange(0),
 )
+# Data without a project
 @option(
     "--data-path",
     "Without a project: prefixes of .bin/.idx pairs, or a weight before each prefix.",
@@ -68,6 +70,8 @@ _DATA_PARAMETERS = (
 @option(
     "--per-split-data-args-path", "A JSON file with the data of train, valid and test.", type=FILE
 )
+# Settings without a project: `option_for` takes the type, default and help of an option from the
+# field of a settings class.
 @option_for(
     NanosetSpec,
     "split",
@@ -91,6 +95,7 @@ _DATA_PARAMETERS = (
     "Folder for the index files; default: next to each dataset.",
     type=ANY_FOLDER,
 )
+# The trainer that will read the index files
 @option_for(NanosetSpec, "preset")
 @option(
     "--trainer", f"Version and tokenizer options of Megatron-LM, as in nanoset.yaml: {EXAMPLE}."
@@ -138,9 +143,9 @@ def command(
     With --continue-from and --consumed-samples, a training run continues with another blend, and
     repeats no sample.
     """
-    # `options` has the values of all options that describe a nanoset without a project.
     continued_run = _continued_run(continue_from, consumed_samples, nanosets)
     splits = split_name or SPLITS
+    # `options` are all that describe a nanoset without a project.
     has_data_arguments = any(options[name] for name in _DATA_PARAMETERS)
     if has_data_arguments:
         if nanosets:
@@ -185,13 +190,12 @@ def _check_options_of_project(options: dict[str, Any]) -> None:
     In a project, nanoset.yaml describes the nanosets, so these options would have no effect.
 
     Args:
-        options: Parameter of the command → value, for all these options. An option that was not
-            given has its default.
+        options: Parameter of the command → value, for all these options.
 
     Raises:
         ConfigError: Such an option was given.
     """
-    context = click.get_current_context()
+    context = click.get_current_context()  # knows which options are not just defaults
     given_flags: list[str] = []
     for name in sorted(options):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:

@@ -356,8 +356,8 @@ def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None
 def _fault(index: IndexFacts) -> str:
     """Return what is wrong with the index of a .pbin, or an empty text.
 
-    The index says where each document starts. When Modalities itself merges files, it forgets their
-    headers of 12 bytes each, and so writes starts that are too small.
+    The index says where each document starts. Modalities' merge forgets the headers of files, 12
+    bytes each, and so writes starts that are too small.
     """
     if index.merge_faults:
         places = format_count(index.merge_faults, "place")
@@ -372,9 +372,7 @@ def _fault(index: IndexFacts) -> str:
 
 
 def _check_names(files: Sequence[Location]) -> None:
-    """Check that no file is given under two different names.
-
-    A file that is given twice under the same name is read twice, and a notice is printed.
+    """Check that no file is given under two different names; print a notice on repeated names.
 
     Raises:
         InputError: Two names lead to the same file.
@@ -418,8 +416,8 @@ def _make_from_copies(
         output: The file to write.
         files: The sources, which are downloaded if they are in a bucket.
         settings: Everything else that decides the content of the output.
-        work: A function that writes the file. Its arguments are the local paths of the sources, the
-            path to write to, and the progress to report to. It returns facts about the output.
+        work: Writes the file, given the local sources, the path to write to, and the progress to
+            report to; returns facts about the output.
         overwrite: Whether to replace an output that was made from other sources or settings.
 
     Returns:
@@ -433,8 +431,8 @@ def _make_from_copies(
         with shown_progress() as progress, downloaded(files) as sources:
             return work(sources, target, progress)
 
-    # The record next to the output names the command. `nanoset pbin` was called `nanoset pack`
-    # before. Records still say so, so that outputs of earlier versions are recognised.
+    # `nanoset pbin` was called `nanoset pack` before. Records next to outputs still say so, so that
+    # outputs of earlier versions are recognised.
     recorded_command = f"pack {operation}"
     return make_once(recorded_command, output, files, settings, make, overwrite=overwrite)
 
@@ -449,9 +447,8 @@ def _print_counts(
     Args:
         path: The file.
         counts: The fields of `PbinCounts`.
-        rejected: Text on rejected lines, such as ", 1 line rejected", or an empty text.
-        lost: Text on files that could not be read to their end, or an empty text. It is printed in
-            bold.
+        rejected: Text on rejected lines, such as ", 1 line rejected", or "".
+        lost: Text on files that could not be read to their end, printed in bold, or "".
         is_new: Whether this command made the file; if not, it existed already.
     """
     n_documents = f"{counts['documents']:,}"

@@ -161,10 +161,7 @@ def command(
 def _end_of_document(
     tokenizer: TokenizerPath | None, eod: str | None, input_kind: str, preset: object
 ) -> str | None:
-    """Return the token that ends documents.
-
-    Only text that is tokenized here gets such tokens. Other presets than `default` decide them by
-    themselves.
+    """Return the token that ends documents, None if they have none or the preset decides it.
 
     Args:
         tokenizer: The tokenizer, if one was given.
@@ -210,7 +207,7 @@ def _write_tars(
 def _check_names(inputs: ShuffleInputs, output: Location) -> None:
     """Check that the names of output and sources are valid UTF-8.
 
-    The names decide the order of the contexts, and are written into lists in UTF-8.
+    They decide the order of the contexts, and are written into lists in UTF-8.
 
     Raises:
         ConfigError: A name is not valid UTF-8.
@@ -299,14 +296,11 @@ def _print_sources(preview: Preview) -> None:
 
 
 def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
-    """Return what a shuffle would write, and the memory and disk that it needs.
+    """Return what a shuffle would write, and the memory and disk that it needs: name → text.
 
     Args:
         preview: The plan of the shuffle. Without tokenizing, its counts of text are estimates.
         inputs: The inputs.
-
-    Returns:
-        Name of each line → its text.
     """
     lines = {**_count_lines(preview), **_need_lines(preview)}
     if inputs.left_out:

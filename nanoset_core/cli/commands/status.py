@@ -158,7 +158,7 @@ def print_tables(
     for kind in kinds:
         _print_kind(kind, [row for row in read_rows if row.kind == kind], seconds)
 
-    # Below the tables: why outputs are not up to date, warnings, and how many are in each state.
+    # Below the tables: why outputs are not up to date, warnings, and a count of the states.
     for row in read_rows:
         for reason in row.why:
             echo(f"{row.state}: {row.label}: {reason}")
@@ -203,14 +203,13 @@ def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> No
 def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
     """Return the names of the figures and details that the table of one kind of output shows.
 
-    Some kinds have fixed columns of figures. The table of any other kind has a column for each
-    figure that one of its outputs has. All tables have a column for each detail.
+    Kinds without fixed columns show each figure that one of the outputs has. All show each detail.
 
     Args:
         kind: The kind of output.
         rows: The outputs in the table.
     """
-    # Dictionaries without values, as sets that keep their order.
+    # These dictionaries serve as sets that keep the order.
     figures: dict[str, None] = {}
     details: dict[str, None] = {}
     for row in rows:

@@ -76,7 +76,7 @@ def _print_steps(facts: Mapping[str, Any]) -> None:
         good   quality >= 3         400    30000          600   ████ 40.0%
 
     Args:
-        facts: The facts that the view's manifest would record about the choice.
+        facts: What the view's manifest would record about the choice.
     """
     from nanoset_core.stages.views.facts import step_rows
 

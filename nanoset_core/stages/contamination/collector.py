@@ -93,7 +93,7 @@ class TextCollector:
         )
 
     def _add_batch(self, file: int, texts: Sequence[EvaluationText], path: object) -> None:
-        """Collect some texts of a file, which are tokenized together.
+        """Collect some texts of a file, tokenized together, without copies of earlier texts.
 
         Args:
             file: Number of the file.
@@ -104,7 +104,7 @@ class TextCollector:
             EncodingError: The tokenizer fails on a text.
         """
         words = self._words(texts, path)
-        is_new = self._are_new(words)
+        is_new = self._are_new(words)  # (n_texts,) False for copies of earlier texts
         words_per_text = words.counts
         is_new_word = np.repeat(is_new, words_per_text)  # (n_words,)
         batch = _TextBatch(
@@ -162,7 +162,7 @@ def _text_hashes(words: DocumentWords) -> NDArray[np.uint64]:
     positions = np.arange(len(words.hashes)) - first_words  # (n_words,) of a word in its text
     mixed = mix(words.hashes + positions.astype(np.uint64) * STEP)
 
-    # The hash of a text is the sum of its mixed words, a difference of running sums.
+    # The hash of a text is the sum of its mixed words, modulo 2**64: a difference of running sums.
     sums = np.zeros(len(words.hashes) + 1, np.uint64)
     np.cumsum(mixed, out=sums[1:])
     hashes: NDArray[np.uint64] = sums[word_stops] - sums[word_starts]

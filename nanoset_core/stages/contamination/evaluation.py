@@ -49,7 +49,7 @@ def make_evaluation(project: Project, section: str) -> Manifest:
         stage=EVALUATION_LAYOUT.folder,
         name=section,
         version=VERSION,
-        parents={},
+        parents={},  # it is made from no other output
         options=evaluation_options(project, section),
     )
 
@@ -97,7 +97,7 @@ def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
     for group in groups:
         paths.extend(group.folder / name for name in group.names)
 
-    # Two patterns, or two links, may lead to the same file.
+    # Patterns and links may lead to the same file.
     repeated_paths = first_repeated(paths)
     if repeated_paths is not None:
         raise ConfigError(
@@ -130,8 +130,7 @@ def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str,
     """
     spec = project.config.contamination[section]
 
-    # Texts are compared with documents word by word. The engine divides a text into tokens, and the
-    # vocabulary knows the words in each token.
+    # The engine divides a text into tokens, and the vocabulary knows the words in each token.
     tokenizer_file = project.config.tokenizer_file
     engine = reference_engine(tokenizer_file)
     vocabulary = word_vocabulary(tokenizer_file)

@@ -34,7 +34,7 @@ def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str])
 
 
 def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
-    """Search the current dataset of a corpus for the texts of a section.
+    """Search the current dataset of a corpus for the texts of a section, and return the result.
 
     Args:
         project: The project.
@@ -51,19 +51,14 @@ def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
         FormatError: An evaluation file cannot be read.
     """
     access = project.outputs.access
-    # The lease keeps `nanoset gc` from deleting what this function reads. If another process
-    # removes a local copy of a file in a bucket, the search starts again.
+    # The lease keeps `nanoset gc` from deleting what is read. If another process removes a local
+    # copy of a file in a bucket, the search starts again.
     with leased(access, {section, corpus}, section):
         return despite_lost_copies(access, lambda: _search_corpus(project, section, corpus))
 
 
 def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
     """Search a corpus for the texts of a section, unless a result for both exists.
-
-    Args:
-        project: The project.
-        section: A section of `contamination` in nanoset.yaml.
-        corpus: The corpus.
 
     Returns:
         Manifest of the result, which becomes the current version of the output.
@@ -84,7 +79,7 @@ def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
     def write(folder: Path) -> Written:
         """Write the table of all matches, and return the facts of the result."""
         facts = {
-            "documents": int(sharded.document_bounds[-1]),
+            "documents": int(sharded.document_bounds[-1]),  # the end of the last shard
             "evaluation": evaluation.digest,
             SHARDS: shard_digests,
             **write_matches(folder, rows),
@@ -125,8 +120,7 @@ def _current_dataset(project: Project, corpus: str) -> Manifest:
 
     Raises:
         MissingError: The dataset has not been built.
-        StaleError: The dataset was made with another tokenizer than the project's current one, by
-            which evaluation texts are tokenized.
+        StaleError: The dataset was made with another tokenizer than the evaluation texts will be.
     """
     dataset = require(project, DATASET, Key(corpus))
     if dataset.recipe["options"]["tokenizer"] != project.tokenizer.fingerprint:
@@ -141,9 +135,6 @@ def _current_dataset(project: Project, corpus: str) -> Manifest:
 def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> list[Recipe]:
     """Return the recipe of each shard's result.
 
-    It names the shard and not the dataset, so that the result stays valid when text is appended to
-    the corpus.
-
     Args:
         recipe: The recipe of the result for the whole corpus.
         evaluation: The index of evaluation texts.
@@ -152,6 +143,7 @@ def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> li
     options = {"threshold": recipe.options["threshold"]}
     recipes = []
     for shard in sharded.shards:
+        # Without the dataset, the result stays valid when text is appended to the corpus.
         parents = {"evaluation": evaluation.digest, "shard": shard}
         recipes.append(Recipe(SHARD_LAYOUT.folder, recipe.name, VERSION, parents, options))
     return recipes
@@ -182,7 +174,7 @@ class SearchTask(DocumentsTask):
             threshold=self.recipe.options["threshold"],
         )
 
-        # Documents are counted from the start of the shard: its place in the dataset may change.
+        # Count documents from the start of the shard, whose place in the dataset may change.
         rows = []
         for match in matches:
             rows.append([match.document - self.first, match.text, match.share, match.words])

@@ -74,8 +74,8 @@ def write_matches(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         rows: The rows of the table, by document. Each is a document and an evaluation text in it.
 
     Returns:
-        The number of documents with a match, the number of matches, the first few matches as
-        examples, and a `MatchSummary` if a text can be boilerplate.
+        The number of documents with a match, the number of matches, the first few of them, and a
+        `MatchSummary` if a text can be boilerplate.
     """
     write_rows(folder / MATCHES, rows, (*PLACE, *_MATCH_COLUMNS))
     facts: dict[str, Any] = {
@@ -160,8 +160,7 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
     if not boilerplate_texts:
         return summary
 
-    # The most common of all texts is boilerplate, if any text is. If several texts are equally
-    # common, `max` returns the one that is first in the table.
+    # If any text is boilerplate, the most common one is. Of equals, `max` returns the first.
     most_common_row = max(rows, key=lambda row: n_documents_by_text[_text_of(row)])
     return summary._replace(
         most_common=_with_rounded_share(most_common_row),

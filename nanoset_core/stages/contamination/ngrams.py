@@ -53,17 +53,16 @@ def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
 
         w[0] * FACTOR**(size - 1) + … + w[size - 2] * FACTOR + w[size - 1]    modulo 2**64
 
-    Long runs are joined from short ones, so that few multiplications are needed. Runs of 1, 2, 4,
-    8, … words are built by doubling. Those that the binary digits of `size` name are joined: for
-    5 = 1 + 4, a run of one word and a run of four.
+    Runs of 1, 2, 4, 8, … words are built by doubling, and those that the binary digits of `size`
+    name are joined: for 5 = 1 + 4, a run of one word and a run of four.
 
     Args:
         words: Hash of each word, shape (n_words,).
         size: Words of an n-gram.
 
     Returns:
-        Shape (n_words - size + 1,), or empty if there are fewer words. Entry k is the hash of the
-        words from k to k + size - 1.
+        Hash of the words from k to k + size - 1 for each k, shape (n_words - size + 1,); empty if
+        there are fewer words.
     """
     if len(words) < size:
         return np.empty(0, np.uint64)
@@ -93,8 +92,7 @@ def _joined_runs(
 ) -> NDArray[np.uint64]:
     """Return the hashes of runs of words that each consist of two shorter runs.
 
-    A run of a words followed by one of b words has the hash `hash_a * FACTOR**b + hash_b`, modulo
-    2**64.
+    A run of a words followed by one of b words has the hash `hash_a * FACTOR**b + hash_b`.
 
     Args:
         first_hashes: Hash of the first run from each word on, shape (n_first,).
@@ -103,7 +101,7 @@ def _joined_runs(
         second_length: Words of the second run, b.
 
     Returns:
-        Hash of both runs together from each word on, shape (n_second - a,).
+        Hash of both runs together from each word on, modulo 2**64, shape (n_second - a,).
     """
     # The second run starts a words after the first one.
     second_hashes = second_hashes[first_length:]
@@ -198,13 +196,13 @@ class _HashFilter(NamedTuple):
     def of(hashes: NDArray[np.uint64]) -> _HashFilter:
         """Return a filter that lets all these hashes pass, and few others.
 
-        The filter has a bit for each value of a hash's leading bits. It is set if one of the hashes
-        has this value. At most one bit of 16 is set, so at most one of 16 other hashes passes.
+        It has a bit for each value of a hash's leading bits, which is set if a hash has this value.
+        At most one bit of 16 is set.
 
         Args:
             hashes: The hashes, shape (n_hashes,).
         """
-        # The number of bits is a power of two that exceeds 16 bits for each hash.
+        # The number of bits is a power of two that exceeds 16 for each hash.
         min_bits = _FILTER_BITS_PER_NGRAM * len(hashes)
         n_leading_bits = max(min_bits.bit_length(), _MIN_LEADING_BITS)
         bitmap = np.zeros((1 << n_leading_bits) // 8, np.uint8)
@@ -212,7 +210,7 @@ class _HashFilter(NamedTuple):
         # The leading bits of a hash are the position of its bit.
         shift = U64(64 - n_leading_bits)
         positions = hashes >> shift  # (n_hashes,)
-        # The bitmap is stored as bytes: the bit is in byte position // 8, as its bit position % 8.
+        # The bit is in byte position // 8, as its bit position % 8.
         byte_positions = (positions >> U64(3)).astype(np.int64)
         bits_in_byte = np.uint8(1) << (positions & U64(7)).astype(np.uint8)
         np.bitwise_or.at(bitmap, byte_positions, bits_in_byte)
@@ -274,7 +272,7 @@ class NgramIndex:
         is_in_one_text = text_of_word[: len(hashes)] == text_of_word[size - 1 :]
         occurrences = _rare_occurrences(hashes, np.flatnonzero(is_in_one_text))
 
-        # Letters of words outside all n-grams cannot be found, and do not count.
+        # Letters of words outside all these n-grams cannot be found, and do not count.
         is_indexed = _is_covered(occurrences.first_words, size, len(words))
         indexed_letters = np.where(is_indexed, letter_counts, 0)
         return NgramIndex(
@@ -339,13 +337,12 @@ class NgramIndex:
             threshold: Share of a text's letters, 0 to 1, that a passage must have in common with
                 it.
         """
-        # Find the n-grams that documents and texts have in common. Each *pair* is one of them at a
-        # place in a document and a place in a text.
+        # A *pair* is an n-gram at a place in a document and at a place in a text.
         known_ngrams = self._known_ngrams(words)
         pairs = self._pairs(words, known_ngrams)
 
         # Pairs of one text that are near one another in a document form a *group*: a passage that
-        # may be a copy of the text. Compute how much of the text it covers.
+        # may be a copy of the text. See how much of the text it covers.
         groups = self._groups(pairs)
         texts = pairs.texts[groups.first_pairs]  # (n_groups,)
         shares = self._shares(pairs.text_words, groups.group_of_pair, texts, threshold)
@@ -372,9 +369,8 @@ class NgramIndex:
         if not len(self.hashes):
             return _KnownNgrams(np.empty(0, np.int64), np.empty(0, np.int64))
 
-        # A bitmap rules most n-grams out, which is faster than searching for each of them. Entry k
-        # of the hashes is that of the n-gram that starts at word k.
-        hashes = hash_ngrams(words.hashes, self.words_per_ngram)
+        # A bitmap rules most n-grams out, which is faster than searching for each of them.
+        hashes = hash_ngrams(words.hashes, self.words_per_ngram)  # of the n-gram at each word
         first_words = self._filter.candidates(hashes)  # (n_candidates,)
         ngrams = self._numbers_of(hashes[first_words])
         first_words = first_words[ngrams >= 0]
@@ -394,10 +390,11 @@ class NgramIndex:
         Returns:
             int64, shape (n_hashes,).
         """
-        # Searching in ascending order is faster, since it reads the index from start to end. For an
-        # unknown hash this gives the next greater one, or one after the end.
+        # Searching in ascending order is faster, since it reads the index from start to end.
         order = np.argsort(hashes)
         positions = np.searchsorted(self.hashes, hashes[order])
+
+        # For an unknown hash, the position is that of a greater one, or after the end.
         numbers = np.empty(len(hashes), np.int64)
         numbers[order] = np.minimum(positions, len(self.hashes) - 1)
         return np.where(self.hashes[numbers] == hashes, numbers, -1)
@@ -405,8 +402,8 @@ class NgramIndex:
     def _pairs(self, words: DocumentWords, known_ngrams: _KnownNgrams) -> _Pairs:
         """Pair the known n-grams of documents with all their occurrences in evaluation texts.
 
-        For example, an n-gram occurs in the documents 4 and 9, and in the texts 0 and 3. That gives
-        the pairs (4, 0), (4, 3), (9, 0) and (9, 3).
+        For example, an n-gram in the documents 4 and 9 and in the texts 0 and 3 gives the pairs (4,
+        0), (4, 3), (9, 0) and (9, 3).
 
         Args:
             words: The words of the documents.
@@ -415,9 +412,10 @@ class NgramIndex:
         Returns:
             The pairs, sorted by document, text and word of the document.
         """
+        # The occurrences of an n-gram in texts are neighbours in the index.
         starts = self._starts[known_ngrams.ngrams]  # (n_known,)
         n_occurrences = self.stops[known_ngrams.ngrams] - starts
-        occurrences = positions_in(starts, n_occurrences)  # (n_pairs,)
+        occurrences = positions_in(starts, n_occurrences)  # (n_pairs,) positions in the index
 
         # Repeat each n-gram of a document for each of its occurrences.
         documents = words.documents(known_ngrams.first_words)  # (n_known,)
@@ -451,13 +449,15 @@ class NgramIndex:
     def _are_apart(self, pairs: _Pairs) -> NDArray[np.bool_]:
         """Return which pairs cannot belong to the same copy of a text as the pair before them.
 
-        They are of another document or another text, or farther away than the text has words.
+        A pair is an n-gram of a document and an occurrence of it in an evaluation text. Pairs are
+        apart if they are of other documents or texts, or more words away than the text has.
 
         Returns:
             bool, shape (n_pairs - 1,): the first pair has none before it.
         """
         has_other_document = pairs.documents[1:] != pairs.documents[:-1]
         has_other_text = pairs.texts[1:] != pairs.texts[:-1]
+        # This only matters for pairs of one text, so the length of either pair's text will do.
         words_per_text = np.diff(self.text_starts)  # (n_texts,)
         is_far = np.diff(pairs.document_words) > words_per_text[pairs.texts[1:]]
         are_apart: NDArray[np.bool_] = has_other_document | has_other_text | is_far
@@ -471,6 +471,8 @@ class NgramIndex:
         threshold: float,
     ) -> NDArray[np.float64]:
         """Return which share of its text's letters each group of n-grams covers.
+
+        A group is a passage of a document that may be a copy of an evaluation text.
 
         Args:
             text_words: First word of each n-gram in the evaluation texts; shape (n_pairs,).
@@ -544,7 +546,7 @@ class _NgramOccurrences(NamedTuple):
 def _rare_occurrences(
     hashes: NDArray[np.uint64], first_words: NDArray[np.int64]
 ) -> _NgramOccurrences:
-    """Return where n-grams occur. Those that occur very often are left out: they prove nothing.
+    """Return where n-grams occur, without those that occur so often that they prove nothing.
 
     Args:
         hashes: Hash of the n-gram that starts at each word; shape (n_words,).

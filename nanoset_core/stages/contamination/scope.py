@@ -35,20 +35,18 @@ def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
 
 
 def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
-    """Return whether a dataset leaves out the documents that a section found.
+    """Return whether a dataset leaves out the documents that a section of `contamination` found.
 
-    A view leaves them out if its `clean_of` names the section. So do datasets that are derived from
-    such a view.
+    A view does if its `clean_of` names the section, and so do datasets that are derived from it.
 
     Args:
         config: The settings of the project.
-        section: Name of a section of `contamination`.
+        section: Name of the section.
         name: Name of the dataset: a corpus, or a dataset that is derived from one.
     """
     if name not in config.derived:  # a corpus holds all its documents
         return False
-    # The dataset itself, and the datasets that it is derived from.
-    for dataset in chain_of(config.derived, name):
+    for dataset in chain_of(config.derived, name):  # and those that it is derived from
         view = config.views.get(dataset)
         if view is not None and section in view.clean_of:
             return True

@@ -55,7 +55,7 @@ class _Chunk(NamedTuple):
     def bounds_of_documents(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where the documents of the chunk start, counted from its first token.
 
-        The chunk may begin and end within a document, which is cut off there.
+        Documents that extend beyond the chunk are cut off at its ends.
 
         Args:
             starts: First token of each document of the search, and the end of the last one; shape
@@ -106,8 +106,7 @@ class Evaluation:
         chunks = list(_chunks(starts))
 
         best_matches = _BestMatches()
-        # The chunks are divided into spans, of which each is a slice. A dataset in a bucket
-        # releases what it has downloaded after each span.
+        # After each span, a slice of the chunks, a dataset in a bucket releases what it downloaded.
         for span in dataset.spans(len(chunks), 1):
             for chunk in chunks[span]:
                 for match in self._search_chunk(dataset, starts, chunk, threshold):
@@ -176,14 +175,13 @@ class _BestMatches:
 def _chunks(starts: NDArray[np.int64]) -> Iterator[_Chunk]:
     """Divide documents into chunks of up to `CHUNK_TOKENS` tokens.
 
-    Short documents are searched together. A document that is longer than a chunk is divided into
-    chunks that overlap, so that a text is found even if it extends over a border.
+    Short documents are searched together. Chunks of a long document overlap, so that a text is
+    found even if it extends over a border.
 
     Args:
         starts: First token of each document, and the end of the last one; shape (n_documents + 1,).
     """
-    # A block consists of documents with up to CHUNK_TOKENS tokens together, or of a single document
-    # that has more.
+    # A block is documents with up to CHUNK_TOKENS tokens together, or a single longer document.
     for documents in divide_into_blocks(starts, CHUNK_TOKENS):
         start_token = int(starts[documents.start])
         stop_token = int(starts[documents.stop])

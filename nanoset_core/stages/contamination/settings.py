@@ -93,8 +93,6 @@ def contamination_errors(
 def _empty_section(where: str, found: str) -> ConfigError:
     """Return the error for a section of `contamination` whose list of files or keys is empty.
 
-    A section names evaluation files, and the keys at which a line of such a file has its text.
-
     Args:
         where: Place of the empty list.
         found: What the list has: "no file" or "no key".

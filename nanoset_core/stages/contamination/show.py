@@ -21,8 +21,6 @@ from nanoset_core.stages.stage import Key, Summary, counted
 def contamination_summary(project: Project, manifest: Manifest) -> Summary:
     """Return counts and warnings on the evaluation texts that were found in a corpus.
 
-    Documents with nothing but boilerplate, which very many documents contain, are counted apart.
-
     Args:
         project: The project.
         manifest: Manifest of the result of one section of `contamination` for one corpus.
@@ -30,6 +28,7 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
     facts = manifest.facts
     matches = summary_of(manifest)
     figures = counted(manifest, "documents", "contaminated")
+    # Without documents that only hold boilerplate, which very many documents contain.
     figures["contaminated"] = matches.contaminated
     details = {
         "texts": f"{facts['evaluation_texts']:,}",
@@ -48,9 +47,8 @@ def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
         manifest: Manifest of the result of one section of `contamination` for one corpus.
 
     Returns:
-        Up to two warnings: one on texts that leaked, with an example, and one on boilerplate, which
-        is text that very many documents contain. There is none if no document contains a text, or
-        if nobody has to be warned of them.
+        Up to two: on texts that leaked, with an example, and on boilerplate, which is text that
+        very many documents contain.
     """
     key = LAYOUT.key_of(manifest.name)
     if key is None or key.subject not in project.config.contamination:
@@ -71,14 +69,13 @@ def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
 def _has_to_warn(project: Project, key: Key) -> bool:
     """Return whether contaminated documents of a corpus are worth a warning.
 
-    They are if the section has `policy: warn`, or if training reads them.
-
     Args:
         project: The project.
         key: The section of `contamination`, and the corpus.
     """
     if project.config.contamination[key.subject].policy == "warn":
         return True
+    # Otherwise only if training reads them.
     return bool(unclean_names(project.config, key.subject, key.part or ""))
 
 

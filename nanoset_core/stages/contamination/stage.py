@@ -114,8 +114,8 @@ INTERNAL = (
 def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
     """Return the searches for evaluation texts that must precede a training on some datasets.
 
-    They become inputs of what training reads, so that they run before it; they have no influence on
-    its content. Only sections of `contamination` with `policy: block` require a search.
+    They become inputs of what training reads, so that they run before it, without influence on its
+    content. Only sections of `contamination` with `policy: block` require a search.
 
     Args:
         config: The project's settings.

@@ -41,9 +41,8 @@ class _Row(NamedTuple):
 def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterator[EvaluationText]:
     """Yield the text of each line or row of a file of JSON lines or a table.
 
-    The text of a line consists of the values of all keys, in the order of the keys, separated by
-    line feeds. If a value is a list or an object, all strings in it are used. Lines without any
-    text are skipped.
+    The values of all keys are joined by line feeds, with all strings in lists and objects. Lines
+    without any text are skipped.
 
     Args:
         folder: The folder of the file.
@@ -126,13 +125,7 @@ def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all strings in a JSON value, and its numbers as text.
-
-    The members of lists and objects are included, at any depth, and null is left out.
-
-    Args:
-        value: The value.
-    """
+    """Yield all strings in a JSON value, at any depth, and its numbers as text."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

@@ -25,14 +25,10 @@ def word_vocabulary(file: TokenizerPath) -> WordVocabulary:
 
 
 def _bytes_by_id(file: TokenizerPath) -> list[bytes]:
-    """Return the bytes that each token of a tokenizer decodes to.
+    """Return the bytes that each token of a tokenizer decodes to, by id.
 
-    Args:
-        file: The tokenizer.
-
-    Returns:
-        The bytes of every id, from 0 to the greatest. Special tokens, such as the end of a
-        document, and ids without a token have a space, which separates words.
+    Special tokens, such as the end of a document, and ids without a token have a space, which
+    separates words.
     """
     tokenizer = load_tokenizer(file)
     notation = _Notation.of(file)

@@ -20,8 +20,6 @@ from nanoset_core.stages.stage import Key
 def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> Report:
     """Check the result of searching a corpus for evaluation texts, and report what was found.
 
-    Documents with evaluation texts are reported even if the result is stale.
-
     Args:
         project: The project.
         key: The section of `contamination` in nanoset.yaml, and the corpus.
@@ -33,21 +31,13 @@ def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> R
         report.copy_facts(manifest, ["documents", "contaminated", "matches"])
         check_files(report, manifest, deep=deep)
         check_freshness(report, project, CONTAMINATION, key, manifest)
-        _report_matches(report, project, key, manifest)
+        _report_matches(report, project, key, manifest)  # even if the result is stale
     return report
 
 
 def _report_matches(report: Report, project: Project, key: Key, manifest: Manifest) -> None:
-    """Report contaminated documents: as an error if they block training, otherwise as a warning.
-
-    Args:
-        report: Report on the result.
-        project: The project.
-        key: The section of `contamination` in nanoset.yaml, and the corpus.
-        manifest: Manifest of the result.
-    """
-    # Boilerplate, a text that very many documents contain, is probably no leak. So it is left out
-    # of this figure.
+    """Report contaminated documents: as an error if they block training, otherwise as a warning."""
+    # Without boilerplate: a text that very many documents contain is probably no leak.
     matches = summary_of(manifest)
     report.figures["contaminated"] = matches.contaminated
     if not _blocks_training(project, key, manifest):

@@ -86,21 +86,23 @@ class WordPiece(NamedTuple):
 def split_into_pieces(token: bytes) -> list[WordPiece]:
     """Divide the bytes of a token into pieces of words; there is always at least one.
 
-    A piece is a run of letters and digits in lower case. Some examples:
+    A piece is a run of letters and digits in lower case. A space or another separator begins a new
+    piece, which is empty if no letter follows:
 
-        b" The"       the, which begins a word, since a space precedes it
-        b"ab, cd"     ab, which continues the word of the token before; cd, which begins a word
-        b"ab,"        ab; and a piece without letters, so that the next token cannot continue ab
+        b" The"      the, which begins a word
+        b"ab, cd"    ab, which may continue the word of the token before; cd, which begins a word
+        b"ab,"       ab; and an empty piece, so that letters of the next token do not continue ab
 
     Args:
         token: The bytes. They may hold only some bytes of a letter, which then count as a letter.
     """
     characters = token.decode("utf-8", "surrogateescape")
     first, *others = "".join(map(_as_letter, characters)).split(_SEPARATOR)
-    pieces = [_piece(False, first)]
-    pieces += [_piece(True, letters) for letters in others]  # a separator precedes each
+    pieces = [_piece(first, begins_word=False)]
+    for letters in others:  # a separator precedes each
+        pieces.append(_piece(letters, begins_word=True))
 
-    # Only the last piece says something if it has no letters.
+    # An empty piece only has a meaning at the end.
     with_letters = [piece for piece in pieces[:-1] if piece.letters]
     return [*with_letters, pieces[-1]]
 
@@ -117,12 +119,12 @@ def _as_letter(character: str) -> str:
     return _SEPARATOR + letter if _is_word_by_itself(character) else letter
 
 
-def _piece(begins_word: bool, letters: str) -> WordPiece:
+def _piece(letters: str, *, begins_word: bool) -> WordPiece:
     """Return a piece with its letters as UTF-8 bytes.
 
     Args:
-        begins_word: Whether the piece begins a word.
         letters: The letters. Bytes that are only a part of a letter become these bytes again.
+        begins_word: Whether the piece begins a word.
     """
     return WordPiece(begins_word, letters.encode("utf-8", "surrogateescape"))
 
@@ -138,18 +140,15 @@ def _is_letter(character: str) -> bool:
 
 
 def _is_word_by_itself(character: str) -> bool:
-    """Return whether a letter counts as a word.
-
-    Each letter does in scripts that put no spaces between words, such as Chinese.
+    """Return whether a letter counts as a word, as in scripts without spaces, such as Chinese.
 
     Args:
-        character: A letter, a mark, a digit, or a stand-in for a byte. A letter of several bytes
-            can be divided between two tokens. Then each of its bytes is decoded to such a stand-in,
-            by Python's `surrogateescape`.
+        character: A letter, a mark, a digit, or a stand-in for one byte of a letter that is divided
+            between tokens, which Python's `surrogateescape` makes.
     """
     code_point = ord(character)
     if _is_byte_of_letter(character):
-        # The first byte of a letter shows that it is, for instance, Chinese.
+        # The first byte of a letter shows whether it is Chinese, for instance; the others do not.
         byte = code_point - 0xDC00  # surrogateescape adds this to the byte
         return byte in _FIRST_BYTES_WITHOUT_SPACES
     if not character.isalnum():
@@ -217,16 +216,16 @@ class WordVocabulary:
     def of(tokens: Sequence[bytes]) -> WordVocabulary:
         """Divide the tokens of a vocabulary into pieces of words, and hash the pieces.
 
-        A piece is a run of letters and digits. A token has at least one piece, which may be empty.
-        The first piece of a token has the number of the token. All further pieces are numbered
-        after these. For example, the tokens " The", "ab, cd" and "ing" have the pieces
+        A piece is a run of letters and digits. The first piece of a token has the number of the
+        token; all further pieces are numbered after these. The tokens " The", "ab, cd" and "ing"
+        have the pieces
 
             0 the   1 ab   2 ing   3 cd
 
         Args:
             tokens: The bytes of each token, by id.
         """
-        pieces_by_token = [split_into_pieces(token) for token in tokens]
+        pieces_by_token = [split_into_pieces(token) for token in tokens]  # at least one each
         pieces = [token_pieces[0] for token_pieces in pieces_by_token]
         for token_pieces in pieces_by_token:
             pieces += token_pieces[1:]
@@ -266,11 +265,7 @@ class WordVocabulary:
 
     @staticmethod
     def load(folder: Path) -> WordVocabulary:
-        """Map the arrays that `save` wrote to a folder.
-
-        The files have other names than the fields: those that fields had in the first version.
-        Outputs of this version are still read, so the files keep their names.
-        """
+        """Map the arrays that `save` wrote to a folder, by the names of their files."""
         # (n_tokens, 2) for each token, its first further piece and the number of these
         further_pieces = load_array(folder, "others")
         return WordVocabulary(
@@ -287,8 +282,8 @@ class WordVocabulary:
     def words(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> DocumentWords:
         """Return the words of tokenized documents, with the hash of each word.
 
-        Tokens consist of pieces. A *run* is a piece that begins a word, and those that continue it.
-        For example, the tokens " play", "ing", "," and " but" have one piece each:
+        A *run* is a piece that begins a word, and those that continue it. For example, the tokens "
+        play", "ing", "," and " but" have one piece each:
 
             piece            play   ing   (no letters)   but
             begins a word    yes    no    yes            yes
@@ -303,12 +298,11 @@ class WordVocabulary:
         piece_ids, piece_starts = self._pieces(tokens, token_starts)
         run_bounds = self._run_bounds(piece_ids, piece_starts)  # (n_runs + 1,)
 
-        # (n_pieces + 1,) bytes before each piece. They are counted modulo 256: that is enough for
-        # the exponents of the hash, and 8 bits are faster.
+        # (n_pieces + 1,) bytes before each piece, modulo 256: the hash needs no more.
         bytes_before = _running_sums(self.lengths[piece_ids])
 
-        # Runs with letters are words. A run of 256 bytes seems to have no letters, since 256 is 0
-        # modulo 256. It is left out of documents and of evaluation texts alike.
+        # Runs with letters are words. (One of 256 bytes, which is 0 modulo 256, is left out of
+        # documents and evaluation texts alike.)
         has_letters = bytes_before[run_bounds[1:]] != bytes_before[run_bounds[:-1]]  # (n_runs,)
         word_runs = np.flatnonzero(has_letters)  # (n_words,)
         first_pieces = run_bounds[word_runs]
@@ -323,8 +317,6 @@ class WordVocabulary:
         self, piece_ids: NDArray[np.int64], piece_starts: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Divide pieces into runs: a piece that begins a word, and those that continue it.
-
-        A run is a word, or has no letters and only separates words.
 
         Args:
             piece_ids: Number of each piece of the documents, shape (n_pieces,).
@@ -350,10 +342,8 @@ class WordVocabulary:
     ) -> NDArray[np.uint64]:
         """Return what each piece adds to the hash of its word, modulo 2**64; shape (n_pieces,).
 
-        The hash of a piece is stored as if the piece began a word. If k bytes of the word precede
-        it, the piece adds its hash * FACTOR**k to the hash of the word. "playing" of the pieces
-        "play" and "ing" has the hash: hash("play") + hash("ing") * FACTOR**4. Exponents are counted
-        modulo 256.
+        A piece that k bytes of the word precede adds its hash * FACTOR**(k modulo 256): "playing"
+        has the hash hash("play") + hash("ing") * FACTOR**4.
 
         Args:
             piece_ids: Number of each piece of the documents, shape (n_pieces,).
@@ -375,10 +365,9 @@ class WordVocabulary:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Replace the tokens of documents by the pieces of words that they consist of.
 
-        A token may contain several words or parts of words: these are its pieces. For example, let
-        token 7 have the pieces 7, 100 and 101, and all other tokens one piece with their own
-        number. The documents [5, 7] and [6] are the tokens [5, 7, 6] with the starts [0, 2, 3].
-        Their pieces are [5, 7, 100, 101, 6], with the starts [0, 4, 5].
+        For example, let token 7 have the pieces 7, 100 and 101, and all other tokens one piece with
+        their own number. The documents [5, 7] and [6] are the tokens [5, 7, 6] with the starts [0,
+        2, 3]. Their pieces are [5, 7, 100, 101, 6], with the starts [0, 4, 5].
 
         Args:
             tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
@@ -431,8 +420,7 @@ class WordVocabulary:
             parts.append(self._letters_of(piece))
         text = b"".join(parts).decode(errors="replace")
 
-        # Separators such as "," are pieces without letters. They leave several spaces in a row:
-        # make one space of them.
+        # Pieces without letters, such as that of ",", leave several spaces in a row.
         return " ".join(text.split())
 
     def _letters_of(self, piece: int) -> bytes:
@@ -462,11 +450,9 @@ def _piece_hashes(
 ) -> NDArray[np.uint64]:
     """Return the hash of the letters of each piece, a polynomial in its bytes.
 
-    The hash of a piece with the bytes b[0], b[1], … is, modulo 2**64,
+    The hash of a piece with the bytes b[0], b[1], … is, modulo 2**64 and with exponents modulo 256,
 
         BYTE_HASHES[b[0]] * FACTOR**0 + BYTE_HASHES[b[1]] * FACTOR**1 + …
-
-    where exponents are modulo 256.
 
     Args:
         data: The bytes of all pieces, concatenated; shape (n_bytes,).
@@ -479,8 +465,10 @@ def _piece_hashes(
     # (n_bytes,) the byte's position in its piece: 0 1 2 and 0 1 for pieces of 3 and 2 bytes
     positions = positions_in(starts=np.zeros_like(lengths), lengths=lengths)
 
-    # What each byte adds to the hash of its piece, and the sum over the bytes of each piece.
-    exponents = positions % len(_FACTOR_POWERS)
-    sums = _running_sums(_BYTE_HASHES[data] * _FACTOR_POWERS[exponents])
+    # What each byte adds to the hash of its piece; the products wrap around, as intended.
+    terms = _BYTE_HASHES[data] * _FACTOR_POWERS[positions % len(_FACTOR_POWERS)]
+
+    # Sum over the bytes of each piece: sums[k] is the sum of the terms before byte k.
+    sums = _running_sums(terms)  # (n_bytes + 1,)
     hashes: NDArray[np.uint64] = sums[stops] - sums[stops - lengths]
     return hashes

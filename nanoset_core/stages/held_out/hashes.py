@@ -61,8 +61,8 @@ def document_hashes(
         count: Number of documents.
 
     Returns:
-        uint64, shape (count,). A document with fewer than MIN_TOKENS tokens has 0, which is the
-        hash of no other document.
+        uint64, shape (count,); 0, which is the hash of no other document, if a document has fewer
+        than MIN_TOKENS tokens.
     """
     # (count + 1,) first sequence of each document, and of the document after the last one
     stop_document = first_document + count
@@ -70,7 +70,7 @@ def document_hashes(
     # (count + 1,) position in the .bin of each document's first token, and of the end of the last
     borders = token_starts(dataset, first_sequences)
 
-    # Blocks of about as many tokens as memory should hold; each block has whole documents.
+    # Read blocks of whole documents, of about as many tokens as memory should hold.
     hashes = np.zeros(count, np.uint64)
     for documents in divide_into_blocks(borders, _CHUNK_TOKENS):
         document_borders = borders[documents.start : documents.stop + 1]
@@ -109,8 +109,8 @@ def stored_hashes(project: Project, corpus: str, shard: str) -> NDArray[np.uint6
         shard: Digest of the shard.
 
     Returns:
-        A hash of the tokens of each document, mapped from the file; shape (n_documents,). It is 0
-        for a document with fewer than MIN_TOKENS tokens.
+        uint64, mapped from the file, shape (n_documents,); 0 for a document with fewer than
+        MIN_TOKENS tokens.
     """
     stored = project.outputs.find(hashes_recipe(corpus, shard))
     if stored is None:

@@ -37,7 +37,7 @@ _IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"
 
 
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return what decides which documents of valid and test train reads, too.
+    """Return what decides the result of comparing valid and test with train: inputs and settings.
 
     Args:
         project: The project.
@@ -128,8 +128,7 @@ def _find_stored_copies(
 def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:
     """Store a hash of the tokens of each document of a corpus.
 
-    The documents of a corpus are divided into shards. Each shard's hashes are an output of their
-    own, so after an append only the hashes of new shards are computed.
+    Each shard's hashes are an output of their own, so that an append adds only those of new shards.
 
     Args:
         project: The project.
@@ -165,14 +164,13 @@ def _list_pairs(
     Args:
         project: The project.
         corpora: The corpora, by number.
-        pairs: Held-out documents, each with a document that train reads and that has the same
-            tokens.
+        pairs: Held-out documents, each with a document of train that has the same tokens.
 
     Returns:
-        A row for each pair: the split, the place of the held-out document (corpus, file, line and
-        id), and the place of the other document, in columns with the prefix `train_`.
+        For each pair: the split, the place of the held-out document (corpus, file, line and id),
+        and that of the other document, in columns with the prefix `train_`.
     """
-    # Look up the places of all documents of a corpus together, which reads its tables once.
+    # Look up the places of all documents of a corpus together, to read its tables only once.
     places_by_corpus = []
     for number, corpus in enumerate(corpora):
         held_out = pairs.documents[pairs.corpora == number]

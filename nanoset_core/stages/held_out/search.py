@@ -118,8 +118,8 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
         nanoset: The nanoset. Each of its datasets has documents of a corpus.
 
     Returns:
-        Each corpus with a mark for each of its documents: a byte in which bit 0 is set if train
-        reads the document, bit 1 if valid does, and bit 2 if test does.
+        Each corpus with a byte for each of its documents: bit 0 is set if train reads the document,
+        bit 1 if valid does, and bit 2 if test does.
 
     Raises:
         MissingError: A dataset has not been built.
@@ -132,8 +132,8 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
         planned = nanoset.plan(split)
         if planned.plan is None:
             continue  # the split reads no documents
-        # A member of the plan says which rows of a dataset the split reads. There are as many
-        # members as datasets, or none.
+        # A member of the plan says which rows of a dataset the split reads. There is one for each
+        # dataset, or none at all.
         for name, member in zip(planned.corpora, planned.plan.members, strict=False):
             dataset = datasets.open(nanoset.dataset(name))
             corpus = _corpus_of(dataset, corpus_by_name, project)
@@ -148,10 +148,9 @@ def _corpus_of(
     """Return the corpus that a view or pack is made from, and add it to a mapping if it is new.
 
     Raises:
-        StaleError: The mapping has another version of the corpus. Its documents may have other
-            numbers, by which they are marked.
+        StaleError: The mapping has another version of the corpus, with other numbers of documents.
     """
-    manifest = dataset.corpus.manifest
+    manifest = dataset.corpus.manifest  # of the corpus that the dataset was made from
     if manifest.name not in corpus_by_name:
         n_documents = len(dataset.corpus.index.document_indices) - 1  # they are bounds
         marks = np.zeros(n_documents, np.uint8)  # bit k of a document's byte: split k reads it
@@ -182,9 +181,8 @@ def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
 def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> HeldOutPairs:
     """Find held-out documents that are copies of a document that train reads.
 
-    A document is held out if valid or test reads it. Two documents are copies if all of their
-    tokens are equal, which is decided by a hash of these. The memory that this takes grows with the
-    held-out documents, by 24 bytes for each, and not with those of train.
+    A document is held out if valid or test reads it, and a copy if its tokens have the same hash.
+    Memory grows by 24 bytes for each held-out document, and not with train.
 
     Args:
         corpora: The corpora that the nanoset reads.
@@ -192,8 +190,8 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
             shard by shard.
 
     Returns:
-        One pair for each held-out copy: the copy, and the first document of train with the same
-        tokens. A held-out document that train reads itself is left out.
+        Each held-out copy with the first document of train that has the same tokens. A held-out
+        document that train reads itself is left out.
     """
     held_out = _held_out_documents(corpora, hashes_of)
     if not len(held_out.hashes):
@@ -208,7 +206,7 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
         train_corpora=train.corpora[hash_indices],
         train_documents=train.documents[hash_indices],
     )
-    return pairs.where(pairs.train_documents >= 0)
+    return pairs.where(pairs.train_documents >= 0)  # -1: train has no such document
 
 
 class _HashedDocuments(NamedTuple):
@@ -236,7 +234,7 @@ def _held_out_documents(
 ) -> _HashedDocuments:
     """Return the documents that valid or test read and train does not, with their hashes.
 
-    Documents with hardly any tokens are left out, since equal ones prove nothing.
+    Documents with hardly any tokens, which have no hash, are left out: equal ones prove nothing.
 
     Args:
         corpora: The corpora that the nanoset reads.
@@ -272,7 +270,7 @@ class _TrainDocuments:
     def add(
         self, corpus_number: int, documents: NDArray[np.int64], hashes: NDArray[np.uint64]
     ) -> None:
-        """Enter documents of train for all hashes that have none yet.
+        """Enter documents of train for all held-out hashes that have none yet.
 
         Args:
             corpus_number: Number of their corpus.
@@ -319,9 +317,8 @@ def _indices_in_sorted(
         sorted_hashes: Distinct hashes, ascending, at least one.
         hashes: The hashes to look up, shape (n_hashes,).
     """
-    # Where each hash would be inserted: if the array contains it, it is exactly there. A hash above
-    # all others would be inserted after the last one.
+    # Where each hash would be inserted: if the array contains it, it is exactly there.
     indices = np.searchsorted(sorted_hashes, hashes)
-    indices = np.minimum(indices, len(sorted_hashes) - 1)
+    indices = np.minimum(indices, len(sorted_hashes) - 1)  # for a hash above all others
     is_contained = sorted_hashes[indices] == hashes
     return np.where(is_contained, indices, -1)

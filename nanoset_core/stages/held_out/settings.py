@@ -21,10 +21,9 @@ HASHES = "hashes"
 
 
 def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
-    """Return whether a nanoset may train on documents that it holds out.
+    """Return whether a nanoset may train on documents that valid or test hold out.
 
-    Documents are held out if the split valid or test reads them. For example, this is possible if
-    a view repeats each document, and the ranges of train and valid contain one copy each.
+    For example, a view may repeat each document, and train and valid may read one copy each.
 
     Args:
         config: The settings of nanoset.yaml.
@@ -35,8 +34,7 @@ def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
     if not train_names or not held_out_names:
         return False
     if spec.held_out is not None:
-        # A document with the same tokens counts as the same document. Any two corpora may contain
-        # such copies.
+        # Any two corpora may contain documents with the same tokens, which count, too.
         return True
     if spec.shares is None:
         return _have_common_corpus(config, train_names, held_out_names)
@@ -68,8 +66,8 @@ def _have_common_corpus(
 def _has_document_twice(config: ProjectConfig, names: Collection[str]) -> bool:
     """Return whether some datasets together may have a document at several places.
 
-    Shares such as 98,1,1 cut each dataset into three consecutive ranges, one for each split. A
-    document at one place is in a single range; at several places, it may be in two.
+    Shares such as 98,1,1 cut each dataset into three consecutive ranges, one for each split, so two
+    splits may read such a document.
 
     Args:
         config: The settings of nanoset.yaml.

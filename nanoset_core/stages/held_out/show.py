@@ -22,10 +22,7 @@ class HeldOutFinding(NamedTuple):
 
 
 def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
-    """Describe the documents of valid and test that train reads, too.
-
-    Train may read the document itself, which is then shared by two splits, or a copy: another
-    document with the same tokens.
+    """Describe the documents of valid and test that train reads, too, or copies of which it reads.
 
     Args:
         facts: What a comparison of a nanoset's splits has found. `held_out`, `shared` and `copies`

@@ -87,22 +87,22 @@ TOKEN_HASHES = InternalStage(Layout(HASHES_FOLDER), HELD_OUT)
 
 
 def comparison_before_training(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return the comparison of a nanoset's splits, if it must be made before a training run starts.
+    """Return the comparison of a nanoset's splits, if it must precede a training run.
 
     With `held_out: block`, a run must not start if train reads documents of valid or test. So the
-    files that a run starts with are written only after the splits have been compared.
+    comparison is an input of the files that a run starts with.
 
     Args:
         config: The settings of nanoset.yaml.
         name: Name of the nanoset.
 
     Returns:
-        An input of the files that a run starts with: name of the input → the comparison. It is
-        empty without the setting, or if the splits cannot have a document in common.
+        Name of the input → the comparison. Empty without the setting, or if the splits cannot have
+        a document in common.
     """
     spec = config.nanosets[name]
     if spec.held_out == "block" and may_share_documents(config, spec):
-        # The prefix means that the input has to be made before, but decides nothing in the files.
+        # The prefix says that the input is only made before the files, and decides nothing in them.
         input_name = f"{AFTER}{ASSET}"
         return {input_name: Node(HELD_OUT, Key(name))}
     return {}

@@ -14,9 +14,6 @@ from nanoset_core.stages.stage import Key
 def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Report:
     """Check the comparison of a nanoset's splits, and report documents that leaked into train.
 
-    Documents of valid and test that train reads, too, make a validation loss meaningless. They are
-    an error if the nanoset sets `held_out: block`, and otherwise a warning.
-
     Args:
         project: The project.
         nanoset: Name of the nanoset.
@@ -30,6 +27,7 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
         check_files(report, manifest, deep=deep)
         check_freshness(report, project, HELD_OUT, key, manifest)
 
+        # Documents of valid and test that train reads make a validation loss meaningless.
         finding = held_out_finding(manifest.facts)
         if finding is None:
             return report
