@@ -15,7 +15,15 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.stage import size_bytes
-from nanoset_core.stages.views.facts import gap_warnings, step_rows
+from nanoset_core.stages.views.facts import (
+    TOPS,
+    cut_text,
+    gap_warnings,
+    step_rows,
+    top_rows,
+    top_warnings,
+)
+from nanoset_core.untrusted import markdown_text
 
 
 def view_page(run: AssetRun) -> dict[str, Any]:
@@ -34,8 +42,9 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     )
     readers = readers_text(project, manifest.name)
     return {
-        "summary": markdown(summary, *_warnings(manifest), readers),
+        "summary": markdown(summary, *_warnings(manifest), *_cut_texts(facts), readers),
         "chosen": table(_rule_rows(facts)),
+        **_histograms(facts),
         "first_documents": first_documents(project, manifest),
         "prefix": dg.MetadataValue.path(facts["prefix"]),
         "dagster/partition_row_count": facts["documents"],
@@ -51,7 +60,34 @@ def _warnings(manifest: Manifest) -> list[str]:
         warnings.append(f"**{count:,} ids of {code(key)} match no document.**")
     for gap in gap_warnings(manifest.facts, manifest.name):
         warnings.append(bold_text(gap))
+    for warning in top_warnings(manifest.facts, manifest.name):
+        warnings.append(bold_text(warning))
     return warnings
+
+
+def _cut_texts(facts: Mapping[str, Any]) -> list[str]:
+    """Return in words which values each rule `top` chooses."""
+    return [markdown_text(cut_text(top)) for top in facts.get(TOPS, [])]
+
+
+def _histograms(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a histogram of the column of each rule `top`, named `top`, `top_2` and so on."""
+    metadata: dict[str, Any] = {}
+    for number, top in enumerate(facts.get(TOPS, []), start=1):
+        rows: list[dict[str, Any]] = []
+        for row in top_rows(top):
+            rows.append(
+                {
+                    top["column"]: row.values,
+                    "documents": row.documents,
+                    "tokens": "" if row.tokens is None else row.tokens,
+                    "chosen": row.chosen,
+                    " ": row.bar,
+                }
+            )
+        name = "top" if number == 1 else f"top_{number}"
+        metadata[name] = table(rows)
+    return metadata
 
 
 def _rule_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -32,8 +32,7 @@ _REORDERED = (
 _BUDGET = (
     "`{key}` takes documents in the order of their hashes, and not the first ones by {column}: "
     "{key} is applied before the order. To keep the documents with the {best} {column}, "
-    'choose them by a condition, such as `where: "{column} {sign} …"`; '
-    "`nanoset view {view}` shows how many documents and tokens a condition leaves"
+    "use `top: {{by: {column}, {budget}{direction}}}` in place of it"
 )
 
 
@@ -145,10 +144,19 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
     if takes_order_of_its_source:
         return  # it was warned of there
     order = sorting_of(views, name)
-    if order is None:
+    if order is None or _is_ranked_by(views, name, order.by):
         return
     for key in _limits(views, name):
-        yield _limit_warning(key, name, order)
+        yield _limit_warning(key, order)
+
+
+def _is_ranked_by(views: Mapping[str, ViewSpec], name: str, column: str | None) -> bool:
+    """Return whether a view, or one that it is chosen from, has a rule `top` by a column."""
+    for view in chain_of(views, name):
+        top = views[view].top
+        if top is not None and top.by == column:
+            return True
+    return False
 
 
 def _limits(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
@@ -163,20 +171,19 @@ def _limits(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
             yield f"views.{view}.tokens"
 
 
-def _limit_warning(key: str, view: str, order: ViewOrderSpec) -> str:
+def _limit_warning(key: str, order: ViewOrderSpec) -> str:
     """Return the warning that a limit on the size of a sorted view ignores the order.
 
     Args:
         key: Path of the limit in nanoset.yaml.
-        view: Name of the view.
-        order: Its order.
+        order: The order of the view.
     """
     return _BUDGET.format(
         key=key,
         column=order.by,
         best="highest" if order.descending else "lowest",
-        sign=">=" if order.descending else "<=",
-        view=view,
+        budget=f"{key.rpartition('.')[2]}: …",
+        direction="" if order.descending else ", ascending: true",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -24,6 +25,7 @@ from nanoset_core.stages.views.rules import (
     Listed,
     Repeat,
     Rule,
+    Top,
     ViewOrder,
     Where,
     Without,
@@ -119,6 +121,8 @@ def choose_slowly(table: pa.Table, rule: Rule) -> list[int]:
     for step in rule.steps:
         if isinstance(step, Repeat):
             copies_by_document = repeat_documents(step, copies_by_document, hashes)
+        elif isinstance(step, Top):
+            copies_by_document = take_best(step, copies_by_document, hashes, rows)
         elif isinstance(step, Budget):
             copies_by_document = fill_budget(step, copies_by_document, hashes, rows)
         else:
@@ -184,6 +188,41 @@ def fill_budget(
     return chosen
 
 
+def take_best(
+    step: Top, copies_by_document: Mapping[int, int], hashes: np.ndarray, rows: Sequence[Row]
+) -> dict[int, int]:
+    """Return the copies of the documents with the best values of a column, up to a budget.
+
+    Documents with equal values are taken by hash. Those with equal values and hashes are taken
+    together, or end the budget together.
+    """
+    ranks = salted(hashes, "budget").tolist()
+    documents_by_place: dict[tuple[Any, int], list[int]] = {}
+    for document, copies in copies_by_document.items():
+        value = rows[document][step.by]
+        if copies and value is not None and not math.isnan(value):
+            place = (value if step.ascending else -value, ranks[document])
+            documents_by_place.setdefault(place, []).append(document)
+
+    remaining = step.limit
+    if step.share is not None:
+        n_documents = 0
+        for documents in documents_by_place.values():
+            n_documents += sum(copies_by_document[document] for document in documents)
+        remaining = math.floor(Fraction(str(step.share)) * n_documents)
+
+    chosen: dict[int, int] = {}
+    for place in sorted(documents_by_place):
+        for document in documents_by_place[place]:
+            size = rows[document]["tokens"] if step.unit == "tokens" else 1
+            remaining -= copies_by_document[document] * size
+        if remaining < 0:
+            break
+        for document in documents_by_place[place]:
+            chosen[document] = copies_by_document[document]
+    return chosen
+
+
 def keeps_document(
     step: Where | Listed | Without | HashSplit, row: Row, document: int, hashes: np.ndarray
 ) -> bool:
@@ -237,6 +276,12 @@ def sort_documents(documents: Sequence[int], order: ViewOrder, rows: Sequence[Ro
 
 # Random rules
 
+
+def where_step(condition: str) -> Where:
+    """Return the step that keeps the documents for which a condition is true."""
+    return Where("v", parse_condition(condition, "v"))
+
+
 CONDITIONS = [
     "quality > 2",
     "lang = 'en'",
@@ -258,17 +303,19 @@ def random_rule(seed: int) -> Rule:
     # Some of the listed ids are those of no document.
     n_ids = generator.choice([0, 5, 400])
     listed_ids = [f"doc-{generator.randrange(ROWS + 100)}" for _ in range(n_ids)]
-    condition = parse_condition(generator.choice(CONDITIONS), "v")
+    condition_step = where_step(generator.choice(CONDITIONS))
     is_included = bool(generator.randrange(2))
     left_out = np.array(sorted(generator.sample(range(ROWS), 50)))
     start, stop = generator.choice(SHARES)
     steps = [
-        Where("v", condition),
+        condition_step,
         Listed("v", Ids(pa.array(listed_ids, pa.large_string())), is_included, "ids"),
         Without("v", left_out, "without"),
         HashSplit("v", "id", start, stop),
         Budget("v", "tokens", generator.choice([0, 1, 500, 10**6])),
         Budget("w", "documents", generator.choice([0, 3, 200, 10**6])),
+        Top("v", "score", "tokens", limit=generator.choice([0, 900, 10**6])),
+        Top("w", "quality", "documents", share=generator.choice([0.29, 1.0]), ascending=True),
         Repeat("v", generator.choice([0.5, 1, 2, 2.5])),
         Repeat("w", generator.choice([0.3, 3.25])),
     ]

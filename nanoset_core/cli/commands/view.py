@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import Row, print_json, print_notices, print_rows
@@ -23,11 +24,13 @@ def command(name: str, config: Path, as_json: bool) -> None:
 
     The rules are applied to the current dataset of the view's corpus. Nothing is written; `nanoset
     build` makes the view's dataset.
+
+    For a rule `top`, the command also shows a histogram of the column, and where the rule cuts it.
     """
     from nanoset_core.project.orders import view_order_warnings
     from nanoset_core.project.project import Project
     from nanoset_core.stages.views.choosing import plan_view
-    from nanoset_core.stages.views.facts import gap_warnings
+    from nanoset_core.stages.views.facts import gap_warnings, top_warnings
 
     # Apply the rules, which reads the tables of all documents.
     with shown_progress() as progress:
@@ -39,11 +42,13 @@ def command(name: str, config: Path, as_json: bool) -> None:
         return
 
     _print_steps(plan.facts)
+    _print_tops(plan.facts)
     notices: list[str] = []
     for key, count in plan.facts["missing_ids"].items():
         notices.append(f"{format_count(count, 'id')} of {key} match no document")
     print_notices(notices)
     print_notices(gap_warnings(plan.facts, name))
+    print_notices(top_warnings(plan.facts, name))
 
 
 def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +58,7 @@ def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         name: Name of the view.
         facts: The facts that the view's manifest would record about the choice.
     """
-    from nanoset_core.stages.views.facts import GAPS
+    from nanoset_core.stages.views.facts import GAPS, TOPS
 
     steps: list[dict[str, Any]] = []
     for view, rule, documents, tokens in facts["steps"]:
@@ -63,6 +68,7 @@ def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         "steps": steps,
         "missing_ids": facts["missing_ids"],
         GAPS: facts.get(GAPS, []),
+        TOPS: facts.get(TOPS, []),
     }
 
 
@@ -99,3 +105,37 @@ def _print_steps(facts: Mapping[str, Any]) -> None:
         )
         n_before = step.documents
     print_rows(rows, text=["rule", "left"])
+
+
+def _print_tops(facts: Mapping[str, Any]) -> None:
+    """Print a histogram for each rule `top`, which shows the values that the rule chooses.
+
+    For example, of the rule `top: {by: quality, documents: 300}`:
+
+        top 300 documents by quality: the cut is at quality = 3. Documents with higher values …
+
+        quality   documents   tokens   chosen
+        4               100     5000      100   ████
+        3               400    20000      200   ████████░░░░░░░░
+        2               500    25000        0   ░░░░░░░░░░░░░░░░░░░░
+
+    Args:
+        facts: The facts that the view's manifest would record about the choice.
+    """
+    from nanoset_core.stages.views.facts import TOPS, cut_text, top_rows
+
+    for top in facts.get(TOPS, []):
+        rows: list[Row] = []
+        for row in top_rows(top):
+            rows.append(
+                {
+                    top["column"]: row.values,
+                    "documents": row.documents,
+                    "tokens": "" if row.tokens is None else row.tokens,
+                    "chosen": row.chosen,
+                    " ": row.bar,
+                }
+            )
+        echo("")
+        echo(cut_text(top))
+        print_rows(rows, text=[" "])

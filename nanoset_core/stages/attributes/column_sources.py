@@ -13,7 +13,7 @@ from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.columns.aligned import AlignedColumns, TablesOfOutput
 from nanoset_core.stages.columns.settings import SHARDS
 from nanoset_core.stages.columns.stage import COLUMNS, AlignedStage
-from nanoset_core.stages.stage import Key, Node, require
+from nanoset_core.stages.stage import Key, Node, current_version, require
 from nanoset_core.text.values import type_of
 
 
@@ -42,6 +42,27 @@ def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> d
     if uses_attributes and corpus in config.attributes:
         nodes[ATTRIBUTES.layout.folder] = Node(ATTRIBUTES, key)
     return nodes
+
+
+def built_columns(project: Project, corpus: str) -> list[str]:
+    """Return the names of all columns and attributes that have been built for a corpus.
+
+    Args:
+        project: The project. Columns that its settings no longer name are left out.
+        corpus: Name of the corpus.
+    """
+    nodes: list[Node] = []
+    if project.config.documents_of(corpus).columns:
+        nodes.append(Node(COLUMNS, Key(corpus)))
+    if corpus in project.config.attributes:
+        nodes.append(Node(ATTRIBUTES, Key(corpus)))
+
+    names: dict[str, None] = {}  # each of them once, in order
+    for node in nodes:
+        manifest = current_version(project, node.stage, node.key).manifest
+        if manifest is not None:
+            names |= dict.fromkeys(column["name"] for column in manifest.facts["columns"])
+    return list(names)
 
 
 def columns_of(

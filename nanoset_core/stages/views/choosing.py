@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nanoset_core.document_tables.conditions import parse_condition
+from nanoset_core.document_tables.relation import value_type
 from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.attributes.column_sources import columns_of
+from nanoset_core.stages.attributes.column_sources import built_columns, columns_of
 from nanoset_core.stages.contamination.stage import contaminated_documents
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.given_files import given_files
+from nanoset_core.stages.shards.document_rows import document_schema
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.facts import choice_facts
 from nanoset_core.stages.views.ids import Ids, read_ids
@@ -30,13 +32,26 @@ from nanoset_core.stages.views.rules import (
     Repeat,
     Rule,
     Step,
+    Top,
     ViewOrder,
     Where,
     Without,
 )
 from nanoset_core.stages.views.selection import Selection, select
-from nanoset_core.stages.views.settings import ID_LIST_KEYS, STAGE, base_of, chain_of
-from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, document_shards, document_values
+from nanoset_core.stages.views.settings import (
+    ID_LIST_KEYS,
+    STAGE,
+    ViewSpec,
+    ViewTopSpec,
+    base_of,
+    chain_of,
+)
+from nanoset_core.stages.views.tables import (
+    DOCUMENT_COLUMNS,
+    document_shards,
+    document_values,
+    joined_schema,
+)
 
 
 class ViewRule(NamedTuple):
@@ -171,6 +186,8 @@ def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
             columns |= parse_condition(spec.where, "").columns
         if spec.split is not None and spec.split.by:
             columns.add(spec.split.by)
+        if spec.top is not None:
+            columns.add(spec.top.by)
         if not isinstance(spec.order, str) and spec.order.by:
             columns.add(spec.order.by)
     return frozenset(columns - DOCUMENT_COLUMNS)
@@ -192,17 +209,17 @@ def existing_columns(project: Project, dataset: Manifest, name: str) -> frozense
         MissingError: The tables with the columns have not been made.
     """
     needed_columns = columns_used(project.config, name)
-    table_columns: set[str] = set()
+    schema = document_schema()
     if needed_columns:
         # None if no table has any of these columns.
         shards = shards_of(project.outputs, dataset)
         tables = columns_of(project, dataset.name, shards, needed_columns)
         if tables is not None:
-            table_columns.update(tables.schema.names)
+            schema = joined_schema(tables.schema)
 
-    missing_columns = sorted(needed_columns - table_columns)
+    missing_columns = sorted(needed_columns.difference(schema.names))
     if missing_columns:
-        all_columns = sorted(DOCUMENT_COLUMNS | table_columns)
+        all_columns = sorted({*schema.names, *built_columns(project, dataset.name)})
         remedy = "correct the view's rules, or add the column by documents.columns or attributes"
         raise ConfigError(
             "no such column",
@@ -211,7 +228,41 @@ def existing_columns(project: Project, dataset: Manifest, name: str) -> frozense
             expected=f"one of {', '.join(all_columns)}",
             remedy=remedy_for_name(missing_columns[0], all_columns, remedy),
         )
+    for view in chain_of(project.config.views, name):
+        top = project.config.views[view].top
+        if top is not None:
+            _check_numbers(schema, top.by, f"{project.config.file}: views.{view}.top.by")
     return needed_columns
+
+
+def _check_numbers(schema: Any, column: str, where: str) -> None:
+    """Check that a column has numbers, so that its values can be ranked.
+
+    Args:
+        schema: pyarrow.Schema of the documents, with the column.
+        column: Name of the column. It may have no values at all.
+        where: The setting that names it, for messages.
+
+    Raises:
+        ConfigError: It has texts or booleans.
+    """
+    from pyarrow import types
+
+    arrow_type = schema.field(column).type
+    if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_null(arrow_type):
+        return
+    number_columns = [
+        field.name
+        for field in schema
+        if types.is_integer(field.type) or types.is_floating(field.type)
+    ]
+    raise ConfigError(
+        "`top` ranks documents by numbers, and this column has none",
+        where=where,
+        found=f"{column}, a column of type {value_type(arrow_type)}",
+        expected=f"a column of numbers, such as {', '.join(number_columns)}",
+        remedy="name another column, or choose texts and booleans by `where`",
+    )
 
 
 class _ViewSteps(NamedTuple):
@@ -301,10 +352,26 @@ def _steps_of(project: Project, view: str, is_built: bool) -> _ViewSteps:
     if spec.split is not None:
         start, stop = spec.split.keep
         steps.append(HashSplit(view, spec.split.by, start, stop))
-    if spec.documents is not None:
-        steps.append(Budget(view, "documents", int(spec.documents)))
-    if spec.tokens is not None:
-        steps.append(Budget(view, "tokens", int(spec.tokens)))
-    if spec.repeat != 1:
-        steps.append(Repeat(view, spec.repeat))
+    steps += _sizing_steps(view, spec)
     return _ViewSteps(steps, ids_by_key)
+
+
+def _sizing_steps(view: str, spec: ViewSpec) -> Iterator[Top | Budget | Repeat]:
+    """Yield the steps of a view that look at all documents together, or repeat them, in order."""
+    if spec.top is not None:
+        yield _top_step(view, spec.top)
+    if spec.documents is not None:
+        yield Budget(view, "documents", int(spec.documents))
+    if spec.tokens is not None:
+        yield Budget(view, "tokens", int(spec.tokens))
+    if spec.repeat != 1:
+        yield Repeat(view, spec.repeat)
+
+
+def _top_step(view: str, spec: ViewTopSpec) -> Top:
+    """Return the step of the key `top` of a view."""
+    if spec.tokens is not None:
+        return Top(view, spec.by, "tokens", limit=int(spec.tokens), ascending=spec.ascending)
+    if spec.documents is not None:
+        return Top(view, spec.by, "documents", limit=int(spec.documents), ascending=spec.ascending)
+    return Top(view, spec.by, "documents", share=spec.share, ascending=spec.ascending)

@@ -5,22 +5,29 @@
 - `missing_ids`: key of nanoset.yaml → how many ids in its files match no document.
 - `budget_gaps`: budgets that are far from full because the next document does not fit; absent if
   there are none, and in manifests of earlier versions.
+- `tops`: the rules `top`, each with the value at which it ends and a histogram of its column;
+  absent if there are none.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from nanoset_core.records.text import format_count, format_number
+from nanoset_core.sampling.histogram import Bin
 from nanoset_core.stages.views.budgets import FULL_SHARE, BudgetGap
 from nanoset_core.stages.views.selection import Selection
+from nanoset_core.stages.views.top import TopResult
 
 STEPS = "steps"
 MISSING_IDS = "missing_ids"
 GAPS = "budget_gaps"
+TOPS = "tops"
 _BUDGET = re.compile(r"(?P<limit>[0-9,]+) (?P<unit>tokens|documents)")
 """The text of a budget in the fact `steps`, such as `1,000,000 tokens`; see `Budget.text`."""
 _BAR_CHARACTERS = 20
@@ -53,6 +60,8 @@ def choice_facts(
     }
     if selection.gaps:
         facts[GAPS] = [_gap_record(gap, places) for gap in selection.gaps]
+    if selection.tops:
+        facts[TOPS] = [_top_record(top) for top in selection.tops]
     return facts
 
 
@@ -64,6 +73,44 @@ def _gap_record(gap: BudgetGap, places: Mapping[int, str]) -> dict[str, Any]:
         places: Number of the document → its file, line and id.
     """
     return {**asdict(gap), "place": places[gap.document]}
+
+
+def _top_record(result: TopResult) -> dict[str, Any]:
+    """Return the record of a rule `top` as plain values."""
+    return {
+        "view": result.step.view,
+        "step": result.step.text,
+        "column": result.step.by,
+        "ascending": result.step.ascending,
+        "unit": result.step.unit,
+        "budget": result.budget,
+        "cut": _json_number(result.cut),
+        "tied": asdict(result.tied),
+        "nulls": result.nulls,
+        "nans": result.nans,
+        "histogram": [_bin_record(histogram_bin) for histogram_bin in result.bins],
+    }
+
+
+def _bin_record(histogram_bin: Bin) -> dict[str, Any]:
+    """Return a bin of the histogram of a rule `top` as plain values."""
+    documents, tokens, chosen_documents, chosen_tokens = histogram_bin.amounts
+    return {
+        "values": histogram_bin.label,
+        "start": _json_number(histogram_bin.start),
+        "stop": _json_number(histogram_bin.stop),
+        "documents": documents,
+        "tokens": tokens,
+        "chosen_documents": chosen_documents,
+        "chosen_tokens": chosen_tokens,
+    }
+
+
+def _json_number(number: float | None) -> float | str | None:
+    """Return a number as JSON can write it: the infinities as texts, `inf` and `-inf`."""
+    if number is None or math.isfinite(number):
+        return number
+    return str(number)
 
 
 class StepRow(NamedTuple):
@@ -108,6 +155,80 @@ def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
     return rows
 
 
+class TopRow(NamedTuple):
+    """A row of the histogram of a rule `top`."""
+
+    values: str
+    """The values in words, such as `0.5 to 1`; or `null` or `NaN`."""
+    documents: int
+    tokens: int | None
+    """None for documents without a value, whose tokens are not counted."""
+    chosen: int
+    """Documents that the rule chooses."""
+    bar: str
+    """The documents as a bar: the chosen ones are dark, the others light."""
+
+
+def top_rows(top: Mapping[str, Any]) -> list[TopRow]:
+    """Return the histogram of the column of a rule `top`, the best values first.
+
+    Args:
+        top: An entry of the fact `tops`.
+    """
+    bins: Sequence[Mapping[str, Any]] = top["histogram"]
+    if not top["ascending"]:
+        bins = bins[::-1]
+    counts = [top["nulls"], top["nans"], *(row["documents"] for row in bins)]
+    most_documents = max(counts)
+
+    rows: list[TopRow] = []
+    for row in bins:
+        n_chosen = row["chosen_documents"]
+        bar = _split_bar(row["documents"], n_chosen, most_documents)
+        rows.append(TopRow(row["values"], row["documents"], row["tokens"], n_chosen, bar))
+    for name, count in (("null", top["nulls"]), ("NaN", top["nans"])):
+        if count:
+            rows.append(TopRow(name, count, None, 0, _split_bar(count, 0, most_documents)))
+    return rows
+
+
+def _split_bar(count: int, n_chosen: int, most: int) -> str:
+    """Return a bar for a number of documents: dark for those that are chosen, and light.
+
+    Args:
+        count: The documents.
+        n_chosen: How many of them are chosen.
+        most: The documents of the longest bar; at least 1.
+    """
+    if count == 0:
+        return ""
+    n_characters = round(count / most * _BAR_CHARACTERS)
+    n_dark = round(n_chosen / most * _BAR_CHARACTERS)
+    if n_chosen and not n_dark:  # a few documents are visible, too
+        n_dark = 1
+    return "█" * n_dark + "░" * (max(n_characters, 1) - n_dark)
+
+
+def cut_text(top: Mapping[str, Any]) -> str:
+    """Return in a sentence which values a rule `top` chooses.
+
+    Args:
+        top: An entry of the fact `tops`.
+    """
+    column = top["column"]
+    if top["cut"] is None:
+        return f"{top['step']}: all documents with a value of {column} fit"
+    cut = top["cut"] if isinstance(top["cut"], str) else format_number(top["cut"])
+    side = "lower" if top["ascending"] else "higher"
+    text = f"{top['step']}: the cut is at {column} = {cut}. Documents with {side} values are chosen"
+    n_tied = top["tied"]["documents"]
+    n_chosen = top["tied"]["chosen"]
+    tied = format_count(n_tied, "document")
+    if n_chosen == 0:
+        return f"{text}, and none of the {tied} with this value"
+    return f"{text}, and {n_chosen:,} of the {tied} with this value, by hash"
+
+
 def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
     """Yield a warning for each budget of a view that is not full although more documents exist.
 
@@ -127,6 +248,26 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
         # There is no such budget, or an earlier version of this program made the view, which did
         # not record these documents. The counts show which it is.
         yield from _unfilled_budget_warnings(facts, name)
+
+
+def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield a warning for each rule `top` that is short of documents since some have no value.
+
+    Args:
+        facts: The facts of the view's manifest.
+        name: Name of the view. Rules of views from which it is chosen are not reported.
+    """
+    for top in facts.get(TOPS, []):
+        n_without_value = top["nulls"] + top["nans"]
+        takes_all = top["cut"] is None
+        reached = sum(row[f"chosen_{top['unit']}"] for row in top["histogram"])
+        is_full = reached >= top["budget"]
+        if top["view"] == name and takes_all and n_without_value and not is_full:
+            documents = format_count(n_without_value, "document")
+            yield (
+                f"`top` of {top['budget']:,} {top['unit']} holds {reached:,}: "
+                f"{documents} without a value of {top['column']} cannot be chosen"
+            )
 
 
 def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:

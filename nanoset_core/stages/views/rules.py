@@ -9,14 +9,15 @@ The rule of this view has three steps, which are applied in this order:
     Where     where quality >= 3
     Budget    5,000,000,000 tokens
 
-Listed, Where, Without and HashSplit are filters: they decide about each document separately. A
-Budget looks at all documents together, and a Repeat changes how often documents are given.
+Listed, Where, Without and HashSplit are filters: they decide about each document separately. A Top
+and a Budget look at all documents together, and a Repeat changes how often documents are given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -227,6 +228,37 @@ class HashSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class Top:
+    """Keeps the documents with the best values of a column until the next one exceeds a limit.
+
+    Documents with equal values are taken in the order of their hashes, as by a `Budget`. Documents
+    without a value are not kept.
+    """
+
+    view: str
+    by: str
+    """A column of numbers."""
+    unit: str
+    """`documents` or `tokens`: what is limited."""
+    limit: int | None = None
+    share: float | None = None
+    """Share of the documents that have a value, 0 to 1. Either this or `limit` is set."""
+    ascending: bool = False
+    """Whether the lowest values are the best ones."""
+
+    @property
+    def text(self) -> str:
+        """The step in words."""
+        if self.limit is None:
+            percent = (Decimal(repr(self.share)) * 100).normalize()
+            amount = f"{percent:f} % of the documents"
+        else:
+            amount = f"{self.limit:,} {self.unit}"
+        text = f"top {amount} by {self.by}"
+        return f"{text}, lowest first" if self.ascending else text
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """Keeps documents in the order of their hashes until the next one would exceed a limit."""
 
@@ -269,7 +301,7 @@ class ViewOrder:
 
 
 Filter = Where | Listed | Without | HashSplit
-Step = Filter | Budget | Repeat
+Step = Filter | Top | Budget | Repeat
 FILTERS = (Where, Listed, Without, HashSplit)
 
 
@@ -287,7 +319,7 @@ class Rule:
 
     @property
     def leading_filters(self) -> tuple[Filter, ...]:
-        """The filters before the first budget or repeat: they can be applied while reading."""
+        """The filters before the first step of another kind: they can be applied while reading."""
         filters: list[Filter] = []
         for step in self.steps:
             if not isinstance(step, FILTERS):

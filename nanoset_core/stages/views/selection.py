@@ -5,9 +5,10 @@ The steps of a view are applied in two phases:
 1. The leading filters decide about each document for itself. They are applied while the tables are
    read, for all views at once (see `leading_filters`). What they keep are the candidates of the
    view.
-2. Budgets and repeats, and the filters after them, change how many copies of each candidate the
-   view has. If a view has such steps, or a shuffled order, then a hash and the number of tokens of
-   each of its candidates are written to scratch files in phase 1, and phase 2 works on these alone.
+2. Tops, budgets and repeats, and the filters after them, change how many copies of each candidate
+   the view has. If a view has such steps, or a shuffled order, then a hash and the number of tokens
+   of each of its candidates are written to scratch files in phase 1, and phase 2 works on these
+   alone. So are the values by which a top ranks the candidates.
 
 An order takes 24 bytes of memory for each document of the view.
 """
@@ -30,8 +31,8 @@ from nanoset_core.stages.views.budgets import (
     CHUNK_DOCUMENTS,
     BudgetGap,
     Candidates,
+    budget_end,
     find_gap,
-    hash_limit,
 )
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.leading_filters import LeadingFilters
@@ -46,10 +47,12 @@ from nanoset_core.stages.views.rules import (
     Rule,
     ShardDocuments,
     StepCount,
+    Top,
     ViewOrder,
     Where,
 )
 from nanoset_core.stages.views.scratch import ScratchArray
+from nanoset_core.stages.views.top import ColumnOfCandidates, TopResult, apply_top
 
 _MAX_ALTERNATIVES = 8
 """Conditions by which a scan leaves out documents that meet none of them."""
@@ -82,6 +85,8 @@ class Selection:
     """
     gaps: list[BudgetGap] = field(default_factory=list)
     """Budgets that use less than FULL_SHARE of their limit, although more documents exist."""
+    tops: list[TopResult] = field(default_factory=list)
+    """What each step `top` has done, in order."""
 
     @property
     def documents(self) -> int:
@@ -156,6 +161,8 @@ class _CandidateFiles:
     """Number of tokens of each candidate."""
     later_filters: dict[int, _LaterFilter]
     """Number of the step → the filter."""
+    ranked_columns: dict[str, ColumnOfCandidates]
+    """Name of each column by which a step `top` ranks candidates → their values."""
 
     @staticmethod
     def create(rule: Rule, path: Path) -> _CandidateFiles:
@@ -169,6 +176,7 @@ class _CandidateFiles:
             hashes=ScratchArray(Path(f"{path}-hashes"), np.uint64),
             tokens=ScratchArray(Path(f"{path}-tokens"), np.int32),
             later_filters=_later_filters(rule, path),
+            ranked_columns=_ranked_columns(rule, path),
         )
 
     def append(self, documents: DocumentValues, candidates: NDArray[np.int64]) -> None:
@@ -181,6 +189,8 @@ class _CandidateFiles:
             documents: Documents of the corpus.
             candidates: Which of them are candidates: their rows, ascending, shape (n_candidates,).
         """
+        import pyarrow as pa
+
         if not len(candidates):
             return  # so that the ids of the documents need not be hashed
         self.hashes.append(documents.hashes()[candidates])
@@ -188,6 +198,8 @@ class _CandidateFiles:
         for later_filter in self.later_filters.values():
             is_kept = later_filter.step.mask(documents)  # (n_documents,)
             later_filter.mask.append(is_kept[candidates])
+        for name, column in self.ranked_columns.items():
+            column.append(documents.columns[name].take(pa.array(candidates)))
 
 
 def _later_filters(rule: Rule, path: Path) -> dict[int, _LaterFilter]:
@@ -207,6 +219,20 @@ def _later_filters(rule: Rule, path: Path) -> dict[int, _LaterFilter]:
             mask = ScratchArray(Path(f"{path}-{number}"), np.bool_)
             later_filters[number] = _LaterFilter(step, mask)
     return later_filters
+
+
+def _ranked_columns(rule: Rule, path: Path) -> dict[str, ColumnOfCandidates]:
+    """Return the columns by which steps of a view rank candidates, by their names.
+
+    Args:
+        rule: The rule of the view.
+        path: The beginning of the paths of the scratch files.
+    """
+    names = {step.by for step in rule.steps if isinstance(step, Top)}
+    return {
+        name: ColumnOfCandidates(Path(f"{path}-column-{number}"))
+        for number, name in enumerate(sorted(names))
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +410,8 @@ def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
                 conditions[step.condition] = None
             elif isinstance(step, HashSplit):
                 hashed_columns.add(step.by)
+            elif isinstance(step, Top):
+                sort_columns.add(step.by)
     return DocumentScan(
         {TOKENS_COLUMN, *sort_columns},
         # Of documents without a value in these columns, the file and line are hashed instead.
@@ -440,17 +468,20 @@ def _apply_later_steps(
     hashes = np.empty(0, np.uint64)
     copy_counts = None
     gaps: list[BudgetGap] = []
+    tops: list[TopResult] = []
     if view.files is not None:
         hashes = view.files.hashes.mapped()
         copy_counts = _ones(len(hashes), copies_path)  # at first, one copy of each candidate
         candidates = Candidates(hashes, view.files.tokens.mapped(), copy_counts)
         for number in range(len(rule.leading_filters), len(rule.steps)):
-            gap = _apply(rule, number, candidates, view.files)
+            outcome = _apply(rule, number, candidates, view.files)
             step_counts.append(_count_step(rule, number, candidates))
-            if gap is not None:
-                gaps.append(_in_corpus(gap, candidate_numbers()))
+            if outcome.gap is not None:
+                gaps.append(_in_corpus(outcome.gap, candidate_numbers()))
+            if outcome.top is not None:
+                tops.append(outcome.top)
 
-    selection = Selection(step_counts, candidate_numbers, copy_counts, gaps=gaps)
+    selection = Selection(step_counts, candidate_numbers, copy_counts, gaps=gaps, tops=tops)
     if rule.order is None:
         return selection
     order = _ordered_documents(rule.order, selection, hashes, view.sort_values)
@@ -487,29 +518,36 @@ def _ones(count: int, path: Path) -> NDArray[np.uint32]:
     return ones
 
 
-def _apply(
-    rule: Rule, number: int, candidates: Candidates, files: _CandidateFiles
-) -> BudgetGap | None:
+class _Outcome(NamedTuple):
+    """What is reported of a step, except for its counts."""
+
+    gap: BudgetGap | None = None
+    """The gap of a budget, if it has one, with a position among the candidates."""
+    top: TopResult | None = None
+
+
+def _apply(rule: Rule, number: int, candidates: Candidates, files: _CandidateFiles) -> _Outcome:
     """Apply one step of a view: change how many copies each of its candidates has.
 
     Args:
         rule: The rule of the view.
-        number: Index of the step in the rule: a repeat, a budget, or a filter after one of these.
+        number: Index of the step in the rule: a repeat, a top, a budget, or a filter after one of
+            these.
         candidates: The candidates; their `copy_counts` are changed.
         files: The scratch files, in which the results of such filters are stored.
-
-    Returns:
-        The gap of a budget, if it has one, with a position among the candidates.
     """
     step = rule.steps[number]
     if isinstance(step, Repeat):
         candidates.repeat(step)
-        return None
+        return _Outcome()
+    if isinstance(step, Top):
+        result = apply_top(step, candidates, files.ranked_columns[step.by])
+        return _Outcome(result.gap, result)
     if isinstance(step, Budget):
-        return _apply_budget(step, candidates)
+        return _Outcome(_apply_budget(step, candidates))
     # A filter, which was evaluated while the tables were read.
     candidates.keep(files.later_filters[number].mask.mapped())
-    return None
+    return _Outcome()
 
 
 def _apply_budget(budget: Budget, candidates: Candidates) -> BudgetGap | None:
@@ -523,11 +561,11 @@ def _apply_budget(budget: Budget, candidates: Candidates) -> BudgetGap | None:
         The document that does not fit, if the budget stays far from full because of it. Its field
         `document` is its position among the candidates.
     """
-    limit = hash_limit(budget, candidates)
-    if limit is None:  # all candidates fit
+    end = budget_end(budget, candidates)
+    if end is None:  # all candidates fit
         return None
-    gap = find_gap(budget, limit, candidates)  # before the copies of others are removed
-    candidates.keep_below(limit)
+    gap = find_gap(budget, end, candidates)  # before the copies of others are removed
+    candidates.keep_before(end)
     return gap
 
 

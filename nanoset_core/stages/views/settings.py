@@ -47,6 +47,37 @@ class ViewSplitSpec(Section):
 
 
 @dataclass(frozen=True, slots=True)
+class ViewTopSpec(Section):
+    """The documents with the best values of a column, up to a budget."""
+
+    by: str = field(metadata={"example": "quality"})
+    """Column of numbers, such as a score. Documents without a value, or with NaN, are not chosen.
+    Those with equal values are taken in the order of their hashes.
+    """
+    tokens: Annotated[float, Range(0, 1e15)] | None = None
+    """Most tokens. A smaller number chooses a part of what a larger one chooses."""
+    documents: Annotated[float, Range(0, 1e15)] | None = None
+    """Most documents, in place of `tokens`."""
+    share: Share | None = None
+    """Share of the documents that have a value, 0 to 1, in place of `tokens`."""
+    ascending: bool = False
+    """Choose the lowest values instead of the highest, for example of a perplexity."""
+
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error unless there is exactly one budget."""
+        budget_by_key = {"tokens": self.tokens, "documents": self.documents, "share": self.share}
+        keys = [key for key, budget in budget_by_key.items() if budget is not None]
+        if len(keys) != 1:
+            yield ConfigError(
+                "`top` has one budget",
+                where=where,
+                found=" and ".join(keys) or "none",
+                expected="tokens, documents or share",
+                remedy="write it as in top: {by: quality, tokens: 10e9}",
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class ViewOrderSpec(Section):
     """The order of the documents of a view."""
 
@@ -98,6 +129,8 @@ class ViewSpec(Section):
     split: ViewSplitSpec | None = None
     """A share of the documents. Documents that are appended later change nothing about the others.
     """
+    top: ViewTopSpec | None = None
+    """The documents with the best values of a column, up to a number of tokens or documents."""
     documents: Annotated[float, Range(0, 1e15)] | None = None
     """Most documents, chosen by a hash. A smaller number chooses a part of what a larger one
     chooses.

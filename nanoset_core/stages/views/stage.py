@@ -147,12 +147,13 @@ class ViewStage(DerivedStage, Planned, Advising):
     def show(self, project: Project, manifest: Manifest) -> Summary:
         """Return the counts of a view, and warnings on unknown ids, budgets and empty views."""
         # Imported here, since every command imports this module, and few need it.
-        from nanoset_core.stages.views.facts import MISSING_IDS, gap_warnings
+        from nanoset_core.stages.views.facts import MISSING_IDS, gap_warnings, top_warnings
 
         warnings = []
         for key, count in manifest.facts[MISSING_IDS].items():
             warnings.append(f"{count:,} ids of {key} match no document")
         warnings += gap_warnings(manifest.facts, manifest.name)
+        warnings += top_warnings(manifest.facts, manifest.name)
         if manifest.facts["documents"] == 0:
             warnings.append("it holds no document")
 
@@ -191,6 +192,9 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
         options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
     if spec.where is not None:
         options["where"] = spec.where
+    if spec.top is not None:
+        top = spec.top
+        options["top"] = [top.by, top.ascending, top.tokens, top.documents, top.share]
     if spec.documents is not None:
         options["documents"] = spec.documents
     if spec.tokens is not None:

@@ -98,12 +98,9 @@ def document_shards(
     aligned = columns_of(project, corpus, tokenized, columns)
     shards = some_shards(project, corpus, tokenized.facts[SHARDS])
 
-    # The columns that conditions may name: those of every document, then the others.
     schema = document_schema()
     if aligned is not None:
-        for field in aligned.schema:
-            if field.name not in DOCUMENT_COLUMNS:
-                schema = schema.append(field)
+        schema = joined_schema(aligned.schema)
 
     def open_tables(number: int) -> ShardTables:
         """Open the tables of a shard: that of its documents, and those with further columns.
@@ -134,6 +131,20 @@ def document_shards(
         for joined in joined_shards(tables):
             yield replace(joined, first=first_document)
             first_document += joined.n_documents
+
+
+def joined_schema(further: Any) -> Any:
+    """Return the pyarrow.Schema of all columns that conditions may name.
+
+    Args:
+        further: pyarrow.Schema of columns and attributes. A column with the name of one that every
+            document has is left out.
+    """
+    schema = document_schema()
+    for field in further:
+        if field.name not in DOCUMENT_COLUMNS:
+            schema = schema.append(field)
+    return schema
 
 
 def joined_shards(tables: Iterable[ShardTables]) -> Iterator[ShardTables]:

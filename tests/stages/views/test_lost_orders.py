@@ -193,7 +193,7 @@ def test_a_budget_is_warned_of_since_it_does_not_follow_the_order(config, budget
     (warning,) = settings_warnings(settings, "views/top", of="web")
 
     assert key in warning
-    assert 'where: "tokens >=' in warning
+    assert f"use `top: {{by: tokens, {budget.partition(':')[0]}: …}}`" in warning
 
 
 def test_a_budget_of_the_view_that_is_sorted_is_named_by_its_own_key(config):

@@ -1,0 +1,281 @@
+"""Histograms of numbers, whose bins begin and end at round numbers.
+
+Usually all bins have the same width. If most numbers are much smaller than the greatest ones, as
+lengths of documents are, the bins become wider from one to the next: 1, 2, 5, 10, 20, 50, ….
+
+The first and the last bin also contain the values that are much smaller or greater than all others,
+so that a few extreme values do not put everything else into one bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.sampling.hashing import U64
+from nanoset_core.sampling.ranks import order_keys, values_of_keys
+
+MAX_BINS = 20
+_EXTREME_SHARE = 0.005
+"""Share of the values at either end that do not decide the width of the bins."""
+_DIGIT_BITS = 16
+_REST_BITS = 64 - _DIGIT_BITS
+_SKEWED = 10
+"""Bins become wider from one to the next if the greatest numbers are this many times the median."""
+_STEPS = (Decimal(1), Decimal(2), Decimal(5), Decimal(10))
+"""Widths of bins, times a power of ten."""
+
+
+class WeighedValues(NamedTuple):
+    """Some numbers, and the amounts that a histogram adds up for each bin."""
+
+    values: NDArray[Any]
+    """Numbers other than NaN, int64 or float64, shape (n_values,)."""
+    amounts: Sequence[NDArray[np.int64]]
+    """For each amount, such as documents and tokens: that of each number, shape (n_values,)."""
+
+
+Chunks = Callable[[], Iterable[WeighedValues]]
+"""Returns all numbers of a histogram in chunks. It is called twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """A bin of a histogram: the values from `start` on that are smaller than `stop`."""
+
+    label: str
+    """The values in words, such as `0.5 to 1`."""
+    start: float | None
+    """None in the first bin if it also contains much smaller values."""
+    stop: float | None
+    """None in the last bin if it also contains much greater values."""
+    amounts: tuple[int, ...]
+    """Sums of the amounts of the values in the bin."""
+
+
+def histogram(chunks: Chunks) -> list[Bin]:
+    """Return a histogram of some numbers.
+
+    Args:
+        chunks: Returns the numbers.
+
+    Returns:
+        The bins, ascending, at most MAX_BINS + 2; empty if there are no numbers.
+    """
+    spread = _spread_of(chunks())
+    if spread is None:
+        return []
+    if spread.minimum == spread.maximum:
+        sums = sum_by_bin(chunks(), edges=[])
+        value = float(spread.minimum)
+        label = _number_text(Decimal(spread.minimum) if spread.is_whole else value)
+        return [Bin(label, value, value, tuple(sums[0].tolist()))]
+    edges = _round_edges(spread)
+    sums = sum_by_bin(chunks(), [float(edge) for edge in edges])  # (n_edges + 1, n_amounts)
+    return _bins_of(edges, sums, spread)
+
+
+def sum_by_bin(chunks: Iterable[WeighedValues], edges: Sequence[float]) -> NDArray[np.int64]:
+    """Add up amounts by bin.
+
+    Args:
+        chunks: The numbers, at least one chunk.
+        edges: The numbers at which a bin ends and the next one starts, ascending.
+
+    Returns:
+        Shape (n_edges + 1, n_amounts).
+    """
+    n_bins = len(edges) + 1
+    sums: list[NDArray[np.int64]] = []  # of each amount, shape (n_bins,)
+    for chunk in chunks:
+        bins = np.searchsorted(np.asarray(edges, np.float64), chunk.values, side="right")
+        for number, amounts in enumerate(chunk.amounts):
+            if len(sums) == number:
+                sums.append(np.zeros(n_bins, np.int64))
+            # bincount adds up floats, which are exact up to 2**53.
+            sums[number] += np.bincount(bins, amounts, n_bins).astype(np.int64)
+    return np.stack(sums, axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """The range of some numbers."""
+
+    minimum: Any
+    maximum: Any
+    low: float
+    """Finite; smaller than almost all of the numbers, or the smallest of them."""
+    high: float
+    """Finite; greater than almost all of the numbers, or the greatest of them."""
+    median: float
+    """About the median: not more than 7 % greater."""
+    is_whole: bool
+    """Whether the numbers are integers."""
+
+
+def _spread_of(chunks: Iterable[WeighedValues]) -> _Spread | None:
+    """Return the range of some numbers; None if there are none."""
+    # Count the numbers by the first 16 bits of their keys, which are sorted like the numbers.
+    counts = np.zeros(1 << _DIGIT_BITS, np.int64)
+    minima = []
+    maxima = []
+    is_whole = True
+    for chunk in chunks:
+        if not len(chunk.values):
+            continue
+        is_whole &= chunk.values.dtype == np.int64
+        minima.append(chunk.values.min().item())
+        maxima.append(chunk.values.max().item())
+        floats = chunk.values.astype(np.float64)
+        finite_keys = order_keys(floats[np.isfinite(floats)])
+        digits = (finite_keys >> U64(_REST_BITS)).astype(np.int64)
+        counts += np.bincount(digits, minlength=len(counts))
+    if not minima:
+        return None
+
+    minimum = min(minima)
+    maximum = max(maxima)
+    n_finite = int(counts.sum())
+    if n_finite == 0:  # all numbers are infinite
+        return _Spread(minimum, maximum, low=0.0, high=0.0, median=0.0, is_whole=is_whole)
+
+    # Without half a percent of the numbers at either end, what is the range?
+    running_counts = np.cumsum(counts)
+    n_extreme = int(_EXTREME_SHARE * n_finite)
+    low_digit = int(np.searchsorted(running_counts, n_extreme, side="right"))
+    high_digit = int(np.searchsorted(running_counts, n_finite - n_extreme, side="left"))
+    # The numbers of a digit range from its key, followed by zeros, to that of the next digit.
+    low = _float_of_digit(low_digit)
+    high = _float_of_digit(high_digit + 1)
+    median_digit = int(np.searchsorted(running_counts, n_finite // 2, side="right"))
+    return _Spread(
+        minimum,
+        maximum,
+        low=max(low, minimum),
+        high=min(high, maximum),
+        median=_float_of_digit(median_digit + 1),
+        is_whole=is_whole,
+    )
+
+
+def _float_of_digit(digit: int) -> float:
+    """Return the number whose key is a digit followed by zeros, or the next finite number.
+
+    Args:
+        digit: From 0 to 65535.
+    """
+    key = np.array([digit << _REST_BITS], np.uint64)
+    value = float(values_of_keys(key, np.float64)[0])
+    largest = float(np.finfo(np.float64).max)
+    if np.isnan(value):  # the digit of the largest or of the smallest finite numbers
+        is_positive = digit >= 1 << (_DIGIT_BITS - 1)
+        return largest if is_positive else -largest
+    return min(max(value, -largest), largest)
+
+
+def _round_edges(spread: _Spread) -> list[Decimal]:
+    """Return round numbers, ascending, at most MAX_BINS + 1, that cover most of a range."""
+    if spread.minimum >= 0 and spread.high > _SKEWED * spread.median:
+        return _growing_edges(spread)
+    low = Decimal(spread.low)
+    high = Decimal(spread.high)
+    step = _round_step(high - low, is_whole=spread.is_whole)
+    first = (low / step).to_integral_value("ROUND_FLOOR")
+    last = (high / step).to_integral_value("ROUND_FLOOR") + 1
+    return [step * number for number in range(int(first), int(last) + 1)]
+
+
+def _growing_edges(spread: _Spread) -> list[Decimal]:
+    """Return 1, 2, 5, 10, 20, … times a power of ten, at most MAX_BINS, up to the high end."""
+    high = Decimal(spread.high)
+    power = Decimal(10) ** high.adjusted()
+    edges: list[Decimal] = []
+    while len(edges) < MAX_BINS:
+        for factor in (10, 5, 2):  # descending, since the last edges matter most
+            edge = factor * power
+            is_below_all = edges and edges[-1] <= Decimal(spread.low)
+            is_fraction = spread.is_whole and edge < 1
+            if is_below_all or is_fraction:
+                return edges[::-1]
+            edges.append(edge)
+        power /= 10
+    return edges[:MAX_BINS][::-1]
+
+
+def _round_step(width: Decimal, *, is_whole: bool) -> Decimal:
+    """Return the smallest round number that divides a range into at most MAX_BINS - 1 steps.
+
+    Args:
+        width: Width of the range.
+        is_whole: Whether the step must be an integer.
+    """
+    least = width / (MAX_BINS - 2)
+    if is_whole:
+        least = max(least, Decimal(1))
+    if least == 0:
+        return Decimal(1)
+    power = Decimal(10) ** least.adjusted()  # the greatest power of ten that is not greater
+    for factor in _STEPS:
+        if factor * power >= least:
+            return factor * power
+    raise AssertionError("ten times the power of ten is greater")
+
+
+def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread) -> list[Bin]:
+    """Return the bins of a histogram, without empty ones at either end.
+
+    Args:
+        edges: The numbers between the bins, ascending.
+        sums: Amounts of each bin, shape (n_edges + 1, n_amounts).
+        spread: The range of the numbers.
+    """
+    starts = [None, *edges]
+    stops = [*edges, None]
+    bins = []
+    for number in range(len(starts)):
+        start = starts[number]
+        stop = stops[number]
+        is_outside = start is None or stop is None
+        if is_outside and not sums[number].any():
+            continue
+        bins.append(
+            Bin(
+                label=_bin_label(start, stop, is_whole=spread.is_whole),
+                start=None if start is None else float(start),
+                stop=None if stop is None else float(stop),
+                amounts=tuple(sums[number].tolist()),
+            )
+        )
+    return bins
+
+
+def _bin_label(start: Decimal | None, stop: Decimal | None, *, is_whole: bool) -> str:
+    """Return the values of a bin in words.
+
+    Args:
+        start: Its start, or None if it contains all smaller values.
+        stop: Its end, which is not part of it, or None if it contains all greater values.
+        is_whole: Whether values are integers.
+    """
+    if start is None:
+        return f"below {_number_text(stop)}"
+    if stop is None:
+        return f"{_number_text(start)} or more"
+    if is_whole and stop - start == 1:
+        return _number_text(start)
+    if is_whole:
+        return f"{_number_text(start)} to {_number_text(stop - 1)}"
+    return f"{_number_text(start)} to {_number_text(stop)}"
+
+
+def _number_text(number: Any) -> str:
+    """Return a number without zeros at its end: with separators, or very large ones as 1e+20."""
+    if isinstance(number, Decimal) and abs(number) < 10**15 and number.adjusted() > -6:
+        text = f"{number.normalize():,f}"
+        return "0" if text == "-0" else text
+    return f"{float(number):.6g}"

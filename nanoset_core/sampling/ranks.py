@@ -1,0 +1,147 @@
+"""Find where a running sum over sorted keys exceeds a limit, without sorting the keys.
+
+Billions of keys do not fit into memory. So they are read several times in chunks, and the key is
+found digit by digit, like a number that is guessed from its first digit on. A digit is 16 bits, and
+a key has four. With decimal digits, for
+
+    key       17   35   38   52   81
+    amount     4    3    5    2    6
+
+and a limit of 10:
+
+    first digit     amounts by digit: 1 → 4, 3 → 8, 5 → 2, 8 → 6
+                    running sums      4, 12, …: 3 is the first digit that exceeds 10
+                    4 precede it, which leaves 6
+    second digit    of the keys 3x: 5 → 3, 8 → 5
+                    running sums    3, 8: 8 is the first digit that exceeds 6
+
+So the sum exceeds the limit at the key 38, and the keys below it have 7 together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.sampling.hashing import U64
+
+_DIGIT_BITS = 16
+_N_DIGIT_VALUES = 1 << _DIGIT_BITS
+_SHIFTS = (48, 32, 16, 0)
+"""How far a key is shifted to the right until a digit is its last one, first digit first."""
+_SIGN_BIT = U64(1 << 63)
+
+
+class KeyedAmounts(NamedTuple):
+    """Some keys, and an amount that belongs to each."""
+
+    keys: NDArray[np.uint64]
+    """Shape (n_keys,), in any order; a key may occur several times."""
+    amounts: NDArray[np.int64]
+    """Not negative, shape (n_keys,)."""
+
+
+class Excess(NamedTuple):
+    """The key at which a running sum exceeds a limit."""
+
+    key: np.uint64
+    amount_below: int
+    """Sum of the amounts of all smaller keys, which is not greater than the limit."""
+
+
+def first_excess(chunks: Callable[[], Iterable[KeyedAmounts]], limit: int) -> Excess | None:
+    """Find the smallest key at which the sum of amounts, in the order of keys, exceeds a limit.
+
+    Args:
+        chunks: Returns all keys in chunks. It is called up to four times.
+        limit: What the sum must exceed.
+
+    Returns:
+        The key, or None if all amounts together do not exceed the limit.
+    """
+    prefix = U64(0)  # the first digits of the key, as far as they are known
+    amount_below = 0  # sum of the amounts of keys below the prefix
+    for shift in _SHIFTS:
+        amounts = _amounts_by_digit(chunks(), prefix, shift)  # (65536,)
+        running_sums = amount_below + np.cumsum(amounts)
+        is_first_digit = shift == _SHIFTS[0]
+        if is_first_digit and running_sums[-1] <= limit:
+            return None
+
+        digit = int(np.searchsorted(running_sums, limit, side="right"))
+        # Sums of floats are rounded above 2**53. Then it can happen that none exceeds the limit.
+        digit = min(digit, _N_DIGIT_VALUES - 1)
+        amount_below = int(running_sums[digit] - amounts[digit])
+        prefix = (prefix << U64(_DIGIT_BITS)) | U64(digit)
+    return Excess(prefix, amount_below)
+
+
+def _amounts_by_digit(
+    chunks: Iterable[KeyedAmounts], prefix: np.uint64, shift: int
+) -> NDArray[np.int64]:
+    """Add up the amounts of the keys that continue a prefix, by their next digit.
+
+    With decimal digits and the prefix 3, the key 38 counts for the digit 8, and the key 52 does not
+    count.
+
+    Args:
+        chunks: The keys.
+        prefix: All digits before the next one, as a number.
+        shift: Bits of a key after the next digit.
+
+    Returns:
+        Sum for each value of the digit, shape (65536,).
+    """
+    sums = np.zeros(_N_DIGIT_VALUES, np.int64)
+    for chunk in chunks:
+        # Move the digit to the end of each key, so that the prefix precedes it.
+        shifted = chunk.keys >> U64(shift)
+        amounts = chunk.amounts
+        is_first_digit = shift == _SHIFTS[0]
+        if not is_first_digit:  # all keys continue the empty prefix
+            has_prefix = (shifted >> U64(_DIGIT_BITS)) == prefix
+            shifted = shifted[has_prefix]
+            amounts = amounts[has_prefix]
+        digits = (shifted & U64(_N_DIGIT_VALUES - 1)).astype(np.int64)
+        # bincount adds up floats, which are exact up to 2**53.
+        sums += np.bincount(digits, amounts, _N_DIGIT_VALUES).astype(np.int64)
+    return sums
+
+
+def order_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return keys that are in the same order as some numbers; equal numbers have equal keys.
+
+    Args:
+        values: Shape (n_values,), int64, or float64 without NaN.
+
+    Returns:
+        Shape (n_values,).
+    """
+    if values.dtype == np.int64:
+        # Negative numbers have the sign bit, and would be the largest: invert it.
+        return values.view(np.uint64) ^ _SIGN_BIT
+    # Adding 0 turns -0.0 into 0.0, which is equal, but has other bits.
+    bits = (values + 0.0).view(np.uint64)
+    # The bits of positive floats are in the order of the floats, and those of negative ones in the
+    # opposite order: invert all of their bits.
+    is_negative = (bits & _SIGN_BIT) != 0
+    return np.where(is_negative, ~bits, bits | _SIGN_BIT)
+
+
+def values_of_keys(keys: NDArray[np.uint64], dtype: Any) -> NDArray[Any]:
+    """Return the numbers that `order_keys` turns into some keys.
+
+    Args:
+        keys: Shape (n_keys,).
+        dtype: The numpy type of the numbers: int64 or float64.
+
+    Returns:
+        Shape (n_keys,).
+    """
+    if np.dtype(dtype) == np.int64:
+        return (keys ^ _SIGN_BIT).view(np.int64)
+    is_negative = (keys & _SIGN_BIT) == 0
+    return np.where(is_negative, ~keys, keys ^ _SIGN_BIT).view(np.float64)

@@ -1,0 +1,81 @@
+"""Keys are found by running sums without sorting, and numbers become keys in the same order."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoset_core.sampling.ranks import (
+    Excess,
+    KeyedAmounts,
+    first_excess,
+    order_keys,
+    values_of_keys,
+)
+
+KEYS = st.one_of(st.integers(0, 5), st.integers(0, 2**64 - 1))
+
+
+def find_slowly(keys: list[int], amounts: list[int], limit: int) -> Excess | None:
+    """Add up amounts in the order of the keys until the sum exceeds a limit."""
+    total = 0
+    for key in sorted(set(keys)):
+        amount = sum(amount for other, amount in zip(keys, amounts, strict=True) if other == key)
+        if total + amount > limit:
+            return Excess(np.uint64(key), total)
+        total += amount
+    return None
+
+
+@given(pairs=st.lists(st.tuples(KEYS, st.integers(0, 50))), limit=st.integers(0, 300))
+def test_the_key_is_that_at_which_the_running_sum_exceeds_the_limit(pairs, limit):
+    keys = [key for key, _ in pairs]
+    amounts = [amount for _, amount in pairs]
+
+    def chunks() -> list[KeyedAmounts]:
+        """Return the keys in two chunks."""
+        all_keys = np.array(keys, np.uint64)
+        all_amounts = np.array(amounts, np.int64)
+        return [
+            KeyedAmounts(all_keys[:3], all_amounts[:3]),
+            KeyedAmounts(all_keys[3:], all_amounts[3:]),
+        ]
+
+    assert first_excess(chunks, limit) == find_slowly(keys, amounts, limit)
+
+
+NUMBERS = [
+    pytest.param(np.int64, st.integers(-(2**63), 2**63 - 1), id="integers"),
+    pytest.param(np.float64, st.floats(allow_nan=False), id="floats"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "numbers"), NUMBERS)
+@given(data=st.data())
+def test_keys_are_in_the_order_of_the_numbers(dtype, numbers, data):
+    first, second = data.draw(numbers), data.draw(numbers)
+
+    first_key, second_key = order_keys(np.array([first, second], dtype)).tolist()
+
+    assert (first_key < second_key) == (first < second)
+    assert (first_key == second_key) == (first == second)
+
+
+@pytest.mark.parametrize(("dtype", "numbers"), NUMBERS)
+@given(data=st.data())
+def test_a_key_is_turned_into_its_number_again(dtype, numbers, data):
+    values = np.array([data.draw(numbers)], dtype)
+
+    assert values_of_keys(order_keys(values), dtype).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 0.0, 2.0**53 + 2])
+def test_the_number_of_a_key_has_its_type(value: Any):
+    keys = order_keys(np.array([value]))
+
+    assert values_of_keys(keys, np.float64).dtype == np.float64
