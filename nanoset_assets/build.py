@@ -23,6 +23,7 @@ from nanoset_assets.build_runs import BuildReport, BuildRuns, StepCounter
 from nanoset_assets.dagster_compat import code_location_of, runs_in_code_location
 from nanoset_assets.definitions import DEFINITIONS_MODULE, definitions_of
 from nanoset_assets.due_runs import run_key
+from nanoset_assets.event_log import event_log_kept_open
 from nanoset_assets.graph_state import load_graph_state
 from nanoset_assets.names import Names
 from nanoset_assets.overview import OVERVIEW
@@ -224,7 +225,11 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
     location = code_location_of(instance, sensor_name, DEFINITIONS_MODULE)
 
     # Each call of `execute` locks its subject, so that no other build works on it.
-    with connections_kept(), runs_in_code_location(instance, location):
+    with (
+        connections_kept(),
+        runs_in_code_location(instance, location),
+        event_log_kept_open(instance),
+    ):
         for subject, subject_runs in groupby(runs, _subject_of):
             build_runs.execute(subject, list(subject_runs))
 

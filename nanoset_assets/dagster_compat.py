@@ -33,6 +33,7 @@ from dagster._core.remote_origin import (
     RemoteRepositoryOrigin,
 )
 from dagster._core.scheduler.instigation import InstigatorType
+from dagster._core.storage.event_log import EventLogStorage
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
@@ -57,6 +58,7 @@ __all__ = [
     "checks_without_success",
     "code_location_of",
     "condition_sensors",
+    "event_log_replaced",
     "interruptible_runs",
     "is_run_loading",
     "latest_data_versions",
@@ -475,6 +477,24 @@ def runs_in_code_location(
         yield
     finally:
         del patched.create_run_for_job
+
+
+@contextmanager
+def event_log_replaced(instance: dg.DagsterInstance, event_log: EventLogStorage) -> Iterator[None]:
+    """Let an instance use another event log until the block ends.
+
+    Args:
+        instance: The instance.
+        event_log: The other event log, which stores events in the same place.
+    """
+    patched: Any = instance  # `Any`, since a private attribute of the instance is replaced below
+    original = patched._event_storage
+    event_log.register_instance(instance)
+    patched._event_storage = event_log
+    try:
+        yield
+    finally:
+        patched._event_storage = original
 
 
 def condition_sensors(

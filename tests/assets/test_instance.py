@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from helpers.dagster_history import close_databases
 from nanoset_assets.build import build
+from nanoset_assets.event_log import OpenEventLog
 from nanoset_assets.instance import HistoryError, dagster_home, history_faults, open_instance
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
@@ -182,14 +183,14 @@ def test_errors_that_the_history_has_not_caused_are_unchanged(tmp_path, error):
 
 
 def test_a_history_that_cannot_store_events_ends_the_build(config, monkeypatch):
-    def fail_to_store(event: object) -> None:
+    def fail_to_store(event_log: OpenEventLog, event: object) -> None:
         cause = sqlite3.OperationalError("database or disk is full")
         raise OperationalError("insert", {}, cause)
 
-    with open_instance(config) as instance:
-        monkeypatch.setattr(instance.event_log_storage, "store_event", fail_to_store)
-        with pytest.raises(HistoryError, match="the disk is full") as caught:
-            build(Project.open(config.file), instance)
+    monkeypatch.setattr(OpenEventLog, "store_event", fail_to_store)
+    error_about_the_disk = pytest.raises(HistoryError, match="the disk is full")
+    with open_instance(config) as instance, error_about_the_disk as caught:
+        build(Project.open(config.file), instance)
 
     assert str(config.file.parent / ".dagster") in str(caught.value)
 
