@@ -54,7 +54,7 @@ def config_from_arguments(
             remedy="give the value that the run has",
         )
     preset = get_preset(options["preset"])
-    data = _data(options)
+    data = _data_argument(options)
 
     # If each split has its own data, `split` is not used. It is checked all the same: an invalid
     # value is a mistake that the user should know of.
@@ -82,8 +82,8 @@ def config_from_arguments(
 def blend_from_words(words: Sequence[str], where: object) -> Blend:
     """Return the blend that the words of data arguments describe, as Megatron-LM reads them.
 
-    An even number of words are pairs of weight and prefix if at least one of the words in place of
-    a weight is a number. Otherwise all words are prefixes. See Megatron-LM's `get_blend_from_list`.
+    An even number of words are pairs of weight and prefix if any of the words in place of a weight
+    is a number; otherwise all words are prefixes. See Megatron-LM's `get_blend_from_list`.
 
     Args:
         words: The words of the data arguments.
@@ -113,7 +113,7 @@ def _has_weights(words: Sequence[str]) -> bool:
 
     They are if their number is even, and one of those in place of a weight is a number.
     """
-    numbers = [_number(word) for word in words[::2]]
+    numbers = [_parse_number(word) for word in words[::2]]
     return len(words) % 2 == 0 and any(number is not None for number in numbers)
 
 
@@ -152,7 +152,7 @@ def _check_words(
 
     repeated = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
     # A number that occurs twice was meant as a weight, so one word of a pair is missing.
-    if any(_number(prefix) is not None for prefix in repeated):
+    if any(_parse_number(prefix) is not None for prefix in repeated):
         raise ConfigError(
             "weights and prefixes do not come in pairs",
             where=where,
@@ -177,7 +177,7 @@ def _check_weights(words: Sequence[str], where: object) -> None:
         ConfigError: One is not.
     """
     for word in words:
-        if _number(word) is None:
+        if _parse_number(word) is None:
             raise ConfigError(
                 "a weight is not a number",
                 where=where,
@@ -206,11 +206,8 @@ def read_data_args(path: Path) -> Blend:
 def read_per_split(path: Path) -> list[Blend | None]:
     """Read the blends of a --per-split-data-args-path file.
 
-    The file is JSON with an entry for each split: a list of words, a text of words separated by
-    spaces, or null.
-
     Args:
-        path: The file.
+        path: A JSON file with an entry for each split: a list of words, a text, or null.
 
     Returns:
         The blend of each split in the order of `SPLITS`; None for a split without data.
@@ -286,7 +283,7 @@ def _read(path: Path) -> str:
         ) from error
 
 
-def _number(word: str) -> float | None:
+def _parse_number(word: str) -> float | None:
     """Return a word as a number, or None if it is not a number."""
     try:
         return float(word)
@@ -297,7 +294,7 @@ def _number(word: str) -> float | None:
 # Arguments.
 
 
-def _data(options: Mapping[str, Any]) -> dict[str, Any]:
+def _data_argument(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword argument of `NanosetConfig` that names the data of a run.
 
     Args:
@@ -329,7 +326,7 @@ def _data(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shared_data(options: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return the data that one option names, as `_data` does.
+    """Return the keyword argument of `NanosetConfig` for the data that one option names.
 
     Args:
         options: Name of each option → value.
@@ -454,7 +451,7 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
     """Return how the trainer spells the prefixes of datasets that it reaches by another path.
 
     Args:
-        data: The result of `_data`.
+        data: The result of `_data_argument`.
         spellings: Texts HERE=THERE. Prefixes start with HERE on this machine, and with THERE where
             the trainer runs.
 

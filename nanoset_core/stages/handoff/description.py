@@ -106,7 +106,7 @@ class Handoff:
         prefixes, weights = blend
         paths = [self.config.trainer_path(prefix) for prefix in prefixes]
         if weights is None:
-            return [WeightedPath(None, path) for path in paths]
+            return [WeightedPath(weight=None, path=path) for path in paths]
         return [WeightedPath(weight, path) for weight, path in zip(weights, paths, strict=True)]
 
     @property

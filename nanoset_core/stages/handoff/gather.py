@@ -145,13 +145,15 @@ def _counts(dataset: Manifest) -> DatasetCounts:
 def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, list[str]]:
     """Return the files of each index that the trainer will look for.
 
+    A trainer finds an index by the file with its description, which lists what it was made from.
+
     Args:
         splits: The built splits.
         folder: Folder of the index files below the cache. Names are relative to it.
 
     Returns:
-        File with the description of an index → the other files of this index. Empty if the trainer
-        writes no descriptions.
+        File with the description → the other files of the index. Empty if the trainer writes no
+        descriptions.
     """
     indexes: dict[str, list[str]] = {}
     for plan in _plans_with_index(splits):
@@ -186,12 +188,11 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
 def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     """Merge the settings that the splits of a nanoset were built with.
 
-    They are the same in every split, except that each split only has its own number of samples, its
-    own paths where the trainer runs, and its own blend, if splits have different ones.
-
     Args:
         splits: The built splits: train, valid and test, in this order.
     """
+    # Each split has the number of samples, the paths and the blend of that split only. All other
+    # settings are the same.
     samples: dict[SplitName, int | None] = {}
     trainer_paths: dict[str, str] = {}
     for split, built in splits.items():

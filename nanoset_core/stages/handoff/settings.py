@@ -184,8 +184,7 @@ class TrainerSpec:
     def _legacy_identifiers(self) -> dict[str, Any]:
         """Return the identifiers of the tokenizer if its class is one of megatron.training.
 
-        Later versions of Megatron-LM use the classes of megatron.core instead. The identifiers are
-        the name of the class, its files, and further arguments. They must have the order of
+        The identifiers are the name of the class, its files, and further arguments, in the order of
         Megatron-LM, which decides the names of index files.
         """
         kind = self.tokenizer_type
@@ -406,9 +405,6 @@ _Keywords = Iterator[tuple[str, object]]
 def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
     """Yield the identifiers of HuggingFaceTokenizer and GPT2BPETokenizer, in the trainer's order.
 
-    Which ones there are depends on the version of megatron-core: `minor` is 16 for 0.16, and
-    greater than all of these for the main branch.
-
     Args:
         spec: The settings of the trainer.
 
@@ -417,7 +413,7 @@ def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
     """
     files = [("vocab_file", spec.vocab_file), ("merges_file", spec.merge_file)]
     special_tokens: list[tuple[str, object]] = []
-    if spec.minor >= 16:
+    if spec.minor >= 16:  # core 0.16 or later, or the main branch
         special_tokens.append(("additional_special_tokens", list(spec.special_tokens)))
 
     # GPT2BPETokenizer has its special tokens before its files, the other type after them.
@@ -434,7 +430,7 @@ def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
 
 
 def _hugging_face_switches(spec: TrainerSpec) -> _Keywords:
-    """Yield the switches of the same tokenizers, which exist from core 0.16 on."""
+    """Yield the switches of HuggingFaceTokenizer and GPT2BPETokenizer, for core 0.16 or later."""
     # In core 0.16, two options switch the fast class and the special tokens on. From 0.17 on, both
     # are on, and two other options switch them off.
     if spec.minor == 16:

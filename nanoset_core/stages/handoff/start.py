@@ -40,10 +40,10 @@ _TOKENIZER_LINES = (
 def start_text(
     handoff: Handoff, instructions: str, file_names: Sequence[str], notes: Sequence[str]
 ) -> str:
-    """Return the text of START.md.
+    """Return the text of START.md, which says how to start the trainer of a nanoset.
 
     Args:
-        handoff: Everything that the text mentions.
+        handoff: The built nanoset, as its trainer sees it.
         instructions: How to start the trainer, in Markdown.
         file_names: Names of the other files of the handoff.
         notes: Notes for the user, in sentences.

@@ -341,8 +341,7 @@ def _whole_batch_size(run: RunSpec, size: int, step: int) -> int:
         step: Number of the step, for the message.
 
     Raises:
-        ConfigError: The batch size is not a multiple of one micro-batch of each rank, and the
-            settings do not allow to decrease it to one.
+        ConfigError: The batch size is no such number, and may not be decreased to one.
     """
     round_size = run.micro_batch_size * run.data_parallel_size  # a micro-batch of every rank
     is_multiple = size % round_size == 0
@@ -365,8 +364,7 @@ def _scheduled_sizes(text: str, unit: int) -> _BatchSizes:
     Args:
         text: Pairs of samples and batch size, such as `0:768 1M:1536`: 768 samples a step from the
             first sample on, and 1,536 once a million samples have been consumed.
-        unit: Divisor that converts the numbers of the text to samples: 1, or the tokens of a sample
-            if the text counts tokens.
+        unit: Tokens of a sample if the text counts tokens, or 1 if it counts samples.
 
     Raises:
         ConfigError: The schedule is not valid.
@@ -396,8 +394,7 @@ def _schedule_entries(text: str, unit: int) -> list[tuple[int, int]]:
 
     Args:
         text: The schedule, such as `0:768 1M:1536`.
-        unit: Divisor that converts the numbers of the text to samples: 1, or the tokens of a sample
-            if the text counts tokens.
+        unit: Tokens of a sample if the text counts tokens, or 1 if it counts samples.
 
     Raises:
         ValueError: The text is not made of pairs, does not begin at sample 0, names a number of
@@ -406,8 +403,8 @@ def _schedule_entries(text: str, unit: int) -> list[tuple[int, int]]:
     entries: list[tuple[int, int]] = []
     for entry in text.replace(",", " ").split():
         start_text, size_text = entry.split(":", 1)
-        start = _number(start_text) // unit
-        entries.append((start, _number(size_text)))
+        start = _parse_number(start_text) // unit
+        entries.append((start, _parse_number(size_text)))
     entries.sort()
 
     starts = [start for start, _ in entries]
@@ -419,7 +416,7 @@ def _schedule_entries(text: str, unit: int) -> list[tuple[int, int]]:
     return entries
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     """Return a number such as 1.5M as an integer.
 
     Raises:
@@ -447,7 +444,12 @@ class DealtSamples(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dealer:
-    """How a trainer deals the samples of a dataset to its ranks."""
+    """How a trainer deals the samples of a dataset to its ranks.
+
+    Sources for nanotron: 896473d `dataloader.py` (_get_train_sampler), 698c85b4
+    `data/dataloader_builder.py` (get_sampler), 2411b022 `data/samplers.py` (get_sampler,
+    MegatronPretrainingSampler).
+    """
 
     total: int
     """Number of samples of the dataset."""
@@ -464,8 +466,7 @@ class Dealer:
     def of(preset: str, dataloader_type: str, total: int, random_seed: int) -> Dealer:
         """Return how the trainer of a preset deals samples to its ranks.
 
-        A rank is a process that trains on samples of its own. Versions of nanotron deal single
-        samples in turn. Other trainers deal them as the type of the data loader in run.yaml says.
+        A rank is a process that trains on samples of its own.
 
         Args:
             preset: Name of the preset.
@@ -476,10 +477,8 @@ class Dealer:
         Raises:
             ConfigError: The trainer's data loader has no such type.
         """
-        # Preset → seed of the shuffle; None if the samples are not shuffled.
-        # Sources: nanotron 896473d `dataloader.py` (_get_train_sampler), 698c85b4
-        # `data/dataloader_builder.py` (get_sampler), 2411b022 `data/samplers.py` (get_sampler,
-        # MegatronPretrainingSampler).
+        # All versions of nanotron deal single samples in turn. Preset of a version → seed with
+        # which it shuffles the samples before; None if it does not shuffle them.
         nanotron_seeds = {"nanotron": 42, "nanotron-000": random_seed, "nanotron-main": None}
         if preset not in nanotron_seeds:
             return Dealer(total, dataloader_type)
@@ -605,8 +604,7 @@ class Dealer:
             int64, of the same shape.
 
         Raises:
-            ConfigError: The loader is cyclic: it reads each sample once in each epoch, so that a
-                sample has many positions.
+            ConfigError: The loader is cyclic, so that it reads each sample in every epoch.
         """
         if self.kind == "cyclic":
             raise ConfigError(
@@ -631,7 +629,7 @@ def _n_read_again(step: TrainingStep, base: int) -> int:
     """Return how many samples an interleaved loader reads again, since the trainer was resumed.
 
     This loader only skips whole turns, in which each rank gets one sample. With 4 ranks and 10
-    samples consumed, it skips 8, and reads two again. Other loaders skip all 10.
+    samples consumed, it skips 8, and reads two again.
 
     Args:
         step: The step.

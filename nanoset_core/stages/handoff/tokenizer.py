@@ -26,17 +26,14 @@ _IGNORED_MERGES_NOTE = (
 def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
     """Return the arguments with which Megatron-LM loads a tokenizer.
 
-    There are none for a tokenizer.json: Megatron-LM expects a folder, which the user has to name.
-    There are also none if a path or a special token contains a space, at which the shell would
-    split it.
-
     Args:
         definition: The tokenizer.
 
     Returns:
-        Options, each with its values, such as "--vocab-file /data/vocab.json".
+        Options, each with its values, such as "--vocab-file /data/vocab.json". None for a
+        tokenizer.json: Megatron-LM expects a folder, which the user has to name.
     """
-    if _contains_spaces(definition):
+    if _contains_spaces(definition):  # the shell would split these arguments
         return ()
     if definition.kind == "vocab.json":
         return _gpt2_arguments(definition.source)
@@ -57,11 +54,9 @@ def _gpt2_arguments(source: TokenizerFile) -> tuple[str, ...]:
 
 
 def _tiktoken_arguments(source: TokenizerFile, converted: ConvertedTokenizer) -> tuple[str, ...]:
-    """Return the arguments for a list of tokens for tiktoken, as Megatron-LM stores it.
-
-    The file does not contain the pattern that splits text into words, and the number of special
-    tokens.
-    """
+    """Return the arguments with which Megatron-LM loads a list of tokens for tiktoken."""
+    # The list itself does not contain the pattern that splits text into words, nor the number of
+    # special tokens.
     lines = [
         "--tokenizer-type TikTokenizer",
         f"--tokenizer-model {source.path.absolute()}",
@@ -75,11 +70,8 @@ def _tiktoken_arguments(source: TokenizerFile, converted: ConvertedTokenizer) ->
 
 
 def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
-    """Return the arguments for a SentencePiece model.
-
-    Its type has two names. The older one has the same meaning in all versions. Up to 0.14, the
-    newer one adds other tokens.
-    """
+    """Return the arguments with which Megatron-LM loads a SentencePiece model."""
+    # This type has a newer name, too. But with that, versions up to 0.14 add other tokens.
     lines = [
         "--tokenizer-type GPTSentencePieceTokenizer",
         f"--tokenizer-model {source.path.absolute()}",

@@ -102,17 +102,14 @@ class TrainLog:
             lines: The lines. At each start, Megatron-LM prints a block with its arguments, perhaps
                 a line on the checkpoint that it loads, and then a line for each step.
         """
-        # The arguments of the last block, until the start that they belong to is recorded.
-        arguments: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}  # of a start that is not recorded yet
         lines = iter(lines)
         for line in lines:
             if _BLOCK.search(line):
-                # This takes the lines of the block from the iterator.
-                arguments = _read_arguments(lines)
+                arguments = _read_arguments(lines)  # takes the lines of the block
                 continue
 
-            # A start is recorded once it is known from which step it continues: when it loads a
-            # checkpoint, or with the line of its first step.
+            # Record a start once it is known whether it continues from a checkpoint.
             loaded = _LOADED.search(line)
             step = _STEP.search(line)
             if arguments and (loaded or step):
@@ -122,16 +119,15 @@ class TrainLog:
             if step and not loaded:
                 self.consumed[int(step[1])] = int(step[2])
 
-        # A run that has not ended its first step has no line of a step, but it has arguments.
+        # The run has not ended its first step.
         if arguments and not self.starts:
             self._record_start(0, arguments)
 
     def _record_start(self, iteration: int, arguments: Mapping[str, Any]) -> None:
         """Record that the trainer was started or resumed.
 
-        The trainer may continue from an older checkpoint than the last step. It then repeats the
-        steps after that checkpoint, and the log shows them twice. What was recorded of them before
-        is removed.
+        If it continues from a checkpoint before the last step, it repeats the steps after the
+        checkpoint. What was recorded of these is removed.
 
         Args:
             iteration: Number of steps that were done before the start; 0 without a checkpoint.
@@ -155,8 +151,8 @@ class TrainLog:
         _check_order_is_known(arguments)
         settings = {name: arguments.get(name) for name in (*_RESUMED, *_CONSTANT)}
 
-        # A schedule says which batch size each step has, so that there is no other batch size. It
-        # may count tokens: then the length of a sample is needed, too.
+        # A schedule replaces the batch size. It may count tokens, and then needs their number in a
+        # sample.
         if settings["step_batch_size_schedule"] is not None:
             settings["seq_length"] = arguments.get("seq_length")
             settings["global_batch_size"] = None
@@ -187,12 +183,12 @@ class TrainLog:
         """Return whether the option iterations_to_skip counted from 1 in this run.
 
         The main branch counts from 1, as the log does. Core 0.16.1 counts from 0: there, the number
-        5 skips the step that has the number 6 in the log. The log shows which version it was, if it
-        has a line for every step that was not skipped. Otherwise it is taken for core 0.16.1.
+        5 skips the step that has the number 6 in the log.
 
         Args:
             numbers: The numbers that the option names.
         """
+        # Only a log with every step shows which version it was. Otherwise assume core 0.16.1.
         logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
         if not logs_every_step:
             return False
@@ -308,11 +304,11 @@ def _read_arguments(lines: Iterator[str]) -> dict[str, Any]:
             break
         argument = _ARGUMENT.search(line)
         if argument:
-            arguments[argument[1]] = _value(argument[2])
+            arguments[argument[1]] = _parse_value(argument[2])
     return arguments
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """Return the value of an argument that a log shows.
 
     Numbers, lists, None and booleans are converted to Python values. Other values stay text.

@@ -39,20 +39,20 @@ def split_facts(
     Args:
         nanoset: The nanoset.
         planned: The plan of the split.
-        samples_given: How many samples the built blend takes of each dataset. None: as many as
+        samples_given: How many samples the built blend takes of each dataset; None for as many as
             planned.
     """
     facts: dict[str, Any] = {"samples": 0, "blended": False, "members": []}
     plan = planned.plan
-    if plan is not None:
-        members = _members_read(planned, samples_given)
+    if plan is not None:  # the split has data
+        members = _members_read(planned, samples_given)  # the datasets, and what is read of each
         facts["samples"] = plan.samples
         facts["blended"] = plan.blend is not None
         facts["members"] = _member_facts(planned, members)
         facts[CORPORA] = [corpus.to_json() for corpus in nanoset.corpora(planned, members)]
         if planned.mixture:
             facts[MIXTURE] = [asdict(row) for row in planned.mixture]
-    if planned.lacking is not None:
+    if planned.lacking is not None:  # why it has no sample, in words
         facts[LACKING] = planned.lacking
     return facts
 
@@ -140,11 +140,7 @@ def files_in_use(manifest: Manifest) -> set[str]:
 
 
 def _planned_names(content: bytes) -> Iterator[str]:
-    """Yield the names of all index files in a stored plan.
-
-    The rest of the plan is not checked: an output of an earlier version may have a plan that
-    `read_split` no longer accepts.
-    """
+    """Yield the names of all index files in a stored plan, which may be of an old format."""
     # Each dataset of the split has index files, and so has the blend of several datasets. A sidecar
     # is a note next to the files that says what they were made from.
     plan = json.loads(content)["plan"] or {}

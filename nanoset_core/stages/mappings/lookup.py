@@ -109,13 +109,13 @@ class NanosetLookup:
     def index_folder(self) -> str:
         """The folder below `cache` with the index files of all splits, such as "0a1b2c/".
 
-        It is "" if the files are in `cache` itself, as with most trainers, whose file names contain
-        a hash of the settings and datasets. NeMo's names lack it, so each version has a folder. So
-        has a run that continues another one at a later sample.
+        It is "" if the files are in `cache` itself, as with most trainers: their file names contain
+        a hash of the settings and datasets.
         """
         # These names must not change: trainers look there for the files of earlier builds.
         if self.spec.continues_run:
             return self._folder_of_continued_run()
+        # NeMo's file names contain no hash, so each version has a folder of its own.
         if not get_preset(self.spec.preset).index_names_have_versions:
             return self._folder_of_version()
         return ""
@@ -192,15 +192,15 @@ class NanosetLookup:
         }
 
     def _later_settings(self) -> dict[str, Any]:
-        """Return settings that were added to recipes later, without those that the nanoset lacks.
+        """Return the settings that are part of a recipe only if the nanoset uses them.
 
-        So nanosets that do not use them keep their digests, and need not be built again.
+        They were added later. So nanosets without them kept their digests, and were not rebuilt.
         """
         options: dict[str, Any] = {}
-        run_before = self._run_before()
+        run_before = self._run_before_option()
         if run_before is not None:
             options["after"] = run_before
-        # Where the files are: see `index_folder`.
+        # The folder of the files; see `index_folder`.
         if not get_preset(self.spec.preset).index_names_have_versions:
             options["index_files"] = "a folder for each version"
         # How the trainer rounds the shares of the splits.
@@ -294,7 +294,7 @@ class NanosetLookup:
             self.project, previous_phase, self.reader, self._datasets, exact=self.exact
         )
 
-    def _run_before(self) -> dict[str, Any] | None:
+    def _run_before_option(self) -> dict[str, Any] | None:
         """Return what the run has read before this nanoset, as an option of the recipe.
 
         Returns:

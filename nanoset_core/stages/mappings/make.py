@@ -66,15 +66,13 @@ class IndexFileWriter:
         if stored_notes is not None:
             return stored_notes
 
-        # The index files are built from the dataset's .idx. From a bucket, it is downloaded only
-        # now, so that on a small disk it may replace that of the previous dataset. It must not be
-        # replaced in turn while the files are built.
+        # The index files are built from the dataset's .idx, which may have to be downloaded. It
+        # must not be deleted to make room for them.
         idx = self._access.fetch(idx_path(Path(member.prefix)))
         make_room = partial(self._make_room_keeping, idx)
         notes = self._write(files, make_room)
 
-        # If local copies may take a limited number of bytes only, upload the files at once, so that
-        # the next dataset can have their room.
+        # If the room for local copies is limited, the next dataset needs it.
         if self._access.capacity is not None:
             self.upload()
         return notes

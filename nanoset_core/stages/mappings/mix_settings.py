@@ -145,8 +145,8 @@ def _part_errors(
 def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[ConfigError]:
     """Yield errors of the keys that say how much a part of a mixture is read.
 
-    The amount is one of the keys share, tokens and epochs. The bounds min_share and max_share limit
-    a share from below and above. `max_epochs` limits how often documents are read.
+    The keys min_share and max_share limit the share of the part, `epochs` says how often its
+    documents are read, and `max_epochs` how often at most.
 
     Args:
         where: Key of the part in nanoset.yaml, for the errors.

@@ -3,7 +3,7 @@
 The settings of a split are worked out in steps:
 
 1. As nanoset.yaml has them, with prefixes of datasets in place of corpora (`split_settings`).
-2. With as many samples, or such weights, as the limits on epochs allow (`_within_limits`).
+2. With as many samples, or such weights, as the limits on epochs allow (`_settings_within_limits`).
 3. The plan: which samples the trainer's datasets have under these settings (`plan`).
 """
 
@@ -116,8 +116,7 @@ class NanosetContext(NanosetLookup):
         try:
             return self._plan(split)
         except (ConfigError, InputError) as error:
-            # Planning does not know the name of the nanoset. Errors of an earlier phase have its
-            # name already.
+            # Say which nanoset it is, unless the error does already.
             key = f"nanosets.{self.name}"
             if key in (error.where or ""):
                 raise
@@ -130,7 +129,7 @@ class NanosetContext(NanosetLookup):
             MissingError: A dataset has not been built.
             ConfigError, InputError: The split cannot be filled as its settings ask.
         """
-        settings = self._within_limits(split)
+        settings = self._settings_within_limits(split)
         config = settings.config
         plan: SplitPlan | None = None
         if config.samples(split) == 0:  # the limits on epochs leave none
@@ -140,15 +139,15 @@ class NanosetContext(NanosetLookup):
         if split == "train":
             self._check_continued(config)
 
-        # A split that is too small for a sample is built without one, and the reason is recorded.
-        # Only train must have samples: for train, this call raises an error.
+        # A split without samples is built, too, and the reason is recorded. Only for train, this
+        # call raises an error.
         lacking = None
         if plan is None or not plan.samples:
-            lacking = self._lacking(split, config)
+            lacking = self._why_no_sample(split, config)
 
         members: Sequence[MemberCoverage] = ()
         if plan is not None:
-            plan = _in_folder(plan, self.index_folder)
+            plan = _with_index_folder(plan, self.index_folder)
             members = coverage(plan, config, settings.limit_by_prefix)
         return PlannedSplit(
             split=split,
@@ -202,8 +201,8 @@ class NanosetContext(NanosetLookup):
         rows_by_prefix = {member.prefix: member.rows for member in plan.members}
         reads_by_prefix = MemberReads.by_prefix(plan, planned.config, sample_counts)
 
-        # Datasets that only earlier phases have read count, too, since they may have documents in
-        # common with the datasets of the split.
+        # Add the datasets that only earlier phases of the run have read, which may have documents
+        # in common with those of the split. `orders` describes what these phases read.
         if planned.split == "train":
             for prefix, order in planned.config.orders.items():
                 if prefix not in reads_by_prefix:
@@ -234,7 +233,7 @@ class NanosetContext(NanosetLookup):
 
     # Settings, step by step.
 
-    def _within_limits(self, split: SplitName) -> _LimitedSettings:
+    def _settings_within_limits(self, split: SplitName) -> _LimitedSettings:
         """Return the settings of a split, changed so that no document is read too often.
 
         The setting `max_epochs` limits how often a document may be read. Limits may lead to fewer
@@ -245,27 +244,43 @@ class NanosetContext(NanosetLookup):
         splits: tuple[SplitName, ...] = (split,) if self.spec.blend is None else SPLITS
         prefix_by_corpus = dataset_prefixes(self, splits)
         read_before = self._read_by_run() if "train" in splits else None
-        unlimited_config = settings_as_written(self, splits, read_before)
+        config = settings_as_written(self, splits, read_before)
+
         limit_by_prefix = self._epoch_limits(prefix_by_corpus)
-        settings = _LimitedSettings(unlimited_config, limit_by_prefix, exceeded=())
-
-        # Limit the numbers of samples that nanoset.yaml sets.
         if limit_by_prefix:
-            settings = self._limit_samples_set(settings, split)
-
-        # Without such a number, the split reads one epoch. This, too, reads a document several
-        # times if several datasets contain it. It matters only for the data that is trained on.
-        reads_one_epoch = settings.config.samples(split) is None
-        config_of_split = self._with_samples_of(split, settings.config)
-        settings = replace(settings, config=config_of_split)
-        if split == "train":
-            if limit_by_prefix and reads_one_epoch:
-                settings = self._limit_one_epoch(settings)
-            if self.spec.mixture is not None:
-                self._check_mixture(settings.config, prefix_by_corpus)
+            settings = self._limited_settings(split, config, limit_by_prefix)
+        else:
+            config = self._with_samples_of(split, config)
+            settings = _LimitedSettings(config, limit_by_prefix={}, exceeded=())
+        if self.spec.mixture is not None and split == "train":
+            self._check_mixture(settings.config, prefix_by_corpus)
         return settings
 
-    def _limit_samples_set(self, settings: _LimitedSettings, split: SplitName) -> _LimitedSettings:
+    def _limited_settings(
+        self, split: SplitName, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
+    ) -> _LimitedSettings:
+        """Return the settings of a split after limits on epochs were applied.
+
+        Args:
+            split: The split.
+            config: The settings as they are written.
+            limit_by_prefix: Prefix of a dataset → how often it may be read.
+        """
+        # Limit the numbers of samples that nanoset.yaml sets.
+        settings = _LimitedSettings(config, limit_by_prefix, exceeded=())
+        settings = self._limit_requested_samples(settings, split)
+
+        # Without such a number, the split reads one epoch. This, too, reads a document several
+        # times if several datasets contain it, which matters only for the data that is trained on.
+        reads_one_epoch = settings.config.samples(split) is None
+        settings = replace(settings, config=self._with_samples_of(split, settings.config))
+        if reads_one_epoch and split == "train":
+            settings = self._limit_one_epoch(settings)
+        return settings
+
+    def _limit_requested_samples(
+        self, settings: _LimitedSettings, split: SplitName
+    ) -> _LimitedSettings:
         """Apply limits on epochs to the numbers of samples that nanoset.yaml sets.
 
         Args:
@@ -383,8 +398,8 @@ class NanosetContext(NanosetLookup):
     def _check_mixture(self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]) -> None:
         """Check that no document is read too often because several parts of a mixture contain it.
 
-        A mixture is the tree of shares under the key `mix`. The weights that follow from it respect
-        the limit of each part (`max_epochs`) alone, but not of documents that are in two parts.
+        The weights of a mixture respect the limit of each part (`max_epochs`), but a document may
+        be in two parts.
 
         Args:
             config: The settings of train, with the weights of the mixture.
@@ -408,12 +423,12 @@ class NanosetContext(NanosetLookup):
         if exceeded:
             raise _shared_parts_error(exceeded)
 
-    def _lacking(self, split: SplitName, built: NanosetConfig) -> str | None:
+    def _why_no_sample(self, split: SplitName, built_config: NanosetConfig) -> str | None:
         """Return why a split has no sample, although nanoset.yaml gives it a share of the data.
 
         Args:
             split: The split, which has no sample.
-            built: The settings that the splits are built with.
+            built_config: The settings that the splits are built with.
 
         Returns:
             The reason, in words; None if nanoset.yaml gives the split no share.
@@ -422,18 +437,18 @@ class NanosetContext(NanosetLookup):
             InputError: The split is train. Without samples of train there is nothing to train on.
         """
         blend = self.spec.blend_of(split)
-        as_written = self._with_written_shares(built)
-        if blend is None or not _has_share(as_written, split):
+        written_config = self._with_written_shares(built_config)
+        if blend is None or not _has_share(written_config, split):
             return None
-        reason = too_few_tokens(as_written, split, self.reader, corpora_of(blend))
+        reason = too_few_tokens(written_config, split, self.reader, corpora_of(blend))
         if split == "train":
-            raise no_training_sample(as_written, reason)
+            raise no_training_sample(written_config, reason)
 
         # A share that is too small for a sample was given to the split before.
-        where_share_went = ""
-        if not _has_share(built, split):
-            where_share_went = f"; its share went to the split before it (split: {built.split})"
-        return f"it has no sample: {reason}{where_share_went}. Give it a larger share, or none"
+        message = f"it has no sample: {reason}"
+        if not _has_share(built_config, split):
+            message += f"; its share went to the split before it (split: {built_config.split})"
+        return f"{message}. Give it a larger share, or none"
 
     def _with_written_shares(self, built: NanosetConfig) -> NanosetConfig:
         """Return settings with the shares of the splits that nanoset.yaml has.
@@ -484,7 +499,7 @@ def _has_share(config: NanosetConfig, split: SplitName) -> bool:
     return config.shares()[SPLITS.index(split)] > 0
 
 
-def _in_folder(plan: SplitPlan, folder: str) -> SplitPlan:
+def _with_index_folder(plan: SplitPlan, folder: str) -> SplitPlan:
     """Return a plan whose index files are in a folder below the cache.
 
     Args:

@@ -69,13 +69,13 @@ class ResolvedNanoset(NanosetSpec):
         """Return the corpora that the index files of a split depend on.
 
         These are the corpora of the split, or those of the whole nanoset if the split has no data.
-        All splits depend on all corpora if their index files share a folder that is named after
-        the versions of all datasets: NeMo's, and those of a run that continues.
         """
+        # The index files of all splits are in a folder that is named after all datasets.
         if self.continues_run:
             return tuple(dict.fromkeys((*self.corpora, *self.earlier_corpora)))
         if not get_preset(self.preset).index_names_have_versions:
             return self.corpora
+
         return corpora_of(self.blend_of(split)) or self.corpora
 
 
@@ -123,7 +123,7 @@ def _tokenizer_identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping
     Raises:
         ConfigError: The file that `tokenizer_identifiers` names contains none.
     """
-    # Settings must not change, so mappings that are not part of them yet are frozen.
+    # Settings are immutable, so freeze mappings before they become part of them.
     if spec.trainer is not None:
         return FrozenDict(freeze(spec.trainer.identifiers()))
 
@@ -192,14 +192,13 @@ def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> Resolv
     if nanoset.schedule is None:
         return nanoset
 
-    # A split has data if it has a blend, and a share of the documents of that blend. If each split
-    # has a blend of its own, there are no shares: each split gets all documents of its blend.
+    # Without shares, each split has a blend of its own, and gets all documents of it.
     share_by_split: dict[SplitName, float] = dict.fromkeys(SPLITS, 1)
     if nanoset.shares:
         share_by_split = dict(zip(SPLITS, parse_split(nanoset.shares), strict=True))
 
-    # The trainer does not read a split without data, whatever its schedule requests. And some
-    # trainers take no number of samples: they read such a split once.
+    # Leave out splits without data, which the trainer does not read, and those of which it takes no
+    # number of samples, but reads all of them once.
     preset = get_preset(nanoset.preset)
     sample_counts: dict[SplitName, int] = {}
     for split, n_samples in nanoset.schedule.samples(iterations).items():

@@ -95,15 +95,14 @@ def end_token_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each mask that needs end-of-document tokens, if documents get none.
 
-    A mask is an option of a nanoset, such as `reset_position_ids`, that starts something anew after
-    each end-of-document token.
+    A mask is an option of a nanoset, such as `reset_position_ids`, that looks for these tokens.
 
     Args:
         file: The nanoset.yaml.
         nanosets: Name → settings of the nanoset.
-        tokenization: How documents are turned into tokens. If the tokenizer's own template is
-            added, it may end documents; its file is not read here.
+        tokenization: How documents are turned into tokens.
     """
+    # The tokenizer's own template, which is not read here, may end documents, too.
     if tokenization.append_eod or adds_template(tokenization.preset, tokenization.special_tokens):
         return
     for name, nanoset in nanosets.items():
@@ -205,9 +204,8 @@ def _split_blend_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigErro
 def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error if the phases of a run do not follow one another up to its end.
 
-    In nanoset.yaml, each phase has the iteration at which it ends, `until`. A run of 10,000
-    iterations can have three phases that end at 2,000, 8,000 and 10,000. The last phase may leave
-    `until` out: it ends with the run.
+    Each phase has the iteration at which it ends, `until`. The last phase may leave it out: it ends
+    with the run.
 
     Args:
         where: The key of the nanoset, for the errors.
@@ -281,9 +279,8 @@ def _continue_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 def _start_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error for keys that contradict each other about where training starts.
 
-    Three keys decide that: `phases` divides a run into phases. `continue: true` lets each phase
-    continue the one before it. `continue_from` continues a run that was started with another
-    nanoset.
+    With `phases` and `continue: true`, each phase of a run continues the one before it. With
+    `continue_from`, the nanoset continues a run that was started with another one.
 
     Args:
         where: The key of the nanoset.

@@ -120,12 +120,10 @@ def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Man
 def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     """Return what a run has read of the train split that it was started with.
 
-    A handoff is a folder with the arguments that start a trainer, and names the splits to read.
-
     Args:
         outputs: The outputs of the project.
-        continue_from: Names the handoff that the run was started with, and the samples that the run
-            has consumed until now.
+        continue_from: Names the handoff (a folder with what started the trainer), and the samples
+            that the run has consumed until now.
 
     Raises:
         ConfigError: No version of a handoff is named, or it has no train split.
@@ -227,7 +225,7 @@ def _with_digest(outputs: OutputRoot, handoff: str) -> str:
 
     Args:
         outputs: The outputs of the project.
-        handoff: A name of one of these forms. The folders may be below any root.
+        handoff: A name of one of these forms.
 
     Raises:
         MissingError: The nanoset has no current handoff.

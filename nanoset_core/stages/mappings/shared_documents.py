@@ -74,10 +74,10 @@ class SharedDocuments:
         self._counted: dict[tuple[tuple[str, Rows], ...], list[CorpusParts]] = {}
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
-        """Return, for each corpus, how many of its tokens each dataset contains how many times.
+        """Return the tokens of each corpus by how many copies of them each dataset contains.
 
-        A part of a corpus is all of its tokens that have equal numbers of copies. For example, 100
-        tokens that the first dataset contains once, and the second one twice, are the part (1, 2).
+        For example, 100 tokens that the first dataset contains once, and the second one twice, are
+        the part (1, 2) of their corpus.
 
         Args:
             rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
@@ -245,9 +245,9 @@ def _document_tokens(index: Index, documents: range) -> Array:
 def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by the number of their copies in each dataset.
 
-    A dataset may contain a document several times, and truncate the last copy to fit into a sample.
-    For example, 110 tokens of a document of 80 tokens are one complete copy, and one copy of its
-    first 30 tokens. So 30 tokens of it have 2 copies, and the other 50 tokens have 1.
+    A dataset may truncate the last copy of a document to fit into a sample. For example, 110 tokens
+    of a document of 80 tokens are one complete copy, and one copy of its first 30 tokens: 30 of its
+    tokens have 2 copies, and the other 50 have 1.
 
     Args:
         contained: Tokens that each dataset contains of each document, int64, shape (n_documents,
@@ -255,13 +255,11 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
         tokens: Tokens of each document, int64, shape (n_documents,).
 
     Yields:
-        Combinations of copies that occur, perhaps repeatedly, without tokens that no dataset
-        contains.
+        Combinations of copies that occur, perhaps repeatedly.
     """
     # A truncated copy is assumed to start at the first token. That is wrong only for the few
-    # documents at the border of two splits, whose first tokens may be in the other split.
-
-    # Leave out the documents that no dataset contains: they may have no tokens to divide by.
+    # documents at the border of two splits. Leave out the documents that no dataset contains, since
+    # these may have no tokens to divide by.
     is_contained = contained.any(axis=1)  # (n_documents,)
     contained = contained[is_contained]
     tokens = tokens[is_contained]
@@ -283,8 +281,7 @@ def _count_truncated(
     """Count the tokens of documents of which some datasets contain a truncated copy.
 
     A document is divided where a truncated copy ends. For example, a document of 80 tokens, with
-    truncated copies of 0 and 30 tokens in two datasets, has the bounds 0, 0, 30 and 80. The
-    truncated copy of the second dataset counts for the tokens [0, 30).
+    truncated copies of 0 and 30 tokens in two datasets, has the bounds 0, 0, 30 and 80.
 
     Args:
         complete_copies: Complete copies in each dataset, shape (n_documents, n_datasets).

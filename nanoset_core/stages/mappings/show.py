@@ -39,20 +39,16 @@ def _figures(manifest: Manifest) -> dict[str, int]:
     index_bytes = sum(note["bytes"] for note in cache_files(manifest).values())
     figures = {"bytes": size_bytes(manifest) + index_bytes}
 
-    # Samples, and their tokens. Some outputs of earlier versions do not record `members`, which is
-    # what is read of each dataset.
-    if "members" in facts:
+    if "members" in facts:  # what is read of each dataset; some old outputs do not record it
         samples = samples_read(facts)
         figures["samples"] = samples
         figures["unused_samples"] = unused_samples(facts)
-        # The length of a sample is an option of index mappings. The recipe of a blend does not
-        # repeat the options of the index mappings that it refers to.
+        # The recipe of a blend does not repeat the options of its index mappings.
         sequence_length = manifest.recipe["options"].get("sequence_length")
         if sequence_length is not None:
             figures["tokens"] = samples * int(sequence_length)
 
-    # Outputs of earlier versions do not record `corpora`, which is what is read of each corpus.
-    corpora = facts.get(CORPORA)
+    corpora = facts.get(CORPORA)  # what is read of each corpus; not recorded by old outputs
     if corpora:
         figures["unique_tokens"] = _total(corpora, "unique_tokens")
         figures["repeated_tokens"] = _total(corpora, "repeated_tokens")
@@ -63,9 +59,8 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return columns of a table on a split: what is unused, and how often its data is repeated.
 
     Args:
-        facts: Facts of the index mappings or the blend. `members` has an entry for each dataset
-            that is read, and `corpora` one for each corpus that the datasets were made from. Some
-            outputs of earlier versions lack one of them, or both.
+        facts: Facts of the index mappings or the blend. `members` are the datasets that are read,
+            and `corpora` the corpora that these were made from. Old outputs may lack them.
     """
     if "members" not in facts:
         return {}
@@ -77,8 +72,7 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
     if n_unused:
         details["unused samples"] = f"{n_unused:,}"
 
-    # How often data is repeated: by corpus if it is known, since several datasets of a corpus may
-    # have documents in common.
+    # How often data is repeated, by corpus if possible: its datasets may share documents.
     if corpora is None:
         epochs = [dataset["epochs"] for dataset in datasets]
     else:

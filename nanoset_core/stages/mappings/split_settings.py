@@ -136,21 +136,20 @@ def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
     """Give the share of valid or test to the split before it if it is too small for a sample.
 
     Trainers hang or fail with a split that has a share but no sample. For example, the shares
-    98, 1 and 1 become 98, 2 and 0 if test is too small, and 100, 0 and 0 if valid then is, too.
+    98, 1 and 1 become 98, 2 and 0 if test is too small.
 
     Args:
         nanoset: The nanoset.
         config: Its settings, with the shares as they are written.
 
     Returns:
-        The settings with changed shares. They request no samples of a split without a share.
+        The settings with changed shares, and without samples of a split that has no share.
     """
     spec = nanoset.spec
     # Test comes first: valid may become large enough with its share.
     for split in ("test", "valid"):
-        # Samples that nanoset.yaml requests itself must not vanish silently: such a split keeps its
-        # share, and an error reports later that it has no sample. The samples of a schedule do not
-        # count: the trainer requests them of every split.
+        # If the user requests samples of this split, an error will say that it has none. Those of a
+        # schedule do not count: it requests samples of every split.
         is_requested = split in spec.samples and spec.schedule is None
         if is_requested or not cannot_be_built(config, split, nanoset.reader):
             continue
@@ -163,15 +162,15 @@ def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
 def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
     """Compute the weights of a blend from a mixture, and put them into the settings.
 
-    A mixture is the tree of shares under the key `mix`. For example, "half web; the other half in
-    equal shares from books and code" leads to the weights 0.5, 0.25 and 0.25.
+    A mixture is a tree of shares. For example, "half web; the other half in equal shares from books
+    and code" leads to the weights 0.5, 0.25 and 0.25.
 
     Args:
         nanoset: The nanoset, with the mixture.
         config: The settings, with a blend of the corpora of the mixture.
 
     Raises:
-        ConfigError: A run that continues has no samples left, among which to divide the shares.
+        ConfigError: A run that continues has no samples left.
     """
     mixture = nanoset.spec.mixture
     blend = config.blend("train")

@@ -133,8 +133,8 @@ class MappingsStage(_SplitStage, Planned):
         if errors:
             return one_line(errors[0])
 
-        # The settings may be impossible with the present data. To find out, plan the split, unless
-        # a dataset that it needs is not built yet, or the .idx files to be read are too large.
+        # To find out whether the settings fit the data, plan the split. This needs the .idx files
+        # of its datasets, some of which may not be built yet, or be too large to be read now.
         index_bytes = _index_bytes(project, key.subject, recipe)
         if index_bytes is None or not reading.spend(index_bytes):
             return None
@@ -336,8 +336,7 @@ def _commit(
 ) -> Manifest:
     """Store a version of a split's index mappings or blend, and make it current.
 
-    Its folder contains the plan of the split. The index files themselves are in the trainer's
-    cache, which is shared by all versions.
+    Its folder contains the plan of the split. The index files are in the trainer's cache.
 
     Args:
         nanoset: The nanoset.

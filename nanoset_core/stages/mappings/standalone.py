@@ -49,8 +49,6 @@ class PlacedSet(NamedTuple):
 def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list[SplitFiles]:
     """Write the index files of all splits that have a share of the data, except those that exist.
 
-    Files for a bucket are first written below TMPDIR, one set at a time.
-
     Args:
         config: Names the data, and the folder of the index files.
         overwrite: Replace files of another dataset or of unknown origin.
@@ -59,8 +57,7 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
         What was written for each split that has a share of the data.
 
     Raises:
-        ConfigError: There are such files, and they may not be replaced; or the settings contradict
-            each other.
+        ConfigError: Such files may not be replaced, or the settings contradict each other.
     """
     planned = plan_splits(config, SPLITS, LengthReader())
     plans = [plan for plan in planned.values() if plan is not None]
@@ -87,8 +84,7 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
 def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> None:
     """Check that the settings name a folder for index files if a dataset is in a bucket.
 
-    Without such a folder, trainers look for index files next to a local dataset. They cannot do
-    that for a dataset in a bucket.
+    Without such a folder, trainers look for index files next to the dataset, which must be local.
 
     Args:
         config: The settings.
@@ -127,14 +123,12 @@ def _check_replaceable(placed: PlacedSet) -> None:
     if existing_name is None:
         return
 
-    # Files that were made from the same dataset may be replaced. The sidecar, a file next to them,
-    # says what they were made from.
+    # Files of the same dataset may be replaced. The sidecar, a file next to them, names it.
     difference = file_set.describe_mismatch(existing_name, store.read(file_set.sidecar))
     if difference is None:
         return
 
-    # So may an incomplete set, which has no sidecar yet. Older versions of this program left
-    # another file, a mark, if they were killed while they wrote a set.
+    # So may an incomplete set. Old versions of this program marked it with a file.
     mark = parse_receipt(store.read(_mark_name(file_set)))
     if mark is not None and mark.content == file_set.made_from:
         return
@@ -186,14 +180,13 @@ def _write_set(placed: PlacedSet) -> bool:
         Whether the set was written; False if it existed.
     """
     file_set, folder = placed
-    # `find` returns the set if it was written completely. With `overwrite`, other files that have
-    # its names are no error: `_check_replaceable` has examined them.
+    # With `overwrite`, other files with its names are no error: they have been examined before.
     delivery = file_set.delivery(folder, compares_sizes=True)
     is_stored = delivery.find(overwrite=True) is not None
     if not is_stored:
         file_set.write(folder=folder)
 
-    # An older version of this program may have marked the set as incomplete. It is complete now.
+    # Old versions of this program marked incomplete sets with a file. This one is complete now.
     store = store_of(folder)
     mark_name = _mark_name(file_set)
     if store.stat(mark_name) is not None:

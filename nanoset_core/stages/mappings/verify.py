@@ -215,10 +215,9 @@ def _check_index_file(
 
 
 def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
-    """Check that the sidecar of a set of index files describes what was planned and written.
+    """Check that the sidecar, a file next to index files, says what was planned and written.
 
-    A sidecar is a file next to the index files. It says what they were made from, and has the size
-    and sha256 of each of them.
+    It says what the files were made from, and has the size and sha256 of each of them.
 
     Args:
         report: Report on the index mappings or the blend.
@@ -345,14 +344,13 @@ def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: Ble
     samples = indices.dataset_sample_index[rows]
     is_wrong = (datasets < 0) | (datasets >= len(plan.members)) | (samples < 0)  # (n_rows,)
 
-    # Some trainers start a dataset again when its samples are used up: for them, no number is too
-    # large.
+    # For trainers that start a dataset again when its samples are used up, no number is too large.
     starts_again = get_preset(plan.preset).wraps == "read"
     if not starts_again:
         n_samples = np.array([member.samples_given for member in plan.members])  # (n_datasets,)
-        # A wrong dataset would be no valid index, and its entry is wrong anyway: use dataset 0.
-        valid_datasets = np.where(is_wrong, 0, datasets)
-        is_wrong |= samples >= n_samples[valid_datasets]
+        # Entries of datasets that do not exist are wrong anyway. Look up dataset 0 for them.
+        existing_datasets = np.where(is_wrong, 0, datasets)
+        is_wrong |= samples >= n_samples[existing_datasets]
     if not is_wrong.any():
         return
     first_wrong = int(np.argmax(is_wrong))
