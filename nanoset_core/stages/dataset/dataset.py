@@ -101,7 +101,7 @@ class _PlacesInCorpus:
 
     @staticmethod
     def of(corpus: Index, documents: range) -> _PlacesInCorpus | None:
-        """Return the places of documents; None if they have no sequences.
+        """Return where documents of a corpus are in its .bin; None if they have no sequences.
 
         Args:
             corpus: The index of the corpus's dataset.
@@ -255,9 +255,9 @@ class Dataset(ABC):
 
     @abstractmethod
     def copies_of(self, document: int) -> NDArray[np.int64]:
-        """Return the numbers in `unpacked` of all copies of a document.
+        """Return the numbers of all copies of a document, which a view may repeat or leave out.
 
-        A view may repeat a document, or not contain it. Views contain no documents without tokens.
+        The numbers are those in `unpacked`: in this dataset, or in the one that was packed.
 
         Args:
             document: Number of the document in the corpus.
@@ -289,7 +289,7 @@ class Dataset(ABC):
             yield self.corpus_documents(documents)
 
     def _with_tokens(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the documents without those that have no tokens.
+        """Return only the documents that have tokens.
 
         Args:
             documents: Numbers of the documents in `layout`, shape (n_documents,).

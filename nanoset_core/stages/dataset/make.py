@@ -74,7 +74,7 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
         MissingError: A shard was deleted.
         StorageError: The tokens of a shard have changed since they were written.
     """
-    shards = _free_target_folder(task)
+    shards = _move_tokens_out_of_target(task)
     inputs = [MergeInput(str(shard.path(TOKENS)), shard.place(BIN)) for shard in shards]
     merge_inputs(inputs, folder / task.prefix, task.work().advance)
     bin_path = folder / f"{task.prefix}.bin"
@@ -85,12 +85,11 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
 def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
     """Return the sha256 of a .bin that was merged from shards.
 
-    To save space, a shard may have no .bin: its tokens are a range of an earlier dataset's .bin.
-    That .bin may have been damaged since, so the copy is compared with the digests of the shards.
-
     Raises:
         StorageError: The tokens of a shard have changed since they were written.
     """
+    # To save space, the tokens of a shard may be a range of the .bin of an earlier dataset, which
+    # may have been damaged. So compare the copy with the digests of the shards.
     has_borrowed_tokens = any(shard.files[BIN].within is not None for shard in shards)
     if not has_borrowed_tokens:
         return sha256_file(bin_path)
@@ -98,17 +97,16 @@ def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
     return _compare_pieces(bin_path, pieces)
 
 
-def _free_target_folder(task: MergeTask) -> Sequence[Manifest]:
+def _move_tokens_out_of_target(task: MergeTask) -> Sequence[Manifest]:
     """Copy tokens that shards still need out of the folder that the dataset will replace.
 
-    To save space, a shard may have no .bin: its tokens are a range of a dataset's .bin. If that
-    dataset is in the target folder, its replacement would delete the tokens of the shard.
+    To save space, the tokens of a shard may be a range of the .bin of an earlier dataset.
 
     Args:
         task: The shards, and the dataset that is written.
 
     Returns:
-        The shards.
+        All shards of the corpus. Their tokens are outside of that folder now.
     """
     shards = current_shards(task.project, task.tokenized)
     shards_in_target = []
@@ -160,8 +158,7 @@ def _bin_sha256(shard: Manifest) -> str:
 def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
     """Merge shards in a bucket into one pair, without downloading their tokens.
 
-    The bucket itself joins the .bin from the objects of the shards. If some of its bytes do not
-    pass through this process, a list of the digests of all pieces takes the place of its sha256.
+    The bucket itself joins the .bin from the objects of the shards.
 
     Args:
         task: The shards and the dataset.
@@ -181,6 +178,8 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
     task.project.outputs.invalidate(task.recipe)
     sha256 = _join_bins(task, pairs)
 
+    # If not all bytes have passed through this process, there is no sha256. Then a list of the
+    # digests of all pieces takes its place.
     bin_name = f"{task.prefix}.bin"
     list_name = None
     if sha256 is None:

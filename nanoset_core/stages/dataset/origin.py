@@ -19,8 +19,8 @@ OPTIONS_OF_DATASET = ("tokenization", "preset")
 def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -> Manifest:
     """Return a set of shards that a dataset was, or could have been, merged from.
 
-    The shards say which line of which file each document was read from. Sets that were made from
-    the same files and settings differ only in how they divide the documents into shards.
+    Sets that were made from the same files and settings have the same documents in the same order,
+    but may divide them into other shards.
 
     Args:
         outputs: The output root of both.
@@ -53,8 +53,6 @@ def _deleted_shards_error(outputs: OutputRoot, dataset: Manifest) -> MissingErro
 
 def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
     """Return whether a set of shards was made from the same files and settings as a dataset.
-
-    If so, the shards contain the tokens of the dataset. The recipes of both are compared.
 
     Args:
         tokenized: Manifest of the set of shards.

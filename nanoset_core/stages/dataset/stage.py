@@ -48,9 +48,8 @@ class DatasetStage(CorpusStage, Estimated):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe: everything that decides the bytes of the dataset.
 
-        A dataset has the same bytes however its corpus was divided into shards. So the recipe names
-        what decides the tokens instead of the shards: the inventory of the raw files, and the
-        settings and version of the tokenization.
+        A dataset has the same bytes however its corpus was divided into shards. So the recipe does
+        not name the shards, but what decides their tokens.
 
         Args:
             project: The project.

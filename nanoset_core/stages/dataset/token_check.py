@@ -461,8 +461,7 @@ class TokenCheck:
     def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
         """Check the first and last tokens of some evenly spread sequences.
 
-        `check_range` does the same for every sequence that it reads. But of a large dataset, it
-        reads only samples, and these may all be in the middle of long sequences.
+        `check_range` reads only samples of a large dataset, which may have no ends of sequences.
 
         Args:
             report: Report to add to; gets an error for the first sequence with other tokens.

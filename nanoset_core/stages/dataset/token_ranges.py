@@ -85,7 +85,7 @@ def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest])
         Number and first byte of each such sequence. At the end, the number of all sequences and of
         all bytes, where the last range stops.
     """
-    bounds = [_Bound(0, 0)]
+    bounds = [_Bound(sequence=0, byte=0)]
     for byte in _range_bounds(dataset.bin_bytes, pieces):
         bound = _first_bound_from(dataset, byte)
         if bound is None:
@@ -124,8 +124,8 @@ def _range_bounds(bin_bytes: int, pieces: Sequence[PieceDigest]) -> Iterator[int
 def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
     """Yield 256 evenly spread ranges of a dataset with more than 16 Mi tokens.
 
-    A range contains the sequences that are completely in a chunk of 64 Ki tokens. If there are
-    none, because the chunk is within a long sequence, it contains the tokens of the chunk.
+    A range contains the sequences that are completely in a chunk of 64 Ki tokens; or the tokens of
+    the chunk, if no sequence is.
 
     Args:
         dataset: The dataset. Its index must be valid.

@@ -40,8 +40,7 @@ def open_dataset(dataset: Manifest, *, is_sampled: bool = False) -> MMapIndexedD
 def readable_prefix(dataset: Manifest) -> str:
     """Return the local prefix of a dataset, after downloading its .idx.
 
-    A local copy of its .bin need not exist: a reader downloads the tokens that it reads. If there
-    is one, readers use it, so a copy with the wrong size is replaced first.
+    A reader downloads the tokens that it reads, unless a local copy of the .bin exists.
 
     Args:
         dataset: Manifest of the dataset.
@@ -52,6 +51,7 @@ def readable_prefix(dataset: Manifest) -> str:
     prefix = dataset.facts["prefix"]
     # `Manifest.path` downloads a file unless there is a local copy with the right size.
     dataset.path(f"{prefix}.idx")
+    # A copy of the .bin with the wrong size has to be replaced before it is read.
     bin_copy = dataset.folder / bin_name(dataset)
     expected_size = dataset.files[bin_copy.name].size
     if bin_copy.is_file() and bin_copy.stat().st_size != expected_size:
@@ -114,8 +114,7 @@ def copy_tokens(
         target_name: Name of the copy.
 
     Returns:
-        Name of the copy → what its manifest records: its size and sha256. If the bucket joined the
-        .bin from pieces, the name of a list of their digests takes the place of the sha256.
+        Name of the copy → its size, and its sha256 or the name of a list of its pieces.
 
     Raises:
         MissingError: The .bin was deleted.
@@ -155,10 +154,7 @@ def _stored_bin(outputs: OutputRoot, dataset: Manifest) -> Stored:
 def write_tokens(
     outputs: OutputRoot, recipe: Recipe, folder: Path, name: str, blocks: Hashed
 ) -> dict[str, str | FileFact]:
-    """Write a .bin of an output.
-
-    If the output root is in a bucket, the .bin is uploaded while it is computed, since it may not
-    fit on the disk of this machine.
+    """Write a .bin of an output to a folder, or upload it while it is computed.
 
     Args:
         outputs: The output root.
@@ -170,7 +166,10 @@ def write_tokens(
     Returns:
         Name → sha256 of the file; or size and sha256 of the object in a bucket.
     """
-    if outputs.access.has_copies:
+    is_in_bucket = outputs.access.has_copies
+    if is_in_bucket:
+        # The .bin may not fit on the disk of this machine, so upload it directly to its place. An
+        # earlier version there is no longer complete.
         outputs.invalidate(recipe)
         outputs.access.store.put_parts(
             f"{outputs.access.name(outputs.place(recipe))}/{name}", blocks

@@ -128,9 +128,6 @@ def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: 
 def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
     """Return the properties that the tokens of a dataset must have.
 
-    Some follow from how the dataset was made, such as the number of tokens and the greatest id. The
-    largest share of documents that may repeat others is a setting of the project.
-
     Args:
         project: The project, whose tokenizer may have changed since the dataset was made.
         dataset: Manifest of the dataset.
@@ -225,9 +222,7 @@ def _compare_counts(report: Report, dataset: Manifest, tokenized: Manifest) -> N
 
 
 def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
-    """Check that each document is as long as the shard says from which it was merged.
-
-    Each shard of a corpus has a table with the number of tokens of each of its documents.
+    """Check that each document is as long as the table of its shard says.
 
     Args:
         report: Report on the dataset; gets an error for the first document that differs.
@@ -365,11 +360,11 @@ def _compare_text(
         The difference, or None if the tokens are equal.
     """
     if isinstance(text, NanosetError):
-        return _TextDifference(text.what, text.found or "nothing", None)
+        return _TextDifference(text.what, text.found or "nothing", expected=None)
     try:
         expected_tokens = tokenizer.locate(text).ids
     except EncodingError as error:
-        return _TextDifference(error.what, error.found or "", None)
+        return _TextDifference(error.what, error.found or "", expected=None)
     if np.array_equal(expected_tokens, tokens):
         return None
     return _TextDifference(

@@ -253,8 +253,7 @@ def verify_prefix(
 ) -> Report:
     """Check a .bin/.idx pair that is not an output of a project.
 
-    If `nanoset tokenize` made the pair, it is also compared with `<prefix>.manifest.json`. If the
-    pair is in a bucket, the .idx is downloaded, and the tokens that are read.
+    If `nanoset tokenize` made the pair, it is also compared with its record, a file next to it.
 
     Args:
         prefix: Prefix of the pair: path or address of the .bin without its ending.

@@ -32,7 +32,7 @@ class DocumentRows:
     """
 
     def __init__(self, path: Path, documents: int) -> None:
-        """Open a table.
+        """Open the table of a shard's documents.
 
         Args:
             path: Path of the table, a Parquet file.
@@ -85,6 +85,8 @@ class DocumentRows:
             rows_in_group = [row - group_starts[group] for row in rows_of_group]
             values = self.columns(group, list(COLUMNS)).take(rows_in_group).to_pylist()
             values_by_row.update(zip(rows_of_group, values, strict=True))
+
+        # In the order in which they were requested.
         return [values_by_row[row] for row in rows]
 
     def search(self, values: Mapping[str, str | int]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -170,7 +172,7 @@ def document_schema() -> Any:
 
 @contextmanager
 def explaining_errors(path: Path) -> Iterator[None]:
-    """Explain the errors of a block in which a table of documents is read.
+    """Raise the errors of a block that reads a table of documents with an explanation.
 
     Args:
         path: Path of the table, which belongs to a shard.

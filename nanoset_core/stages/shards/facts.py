@@ -135,7 +135,7 @@ def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         shard.
     """
     written_lengths = framed.lengths[framed.is_written]  # (n_written,) tokens of each document
-    # Rejects are lines that are not documents, and faults: files that could not be read to the end.
+    # A reject is a line that is no document, or a fault: a file that cannot be read to its end.
     n_rejected_lines = len(batch.rejects) - batch.faults
     return ShardFacts(
         # Each line becomes a document, or is skipped, rejected or purged (erased on request).

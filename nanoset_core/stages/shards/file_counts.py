@@ -143,9 +143,6 @@ def _counts_of_shard(shard: Manifest) -> FileCounts:
 def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCounts]:
     """Count the documents and rejected lines of a shard by file, from its tables.
 
-    Documents that were skipped or erased are in no table, so these counts stay 0. The field
-    `may_have_skipped` says whether the shard has skipped documents, of any of its files.
-
     Args:
         source: The range of text that the shard was made from, which names the files.
         shard: Manifest of the shard.
@@ -153,6 +150,7 @@ def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCou
     Returns:
         Path → counts of the part of the file that is in this shard.
     """
+    # Documents that were skipped or erased are in no table, so these counts stay 0.
     has_skipped = shard.facts["skipped"] > 0
     counts_by_path = {path: FileCounts(may_have_skipped=has_skipped) for path in source.files}
     for path, size in stored_sizes(source.pieces).items():

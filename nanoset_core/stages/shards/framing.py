@@ -168,10 +168,9 @@ def _left_out_notice(template: Sequence[str]) -> str:
 
 
 def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | None) -> list[str]:
-    """Return notices on special tokens that would be added to each document twice.
+    """Return notices on special tokens that are added twice: by the settings and by a template.
 
-    A tokenizer may have a template: tokens that it adds to each text by itself. If the settings
-    name the same token, the document gets it from both.
+    The template of a tokenizer is the tokens that it adds to each text by itself.
 
     Args:
         tokenizer_file: Path of the tokenizer.

@@ -44,7 +44,7 @@ def find_matches(pattern: Location) -> PatternMatches:
         StorageError: A bucket cannot be reached, or refuses.
     """
     if isinstance(pattern, RemoteFolder):
-        return PatternMatches(_remote_matches(pattern), [])
+        return PatternMatches(_remote_matches(pattern), others=[])
     return _local_matches(pattern)
 
 
@@ -66,7 +66,7 @@ def _local_matches(pattern: Path) -> PatternMatches:
     if "**" in pattern.parts:
         others = _unexpected_folders(others, files)
     return PatternMatches(
-        files=[ListedFile(path.absolute(), None) for path in files],
+        files=[ListedFile(path.absolute(), stat=None) for path in files],
         others=[str(path) for path in others],
     )
 

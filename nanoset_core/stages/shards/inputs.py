@@ -62,9 +62,8 @@ def resolve_inputs(
     The files of a folder or pattern are in natural order.
 
     Args:
-        inputs: Files, folders and patterns: all of this machine, or all of one bucket
-            (s3://bucket/path), or of one other place that fsspec reads (gs://, hf://, abfs://,
-            https://).
+        inputs: Files, folders and patterns: all of this machine, of one bucket (s3://bucket/path),
+            or of one other place that fsspec reads (gs://, hf://, abfs://, https://).
         leave_out: Returns whether a file of a folder or pattern is not read.
 
     Raises:
@@ -168,7 +167,8 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
 
     # Look for a file or folder first, since its name may contain characters of a pattern.
     if _may_be_file(name, path) and path.is_file():
-        return _ResolvedInput([ListedFile(path.absolute(), None)], [])
+        file = ListedFile(path.absolute(), stat=None)
+        return _ResolvedInput(files=[file], notices=[])
     if path.is_dir():
         return _files_below(path, leave_out)
 
@@ -248,9 +248,7 @@ def _unexpected_files(contents: Contents) -> list[str]:
 
 
 def _below_one_folder(listed: Sequence[ListedFile]) -> InputFiles:
-    """Return files with paths relative to the folder that contains them all.
-
-    The size and times of files that were not listed with them are read here.
+    """Return files with paths relative to the folder that contains them all, and their sizes.
 
     Args:
         listed: The files, with absolute paths.

@@ -68,9 +68,8 @@ class TokenizeJob:
     def run(self) -> tuple[Sequence[Manifest], dict[str, Any]]:
         """Make the shards that do not exist yet, only with engines whose tokens can be trusted.
 
-        While the shards are made, a share of their documents is compared with a reference. An
-        engine that gave other tokens is recorded as distrusted, and the shards are made again with
-        another one.
+        An engine that gave wrong tokens for some document is recorded as distrusted, and the shards
+        are made again with another one.
 
         Returns:
             All shards, in document order; and the options of their recipes, which name the engines

@@ -24,7 +24,7 @@ def usual_length(histogram: Sequence[int], tokens: int) -> str:
     while 2 * n_up_to_bin < n_documents:
         median_bin += 1
         n_up_to_bin += histogram[median_bin]
-    shortest, longest = _bounds(median_bin)
+    shortest, longest = _bounds_of_bin(median_bin)
     mean = tokens / n_documents
     return f"{mean:,.0f} tokens on average, the median between {shortest:,} and {longest:,}"
 
@@ -50,7 +50,7 @@ def length_rows(histogram: Sequence[int]) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     for number in range(first_bin, last_bin + 1):
         count = histogram[number]
-        shortest, longest = _bounds(number)
+        shortest, longest = _bounds_of_bin(number)
         # The bar is rounded up: even a single document has a bar.
         n_characters = math.ceil(count * BAR_COLUMNS / largest_count)
         row = {
@@ -62,7 +62,7 @@ def length_rows(histogram: Sequence[int]) -> list[dict[str, str]]:
     return rows
 
 
-def _bounds(number: int) -> tuple[int, int]:
+def _bounds_of_bin(number: int) -> tuple[int, int]:
     """Return the shortest and longest length that an entry of a histogram counts."""
     power = 1 << number
     return power >> 1, power - 1

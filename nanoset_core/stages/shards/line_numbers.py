@@ -133,11 +133,8 @@ def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]
 def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
     """Return how many lines each piece of a large file has, as a fact of a corpus.
 
-    Large files are cut into pieces without counting their lines, which are counted later, when the
-    pieces are tokenized.
-
     Args:
-        shards: The shards of the corpus.
+        shards: The shards of the corpus, which have counted the lines of their pieces.
         pieces: All pieces of the corpus.
 
     Returns:
@@ -159,8 +156,8 @@ def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -
 def line_name(source: SourceRange, path: str, line: int, byte: int) -> str:
     """Return how messages name a line while its range is read: `path:line`, or the path alone.
 
-    A large file may be cut into pieces without counting its lines. The lines of a piece are then
-    numbered from its start, and such a number would mislead users.
+    In some pieces of large files, lines are counted from the start of the piece. Such a number
+    would mislead users.
 
     Args:
         source: The range of text that is read, which consists of pieces of files.

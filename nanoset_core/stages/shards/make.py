@@ -216,7 +216,7 @@ def _describe_files(folder: Path, settings: ShardSettings) -> dict[str, str | Fi
         if settings.hashed:
             files[name] = sha256_file(path)
         else:
-            files[name] = FileFact(path.stat().st_size, None)
+            files[name] = FileFact(path.stat().st_size, sha256=None)
     return files
 
 
@@ -241,7 +241,7 @@ class _ShardInProgress:
     """Encodes the batches of one shard, counts what they contain, and reports the progress."""
 
     def __init__(self, task: ShardTask, engine: Engine) -> None:
-        """Start with no batches.
+        """Prepare to encode the text of a shard.
 
         Args:
             task: The shard to make.
@@ -409,7 +409,7 @@ def _engine(task: ShardTask) -> Engine:
     Raises:
         SourceChangedError: The tokenizer has changed since the build started.
     """
-    # Engines that have given wrong tokens must not be used any more. The recipe names them.
+    # The recipe names engines that have given wrong tokens.
     distrusted_engines = tuple(task.recipe.options.get(distrust.OPTION, ()))
 
     file = local_tokenizer(task.settings.tokenizer_file)

@@ -163,7 +163,7 @@ def _find_or_make_pairs(call: _Call, prefix_by_key: Mapping[str, Location]) -> l
 def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
     """Return whether a file is the list of rejected lines of an earlier call of `preprocess`.
 
-    Such a file is not an input, although it may be in the folder of the inputs and ends in .jsonl.
+    Such a file is not an input, although it may be in the same folder.
 
     Args:
         path: The file.
@@ -236,8 +236,7 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     Raises:
         ConfigError: A key cannot be part of a file name, or the names would be too long.
     """
-    # A name consists of the prefix, the key and an ending. Of the files for one key, the record has
-    # the longest ending. Find out how many bytes remain for the key.
+    # Of the files for one key, the record has the longest name. How many bytes remain for the key?
     name_without_key = f"{pair_name(options.preset, output_prefix.name, '')}{RECORD_ENDING}"
     name_bytes = len(name_without_key.encode())
     room_for_key = _MAX_NAME_BYTES - name_bytes
@@ -396,9 +395,8 @@ class _Call:
 
     def _recorded_settings(self) -> dict[str, Any]:
         """Return the settings that decide the bytes of the outputs, as records contain them."""
-        # The setting `partitions` has an effect on the order of the documents. It has none if the
-        # order of the input is kept. Then record 1 in any case, so that a later call with another
-        # value finds these files.
+        # `partitions` has no effect if the order of the input is kept. Then record 1, so that a
+        # later call with another value finds these files.
         options = self.options
         n_partitions = options.partitions
         if options.keep_sequential_samples:
@@ -416,8 +414,7 @@ class _Call:
     def job(self, key: str) -> TokenizeJob:
         """Return the job that tokenizes the texts of one key.
 
-        It makes a shard of each range of the input: tokens that are kept in the scratch folder
-        until all ranges are done.
+        It makes a shard of each range of the input in the scratch folder.
 
         Args:
             key: Key of the texts, one of `options.keys`.
@@ -566,11 +563,8 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
     Raises:
         InputError: There are no documents, or too many rejects.
     """
-    # Each range of the input becomes a shard in the scratch folder.
+    # Tokenize each range of the input to a shard in the scratch folder, and add up their counts.
     shards, _ = call.job(key).run()
-
-    # `losses` has the counts of all shards together, and says what was not tokenized. Refuse the
-    # input if that is too much.
     losses = sum_losses(shards, call.ranges.pieces())
     RejectPolicy(call.options, key).check(losses, call.inputs.folder)
     _check_not_empty(losses.facts, call.inputs)
@@ -578,7 +572,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
     if call.options.count_by_file:
         tokens_of_files = _count_tokens_of_files(call.inputs, shards)
 
-    # Write the files to the folder of a draft. When the block ends, they are moved to their places.
+    # The draft is a folder for new files, which are moved to their places when the block ends.
     with call.delivery(key, prefix).drafting(overwrite=call.overwrite) as draft:
         draft.facts = to_plain(losses.facts)
         if tokens_of_files is not None:

@@ -115,9 +115,6 @@ def id_digest(identity: str) -> str:
 def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> ErasedPlace:
     """Return the place of a document: a piece of a file, and the position of the document.
 
-    A piece is a range of bytes of a file. The position is the first byte of the document in the
-    decompressed file, or its row in a table.
-
     Args:
         pieces: Pieces of files. One of them contains the document.
         file: Path of its file.
@@ -156,7 +153,7 @@ def _piece_with(pieces_of_file: Sequence[Piece], position: int) -> Piece:
 def add_record(
     outputs: OutputRoot, corpus: str, places: Iterable[ErasedPlace], ids: Iterable[str] = ()
 ) -> None:
-    """Record erased documents of a corpus below a root, unless all of them are recorded.
+    """Record erased documents of a corpus, unless all of them are recorded already.
 
     Args:
         outputs: The root.

@@ -17,8 +17,8 @@ def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
 
     Args:
         path: Path of the list of rejects, which has one JSON object a line.
-        numbers: Line numbers of the corpus. In the list, lines of some large files are numbered
-            from the start of a piece of the file; here, they get their numbers in the file.
+        numbers: Converts line numbers: the list counts some lines from the start of a piece of a
+            large file.
 
     Raises:
         FormatError: The file is missing, or is not such a list.

@@ -74,8 +74,8 @@ class RejectPolicy:
     def refusal(self, losses: Losses, folder: RawFolder) -> InputError | None:
         """Return an error if more was lost than the settings allow, or None.
 
-        There are two limits: for the share of text in files that cannot be read to their end, and
-        for the share of lines that are not documents. With `on_reject: fail`, both are 0.
+        One limit is for text in files that cannot be read to their end, the other one for lines
+        that are not documents.
 
         Args:
             losses: What was lost.
@@ -126,7 +126,7 @@ class RejectPolicy:
         if len(foreign_files) > 1:
             message = f"{len(foreign_files):,} files are not what their endings say"
         first_fault = losses.file_faults[0]
-        setting = self._leave_out(foreign_files)  # the setting that leaves out all of them
+        setting = self._how_to_leave_out(foreign_files)  # the setting that leaves out all of them
         return InputError(
             message,
             where=folder / first_fault.file,
@@ -158,7 +158,9 @@ class RejectPolicy:
             setting = f"{self.names.unreadable}: {self.options.max_unreadable_fraction:g}"
             remedy += f", or accept what could be read of it: {self._sufficient_limit(losses)}"
         if foreign_files:
-            remedy += f"; leave out files that are not text: {self._leave_out(foreign_files)}"
+            remedy += (
+                f"; leave out files that are not text: {self._how_to_leave_out(foreign_files)}"
+            )
 
         # Show the first file and its fault, if they are still known.
         where = folder
@@ -177,28 +179,29 @@ class RejectPolicy:
         return f"{self.names.unreadable} {thousandths / 1000:g}"
 
     def _rejected_lines_error(self, losses: Losses, folder: RawFolder) -> InputError:
-        """Return the error for too many rejected lines.
-
-        It explains the most common reason, with the first line that was rejected for it as an
-        example.
+        """Return the error for too many rejected lines, which explains the most common reason.
 
         Args:
             losses: What was lost.
             folder: The folder of the files.
         """
         reason = _most_common_reason(losses)
-        first = losses.first(reason)  # the example
         expected, remedy = self._expected_lines(reason)
         found = _rejected_share_text(losses)
+
+        # The first line that was rejected for this reason is shown as an example.
         where = folder
-        if first is not None:
-            where = folder / first.file
-            found += f"; {_first_line_text(first)}"
+        example = losses.first(reason)
+        if example is not None:
+            where = folder / example.file
+            found += f"; {_line_text(example)}"
             # If the file is something else than text, that explains all of its lines.
-            file_kind = _kind_of_other_file(folder, first)
+            file_kind = _kind_of_other_file(folder, example)
             if file_kind is not None:
                 found = f"the file is {file_kind}; {found}"
-                remedy = f"convert the file, or leave it out: {self._leave_out([first.file])}"
+                remedy = (
+                    f"convert the file, or leave it out: {self._how_to_leave_out([example.file])}"
+                )
         if not self._fails_on_reject:
             remedy += f", or raise {self.names.rejected}"
         return InputError(
@@ -234,7 +237,7 @@ class RejectPolicy:
             "repair the lines",
         )
 
-    def _leave_out(self, paths: Sequence[str]) -> str:
+    def _how_to_leave_out(self, paths: Sequence[str]) -> str:
         """Return how the user leaves out some files."""
         patterns = [escape(path) for path in paths]
         return self.names.leave_out.replace("{files}", json.dumps(patterns))
@@ -280,7 +283,7 @@ def _lists_text(losses: Losses) -> str:
     return f"{names} and {n_more:,} more" if n_more > 0 else names
 
 
-def _first_line_text(reject: Reject) -> str:
+def _line_text(reject: Reject) -> str:
     """Describe what a rejected line contains."""
     if reject.reason != "missing_key":
         return f"line {reject.line:,} is {reject.excerpt!r} ({reject.reason}: {reject.detail})"

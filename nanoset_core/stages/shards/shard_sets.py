@@ -191,8 +191,8 @@ def _losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
 def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
     """Return how much text is lost in a set of shards, which may not be built yet.
 
-    Each shard records what was lost of its part of the text: lines that are no documents, and files
-    that cannot be read to their end. So the losses are known once all shards exist.
+    Lost are lines that are no documents, and files that cannot be read to their end. Each shard
+    records its losses.
 
     Args:
         project: The project.
@@ -200,7 +200,7 @@ def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | N
         recipe: Recipe of the set.
 
     Returns:
-        The losses; None if they are not known yet.
+        The losses; None if they are not known yet, since some shards do not exist.
 
     Raises:
         FormatError: The manifest of a shard, or the inventory, cannot be read.

@@ -38,8 +38,7 @@ def point_into(shard: Manifest, fact: FileFact) -> None:
 def copy_tokens_back(shard: Manifest) -> None:
     """Give a shard its own file of tokens back, by copying them from a dataset.
 
-    To save space, the file of a shard may be deleted while a dataset contains the same tokens. The
-    shard's manifest then says which bytes of the dataset's .bin they are.
+    To save space, the file of a shard may be deleted while a dataset contains the same tokens.
 
     Args:
         shard: Such a shard, on this machine.
@@ -62,8 +61,8 @@ def copy_tokens_back(shard: Manifest) -> None:
                 f"not {recorded.sha256}",
             )
 
-    # Record that the tokens are in the shard's own file, from its first byte on. This is last: if
-    # the process is killed before, the tokens are still found in the dataset.
+    # Record that the shard has its own file. If the process is killed before, the tokens are still
+    # found in the dataset.
     own_file = replace(recorded, within=None, begin=0)
     _write_bin_fact(shard, own_file)
 

@@ -166,7 +166,7 @@ def _bytes_of_sequences(
     byte_bounds = np.append(index.sequence_pointers, tokens.range.size)
 
     # Read consecutive sequences together.
-    for first, stop in _runs(is_kept):
+    for first, stop in _runs_of_true(is_kept):
         start_byte = int(byte_bounds[first])
         stop_byte = int(byte_bounds[stop])
         byte_range = replace(
@@ -207,7 +207,7 @@ def _stored_tokens(shard: Manifest) -> _StoredTokens:
     return _StoredTokens(store, replace(stored_file, begin=first_byte, size=recorded.size))
 
 
-def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _runs_of_true(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return (start, stop) of each run of consecutive true values.
 
     For example, [True, True, False, True] has the runs (0, 2) and (3, 4).

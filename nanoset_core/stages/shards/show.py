@@ -13,8 +13,6 @@ from nanoset_core.stages.stage import Summary
 def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
     """Return warnings on lost and repeated text of a corpus, and its lists of rejected lines.
 
-    Its counts are shown with its dataset, which is in the same row of `nanoset status`.
-
     Args:
         project: The project.
         tokenized: Manifest of the corpus's set of shards.

@@ -73,9 +73,8 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         """Return what is wrong with the current shards of a corpus, if anything is.
 
-        A shard may be damaged. Or the user may have lowered the limits for lost text, such as
-        rejected lines, since the shards were made. Limits are not part of the recipe, so a change
-        of them makes no output stale.
+        A shard may be damaged, or the user may have lowered the limits for lost text since the
+        shards were made.
 
         Args:
             project: The project.

@@ -37,8 +37,7 @@ _COMPRESSION = 3
 def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     """Tokenize the text of a corpus, and make the set of its shards current.
 
-    A shard contains the tokens of one range of the text. Shards that exist already are not made
-    again, so that only new text is tokenized.
+    A shard contains the tokens of one range of the text. Only missing shards are made.
 
     Args:
         project: The project.
@@ -128,9 +127,8 @@ def _make_shards_without_erased(
 ) -> tuple[Sequence[Manifest], dict[str, Any]]:
     """Make the shards that do not exist yet, without documents that were erased from the corpus.
 
-    A document that was erased may be in the text again, for example in a new file. A shard with
-    such a document is not stored: the place of the document is recorded, and the shard is made
-    without it.
+    An erased document may be in the text again, for example in a new file. Its place is then
+    recorded, and its shard is made without it.
 
     Args:
         project: The project.
@@ -226,7 +224,7 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
     room_bytes = project.outputs.access.room
     workers = project.config.workers
     if room_bytes is None or not ranges:
-        return _DiskLimits(workers, 0)
+        return _DiskLimits(workers, room_bytes=0)  # no limit
 
     _check_room(project, corpus, ranges, room_bytes)
     # The largest shard is estimated to take 1.5 times its text.

@@ -37,16 +37,12 @@ def verify_shards(
 ) -> Report:
     """Check the current shards of a corpus, which are the parts that it was tokenized in.
 
-    1. Each line must have become a document, or be counted as skipped, rejected or purged.
-    2. No more text may be lost than the settings allow. Less lost text is a warning.
-    3. The shards must be made from the present inventory and settings.
-    4. Their files must be whole.
+    Every line must be counted, no more text lost than the settings allow, and all files whole.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
-        deep: Compare the sha256 of all files; otherwise only sizes, and the ends of the tables of
-            documents.
+        deep: Compare the sha256 of all files, instead of their sizes and the ends of tables.
         run: Runs the parts of a deep check, here or on other machines.
     """
     report = Report(f"{STAGE}/{corpus}")
