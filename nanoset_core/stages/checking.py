@@ -101,8 +101,7 @@ def check_file(
 
     Args:
         report: Report on the output.
-        manifest: Manifest of the output. If it knows the sizes of the stored files, these are used
-            instead of asking the store.
+        manifest: Manifest of the output, perhaps with the sizes of the stored files.
         name: Name of the file.
         deep: Also read the file and compare its sha256.
         remedy: What the user should do if the file is missing or has another size.

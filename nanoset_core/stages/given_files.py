@@ -41,14 +41,11 @@ class GivenFiles:
 
 
 def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
-    """Return the files that a key of nanoset.yaml names.
-
-    Only new and changed local files are read, to hash them. Objects are identified by their ETags.
+    """Return the files that a key of nanoset.yaml names, with a digest of their content.
 
     Args:
         project: The project.
-        pattern: The value of the key: the path of a file, the path of a folder for all files in
-            it, or a pattern with wildcards.
+        pattern: The value of the key: the path of a file or folder, or a pattern with wildcards.
         key: The key, for messages.
 
     Raises:
@@ -108,7 +105,8 @@ def _list_matching(pattern: _DividedPattern) -> _PatternListing:
     if not path:
         return _list_folder(pattern.folder)
     if (pattern.folder / path).is_file():
-        return _PatternListing(pattern.folder, [stat_file(pattern.folder, path)], set())
+        stats = [stat_file(pattern.folder, path)]
+        return _PatternListing(pattern.folder, stats, folders=set())
     return _list_folder(pattern.folder / path)
 
 
@@ -169,8 +167,8 @@ def _file_endings(paths: Iterable[str]) -> set[str]:
 def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern:
     """Divide a pattern into a folder without wildcards, which can be listed, and the rest.
 
-    For example, `data/*/ids.txt` is divided into `data` and `*/ids.txt`. A path without wildcards
-    is divided at its last name: `data/ids.txt` into `data` and `ids.txt`.
+    For example, `data/*/ids.txt` is divided into `data` and `*/ids.txt`, and a path without
+    wildcards, `data/ids.txt`, into `data` and `ids.txt`.
 
     Args:
         project: The project. Local patterns are relative to its nanoset.yaml.
@@ -198,9 +196,7 @@ def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern
 
 
 def _remote_folder(project: Project, address: str, key: str) -> RemoteFolder:
-    """Return a folder in a bucket, whose objects are identified by their ETags.
-
-    So they need not be downloaded to find out whether their content has changed.
+    """Return a folder in a bucket, whose objects are identified by their ETags instead of hashes.
 
     Args:
         project: The project.

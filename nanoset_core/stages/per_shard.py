@@ -159,6 +159,7 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
         manifest = listed_root.find_at(folder)
         if manifest is None:
             return None
+        # Wrapped, since the result may be None, which here stands for a missing output.
         return _ExistingOutput(outputs.result(manifest))
 
     # The outputs of all shards have the same stage and name, and differ in their digests.
@@ -170,7 +171,6 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
     if recipe is None:  # there are no shards
         return {}
 
-    # (n_shards,) None for a missing output
     existing_outputs = root.each_version(find_output, recipe.stage, recipe.name, digests)
     result_by_shard: dict[int, Result] = {}
     for number, output in enumerate(existing_outputs):
@@ -216,7 +216,7 @@ class _MissingOutputs(Generic[Shard, Result]):
         """The output of each task that was created, shape (n_tasks,)."""
 
     def make(self, workers: int, executor: Executor | None) -> dict[int, Result]:
-        """Make the outputs.
+        """Make the missing outputs in worker processes.
 
         Args:
             workers: Number of processes on this machine.
@@ -232,14 +232,14 @@ class _MissingOutputs(Generic[Shard, Result]):
         result_by_shard: dict[int, Result] = {}
         errors: list[Exception] = []
         with progress_reported_to(self._work.receive):
-            # Tasks end in any order.
+            # Tasks end in any order. Each returns the manifest of its output, or an error.
             outcomes = run_tasks(_make_output, self._tasks(), workers, executor)
             for task_number, outcome in outcomes:
                 if isinstance(outcome, Exception):
                     errors.append(outcome)
-                else:
-                    output = self._started[task_number]
-                    result_by_shard[output.number] = self._result_of_made(output, outcome)
+                    continue
+                output = self._started[task_number]
+                result_by_shard[output.number] = self._result_of_made(output, manifest=outcome)
         if errors:
             raise ExceptionGroup("the outputs of some shards could not be made", errors)
         return result_by_shard

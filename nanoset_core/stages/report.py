@@ -319,17 +319,11 @@ class DividedCheck:
             outcomes: For each part, in order, what `check_part` returned, or the NanosetError that
                 it raised because the part could not be read.
         """
-        exceptions: list[NanosetError] = []
-        results: list[Any] = []
-        for outcome in outcomes:
-            if isinstance(outcome, NanosetError):
-                exceptions.append(outcome)
-            else:
-                results.append(outcome)
+        results = [outcome for outcome in outcomes if not isinstance(outcome, NanosetError)]
         self.add_outcomes(report, results)
-        if exceptions:
-            # The other exceptions probably have the same cause.
-            report.add_exception(exceptions[0])
+        errors = [outcome for outcome in outcomes if isinstance(outcome, NanosetError)]
+        if errors:
+            report.add_exception(errors[0])  # the others probably have the same cause
 
 
 Run = Callable[[Report, DividedCheck], None]

@@ -175,9 +175,7 @@ def make_of_documents(
     activity: str,
     subject: str,
 ) -> list[str]:
-    """Make one output for each shard of a dataset, from the shard's documents.
-
-    The outputs are made in worker processes. Those that exist already are not made again.
+    """Make one output for each shard of a dataset, except those that exist, in worker processes.
 
     Args:
         project: The project.

@@ -575,8 +575,8 @@ def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
         The version, or the reason why the output has no usable one.
     """
     if isinstance(stage, InParts):
-        # The key names a part, such as a group of tars. Only the whole output has versions.
-        return CurrentVersion(None, NOT_BUILT)
+        # The key names a part of an output, such as a group of tars, which has no versions.
+        return CurrentVersion(manifest=None, problem=NOT_BUILT)
     return project.outputs.current_version(stage.layout.folder, stage.layout.name_of(key))
 
 

@@ -144,7 +144,7 @@ def _common_token_error(
     token: int,
     sample: _Occurrences,
 ) -> ConfigError:
-    """Return the error that the token that ends all documents is common inside them, too.
+    """Return the error for an end token that is also common inside documents.
 
     Args:
         export_format: The format, whose reader needs the end tokens.
@@ -193,8 +193,7 @@ def _tokens_in_bucket(
 ) -> NDArray[np.integer]:
     """Return single tokens of a .bin in a bucket, at these positions, shape (n_positions,).
 
-    Each takes a request, and several are made at the same time. `MMapIndexedDataset.tokens_for`
-    would download blocks of 256 KiB instead.
+    Each takes a small request. `MMapIndexedDataset.tokens_for` would download blocks of 256 KiB.
     """
     access, path = dataset.place
     object_name = access.name(path)

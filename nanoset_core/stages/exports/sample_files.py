@@ -118,7 +118,7 @@ class SampleFiles:
         *,
         rewrite: bool,
     ) -> list[FileFact]:
-        """Write all files.
+        """Write all files of samples, in worker processes.
 
         Args:
             stream: Order of the dataset's tokens, if they are not in order in the .bin.

@@ -133,7 +133,7 @@ class SampledFormat(ExportFormat):
         return [*map(self.file, range(cut.files)), INDEX]
 
     def size(self, cut: Cut, number: int) -> int:
-        """Return the size of a file in bytes.
+        """Return the size of a file of samples in bytes.
 
         Args:
             cut: Which tokens are in which file.
@@ -152,7 +152,7 @@ class SampledFormat(ExportFormat):
     def blocks(
         self, cut: Cut, number: int, chunks: Iterable[NDArray[np.integer]]
     ) -> Iterator[bytes]:
-        """Yield the bytes of a file.
+        """Yield the bytes of a file of samples.
 
         Args:
             cut: Which tokens are in which file.
@@ -165,13 +165,13 @@ class SampledFormat(ExportFormat):
             stop = n_complete * cut.length
             if n_complete:
                 samples = chunk[:stop].reshape(n_complete, cut.length)
-                yield _with_header(self.sample_header(cut.dtype, cut.length), samples)
+                yield _with_headers(self.sample_header(cut.dtype, cut.length), samples)
 
             # Only the last chunk can end in a shorter sample.
             rest = chunk[stop:]
             if len(rest):
                 short_sample = rest.reshape(1, len(rest))
-                yield _with_header(self.sample_header(cut.dtype, len(rest)), short_sample)
+                yield _with_headers(self.sample_header(cut.dtype, len(rest)), short_sample)
 
     def facts(self, cut: Cut) -> dict[str, int]:
         """Return what the manifest of an export records about its samples.
@@ -208,7 +208,7 @@ class SampledFormat(ExportFormat):
                 remedy="tokenize with a preset that gives whole numbers",
             )
 
-    def _length(self, dataset: DatasetTraits) -> int:
+    def _sample_length(self, dataset: DatasetTraits) -> int:
         """Return the number of tokens in a sample.
 
         Args:
@@ -233,7 +233,7 @@ def _divide_up(count: int, size: int) -> int:
     return n_full + 1 if rest else n_full
 
 
-def _with_header(header: bytes, samples: NDArray[np.integer]) -> bytes:
+def _with_headers(header: bytes, samples: NDArray[np.integer]) -> bytes:
     """Return the bytes of samples, with the same header before each of them.
 
     Args:
@@ -277,7 +277,7 @@ class Mds(SampledFormat):
         Raises:
             ConfigError: The length of samples is not set.
         """
-        length = self._length(dataset)
+        length = self._sample_length(dataset)
         room = _mds_room(dataset.dtype)
         sample_bytes = self._bytes_of_sample_and_offset(dataset.dtype, length)
 
@@ -286,8 +286,7 @@ class Mds(SampledFormat):
         tokens_per_file = samples_per_file * length
         n_files = _divide_up(dataset.tokens, tokens_per_file)
 
-        # The last sample may be shorter than the others. If it would be alone in the last file, it
-        # may fit into the file before, whose room is not used up completely.
+        # If the last file would have a single, shorter sample, this may fit into the file before.
         tokens_in_last_file = dataset.tokens - (n_files - 1) * tokens_per_file
         if n_files > 1 and tokens_in_last_file < length:
             short_bytes = self._bytes_of_sample_and_offset(dataset.dtype, tokens_in_last_file)
@@ -474,7 +473,7 @@ class LitData(SampledFormat):
         Raises:
             ConfigError: The length of samples is not set, or there are too few tokens for a sample.
         """
-        length = self._length(dataset)
+        length = self._sample_length(dataset)
         if dataset.tokens < length:
             raise self.refused(
                 dataset,

@@ -85,16 +85,13 @@ class LinkedExport:
             # The .bin has the tokens in the order of the dataset: link or copy it.
             made_by = tokens_file.share()
         else:
-            # The dataset is a view, whose sequences may be anywhere in the .bin. The export has
-            # them in the order of the view, so the tokens are written again.
+            # The sequences of a view may be anywhere in the .bin, so write the tokens again.
             tokens_file.write(self._token_blocks(self.stream))
             made_by = WRITTEN
         return export_facts(self.dataset, n_documents, self.traits, made_by)
 
     def write_small_files(self, folder: Path) -> int:
         """Write the files of the export other than the tokens, which say where documents end.
-
-        Memory is bounded, except for a view: there it takes 16 bytes a sequence.
 
         Args:
             folder: Where to write them.

@@ -193,10 +193,10 @@ class PackWriter:
             yield self.tokens(packs.slice(start, stop))
 
     def _count_pieces(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
-        """Add some pieces to `counts`, and those of documents that `tail: carry` cut in two.
+        """Add some pieces to `counts`, and how many of them the option `tail: carry` cut off.
 
-        That option carries the last tokens of a document that does not fit into the rest of a pack
-        to the next pack.
+        It cuts a document that does not fit into the rest of a pack, and carries its last tokens to
+        the next pack.
 
         Args:
             pieces: The pieces.
@@ -233,8 +233,8 @@ class PackWriter:
             lengths=packs.pieces.lengths,
         ).select(np.argsort(bin_starts))
 
-        # If the .bin is in a bucket, `tokens_for` downloads the ranges with these pieces, and
-        # `spans` deletes them after its only step if the space for downloads is full.
+        # From a bucket, `tokens_for` downloads the pieces. When the loop ends after its only step,
+        # `spans` deletes them if the space for downloads is full.
         for _ in dataset.spans(count=1, at_once=1):
             source_stops = copies.source_starts + copies.lengths
             bin_tokens = dataset.tokens_for(
@@ -291,6 +291,8 @@ def write_pack_idx(path: Path, dtype: np.dtype[Any], packs: int, length: int) ->
     header = HEADER.pack(MAGIC, VERSION, dtype_code(dtype), packs, packs + 1)
     with path.open("xb") as file:
         file.write(header)
+        # Three arrays: the length of each sequence, its first byte in the .bin, and the first
+        # sequence of each document.
         for start, stop in _chunks(packs):
             sequence_lengths = np.full(stop - start, length, "<i4")
             file.write(sequence_lengths.tobytes())

@@ -129,8 +129,7 @@ class _PackNames:
     def of_corpus(self, corpus: str, packing: PackingSpec, length: int) -> str:
         """Return the name of the packs that replace a corpus or view.
 
-        The packs are added to those of the project, unless it has packs with these settings: then
-        their name is returned.
+        The packs are added to those of the project, unless it has packs with these settings.
 
         Args:
             corpus: Name of the corpus or view. Packs under the key `packs` replace themselves.
@@ -303,11 +302,9 @@ def pack_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each of the packs whose name or source is wrong.
 
-    Packs are datasets that are made from a corpus or a view.
-
     Args:
         file: nanoset.yaml, for messages.
-        packs: The packs of the project, by name.
+        packs: The packs of the project, by name: datasets that are made from a corpus or view.
         views: Name of each view → the corpus or view that it is of.
         corpora: Names under the key `corpora`.
     """
@@ -381,8 +378,8 @@ def _nanoset_errors(
         packs: All packs of the project, by name.
         where: Key of the nanoset, such as "nanoset.yaml: nanosets.pretrain", for messages.
     """
-    # Some trainers read windows: one stretch of `sequence_length + 1` tokens after another. So each
-    # sample begins one token further off the start of a pack than the one before it.
+    # Windows have one token more than a pack, so that each begins further off the start of a pack
+    # than the one before it.
     reads_windows = get_preset(spec.preset).windows
     if reads_windows:
         for key in _keys_with_packs(spec, packs, where):
@@ -473,8 +470,8 @@ def _export_errors(
     if not exports_packs:
         return
 
-    # Readers of this format take one stretch of `sequence_length + 1` tokens after another. So each
-    # sample begins one token further off the start of a pack than the one before it.
+    # Windows have one token more than a pack, so that each begins further off the start of a pack
+    # than the one before it.
     if spec.format == "datatrove":
         yield ConfigError(
             "readers of .ds files read windows of one token more than a sequence, "

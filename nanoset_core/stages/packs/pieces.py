@@ -134,7 +134,7 @@ class PieceTable:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with self._readable():
+        with self._explaining_errors():
             self._file = RowGroups(path)
 
     def of_packs(self, packs: NDArray[np.int64]) -> PieceRows:
@@ -222,13 +222,13 @@ class PieceTable:
             if may_contain is not None and value_range is not None:
                 is_needed = may_contain(value_range.smallest, value_range.largest)
             if is_needed:
-                with self._readable():
+                with self._explaining_errors():
                     table = self._file.read(group)
                 yield PieceRows(*[table.column(name).to_numpy() for name in COLUMNS])
 
     @contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Raise errors of reading the file in the block as FormatError."""
+    def _explaining_errors(self) -> Iterator[None]:
+        """Raise the errors of a block that reads the file as FormatError."""
         import pyarrow as pa
 
         try:

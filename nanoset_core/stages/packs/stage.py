@@ -280,8 +280,8 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
 def _planned_facts(task: _PackTask) -> dict[str, Any]:
     """Return what packs will contain, from the lengths of the documents alone.
 
-    With `tail: carry`, documents are cut at the ends of packs. How many are cut depends on the
-    order of the packs, which is not known yet: these facts are None.
+    With `tail: carry`, documents are cut at the ends of packs. How many depends on the order of the
+    packs, which is not known yet: these facts are None.
     """
     dataset = open_dataset(task.dataset, is_sampled=True)
     lengths = document_lengths(dataset.sequence_lengths, dataset.document_indices)

@@ -160,8 +160,8 @@ def fitting_vocab_size(
 ) -> int:
     """Return `vocab_size`, or a larger one if the tokens of a dataset need more bytes.
 
-    The vocabulary size that Modalities' tokenizer reports may leave out added tokens. Modalities'
-    packer then loses the documents that contain one.
+    The size that Modalities' tokenizer reports may leave out added tokens. Modalities' packer then
+    loses the documents that contain one.
 
     Args:
         dataset: The dataset. Its tokens are read only if their dtype has room for larger ids.

@@ -69,8 +69,8 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
     if is_in_bucket:
         store = outputs.access.store
         stored_name = outputs.access.name(outputs.place(task.recipe) / file_name)
-        # An earlier attempt may have left a complete version there, which has no longer the right
-        # bytes while its file is replaced. Delete its manifest, so that nobody reads the version.
+        # Delete the manifest of an earlier version there, so that nobody reads it while its file is
+        # replaced.
         outputs.invalidate(task.recipe)
     counts, file = put_dataset_as_pbin(
         _open_source(outputs, task.dataset),

@@ -476,7 +476,7 @@ def _write(
 
     def blocks() -> Iterator[memoryview]:
         """Yield the encoded tokens of the documents."""
-        for tokens in _gathered(datasets, selection):
+        for tokens in _selected_tokens(datasets, selection):
             for block in encode_tokens(tokens, token_bytes, str(target)):
                 yield block
                 work.advance(len(block))
@@ -489,7 +489,7 @@ def _write(
     return PbinCounts(len(selection.lengths), n_tokens, token_bytes)
 
 
-def _gathered(
+def _selected_tokens(
     datasets: Sequence[PackedDataset], selection: _Selection
 ) -> Iterator[NDArray[np.integer]]:
     """Yield the tokens of selected documents, in blocks of about `_BLOCK_TOKENS`.

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from nanoset_core.errors import ConfigError, FormerNameWarning
+from nanoset_core.errors import ConfigError, FormerNameWarning, raised
 from nanoset_core.outputs.names import check_corpora
 from nanoset_core.untrusted import visible
 
@@ -34,12 +34,8 @@ def pbin_errors(
         )
     names_by_key = {KEY: names, FORMER_KEY: former_names}
     for key, names_in_list in names_by_key.items():
-        if not names_in_list:
-            continue
-        try:
-            check_corpora(names_in_list, f"{file}: {key}")
-        except ConfigError as error:
-            yield error
+        if names_in_list:
+            yield from raised(check_corpora, names_in_list, f"{file}: {key}")
 
 
 def warn_of_former_key(file: Path) -> None:

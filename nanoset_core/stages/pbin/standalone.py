@@ -146,11 +146,10 @@ def _find_source(
         inputs: The path of a .bin or .idx, or the path of both without the ending; or files,
             folders and patterns of text.
         output: The file to write.
-        rejects: List of the rejected lines. If an earlier call wrote it, it is not read as text.
+        rejects: List of the rejected lines.
 
     Returns:
-        The path of the dataset without an ending, on this machine or in a bucket; or the files of
-        text.
+        The path of the dataset without an ending, or the files of text.
 
     Raises:
         ConfigError: The inputs name a `.pbin`, or several datasets.

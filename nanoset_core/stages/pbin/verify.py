@@ -38,8 +38,8 @@ def verify_pbin(
 ) -> Report:
     """Check the current version of a `.pbin`, which contains tokens and an index of documents.
 
-    The index must cover all tokens, and documents and tokens must be those of the dataset that the
-    file was made from. If it was deleted, only the index is checked, and with `deep` the sha256.
+    Its documents and tokens must be those of the dataset that it was made from. If this was
+    deleted, only the index is checked, and with `deep` the sha256 of the file.
 
     Args:
         project: The project.
@@ -60,8 +60,7 @@ def verify_pbin(
         try:
             _check_content(report, project, manifest, deep=deep, run=run)
         except FormatError as error:
-            # A build does not look into files, and would keep the damaged one. So the error has to
-            # say that the user should delete it first.
+            # A build would keep the damaged file, so the user has to delete it first.
             error.remedy = _remedy(manifest)
             report.add_exception(error)
     return report
