@@ -98,7 +98,8 @@ def build(
         verbose=verbose,
         say=say,
     )
-    report = builder.build(rebuild=rebuild)
+    with event_log_kept_open(instance):
+        report = builder.build(rebuild=rebuild)
     report.seconds = time.monotonic() - started
     return report
 
@@ -225,11 +226,7 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
     location = code_location_of(instance, sensor_name, DEFINITIONS_MODULE)
 
     # Each call of `execute` locks its subject, so that no other build works on it.
-    with (
-        connections_kept(),
-        runs_in_code_location(instance, location),
-        event_log_kept_open(instance),
-    ):
+    with connections_kept(), runs_in_code_location(instance, location):
         for subject, subject_runs in groupby(runs, _subject_of):
             build_runs.execute(subject, list(subject_runs))
 

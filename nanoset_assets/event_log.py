@@ -2,7 +2,7 @@
 
 Dagster stores the events of each run in an SQLite file of its own, and opens this file again for
 every event. A run has some 20 events, so for a small output, Dagster takes longer than the work
-itself. While a build executes its runs, the class in this module stores their events. It writes the
+itself. During a build, the class in this module stores and reads the events instead. It writes the
 same files, and takes a third of the processor time.
 """
 
