@@ -276,7 +276,6 @@ def _corpora_to_examine(
     """Return the corpora that a build examines, in the order of the raw folder.
 
     Args:
-        project: The project.
         existing: The corpora of the raw folder.
         requested: The corpora that `--corpus` names; empty: all.
 
@@ -320,7 +319,6 @@ def _survey(
     """Compare outputs with raw text and settings, and register new corpora as partitions.
 
     Args:
-        project: The project.
         project_defs: What the definitions of the project are made from.
         instance: The instance in which corpora are registered and runs recorded.
         corpora: Only these are examined; empty: all.
@@ -371,7 +369,6 @@ def _runs_to_execute(
 
     Args:
         survey: The state of the project.
-        selected_nodes: The outputs that are selected.
         rebuild: Whether selected outputs that are up to date are made, too.
 
     Returns:
@@ -479,7 +476,6 @@ def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
     """Return the tags that Dagster stores with each run of a build.
 
     Args:
-        names: The names of the project in Dagster.
         rebuild: Whether outputs are made even if they are up to date.
     """
     # The process that executes the run: if it is killed, the next build finds out.

@@ -190,7 +190,6 @@ class BuildRuns:
 
         Args:
             project: The project, without a cache of outputs.
-            node: The output.
         """
         recipe = self.report.graph.recipe(node)
         if recipe is None:
@@ -203,6 +202,7 @@ class BuildRuns:
 
     def _execute_run(self, run: Sequence[Step], made_elsewhere: Collection[Node]) -> None:
         """Execute a run, without the steps whose outputs another build has made meanwhile."""
+        # Print a line for each part of the run, with a prefix such as "[3/25] ".
         complete = [step for step in run if step.node in made_elsewhere]
         due_steps = [step for step in run if step.node not in made_elsewhere]
         if complete:

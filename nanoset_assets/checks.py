@@ -120,8 +120,6 @@ def _verify(
     Args:
         context: The context of the check's run, whose log lists the findings.
         project_defs: The names and settings of the project in Dagster.
-        stage: The stage of the output.
-        key: The output.
     """
     report = stage.verify(project_defs.load_in_step(context), key)
     if not report.passed:

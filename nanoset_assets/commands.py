@@ -276,7 +276,6 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
     """Print the tables of `nanoset status`, with the time that each row took.
 
     Args:
-        project: The project.
         report: What the build did.
         rows: The rows to print.
     """
@@ -320,7 +319,6 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
     """Print in a few lines that a build had nothing to do.
 
     Args:
-        project: The project.
         report: What the build did.
         rows: The rows of `nanoset status` that the build examined.
     """

@@ -171,8 +171,8 @@ def no_project(projects: list[str]) -> ConfigError:
 def _key_path(value: Any, where: str) -> KeyPath:
     """Return the keys that lead to the place that an error names.
 
-    The attribute `project` of a defs.yaml contains the keys of a nanoset.yaml. The place `project:
-    nanosets.pretrain.blend` becomes ("nanosets", "pretrain", "blend").
+    The place `project: nanosets.pretrain.blend` becomes ("nanosets", "pretrain", "blend"). The
+    attribute `project` of a defs.yaml contains the keys of a nanoset.yaml.
 
     Args:
         value: The value of the attribute `project`.

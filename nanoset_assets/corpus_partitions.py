@@ -70,7 +70,8 @@ def partition_changes(
 
     # Change the set of all corpora.
     missing = _missing_corpora(registered, text, before)
-    removable = (missing & before.missing) - requested_corpora(config)
+    missing_twice = missing & before.missing
+    removable = missing_twice - requested_corpora(config)
     removed = partition_sets.removable(names.corpora_name, removable, changes.notes)
     changes.missing = sorted(missing - removed)
     added = text.corpora.keys() - registered

@@ -86,7 +86,6 @@ def _check_split(outputs: OutputRoot, nanoset: str, split: str, handoff: Manifes
     """Check that a split was not rebuilt since its handoff was made from it.
 
     Args:
-        outputs: The output root.
         nanoset: Name of the nanoset.
         split: train, valid or test.
         handoff: Manifest of the output with which a trainer is started.

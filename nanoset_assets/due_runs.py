@@ -94,7 +94,6 @@ def _reason_to_wait(
 
     Args:
         step: A step that has to run, to make one output.
-        active_runs: The active runs.
         loaded_assets: The assets of the loaded definitions.
         retries_failed: Whether to request the step even if its last run failed.
     """

@@ -68,9 +68,6 @@ def _digests_of_run(
     """Return the digests of the outputs that a run was to make, with spaces between them.
 
     Args:
-        instance: The instance.
-        names: The names of the project.
-        record: The run.
         default: The digest that the output should have now.
     """
     tag = names.tag(WANTED_TAG)

@@ -90,8 +90,6 @@ def _recorded_digests(
 
     Args:
         nodes: The outputs to look up. Each is an asset, or a partition of one.
-        instance: The instance.
-        names: The names of the project.
 
     Returns:
         Output → digest of the version. Outputs that the history lacks are left out.

@@ -130,8 +130,6 @@ def _run_request(names: Names, corpus: str, event: int) -> dg.RunRequest:
     """Return the request to build a corpus.
 
     Args:
-        names: The names of the project.
-        corpus: The corpus.
         event: Id of its landing event. As part of the run key, it keeps Dagster from starting a
             second run for the same event.
     """
@@ -169,7 +167,6 @@ def _landed_since(
     numbers all events; later ones have larger ids.
 
     Args:
-        instance: The instance.
         project_defs: The names and settings of the project in Dagster.
         assets: The assets that land text.
         handled: Corpus → id of the latest landing event that led to a request.

@@ -85,7 +85,6 @@ def _definitions_of_last_version(
     """Return the definitions of the last valid version of a nanoset.yaml, and log a warning.
 
     Args:
-        file: The nanoset.yaml.
         text: Its last valid text.
         error: What is wrong with its present text.
         make: Makes the definitions of a configuration.
@@ -168,12 +167,7 @@ def _copies(file: Path) -> list[Path]:
 
 
 def _store_copy(file: Path, text: str) -> None:
-    """Store a copy of a valid nanoset.yaml, or log a warning if that is not possible.
-
-    Args:
-        file: The nanoset.yaml.
-        text: Its text.
-    """
+    """Store a copy of a valid nanoset.yaml, or log a warning if that is not possible."""
     data = text.encode("utf-8")
     copy_paths = _copies(file)  # next to the file, or else below DAGSTER_HOME
     failures: list[str] = []
@@ -197,8 +191,6 @@ def _write_copy_if_changed(copy: Path, data: bytes, original: Path) -> None:
     """Write a copy of a file, unless it has these bytes already.
 
     Args:
-        copy: Path of the copy.
-        data: The bytes.
         original: The file.
     """
     is_stored = copy.is_file() and copy.read_bytes() == data

@@ -237,7 +237,6 @@ def _assets_and_dependents(
     """Return the project's assets and other assets that depend on them, sorted.
 
     Args:
-        names: The names of the project in Dagster.
         project: The project, with the current configuration.
         repository: All definitions of the code location; None if they are unknown.
     """

@@ -111,7 +111,6 @@ def _tables(
     """Return the tables of the page that have rows.
 
     Args:
-        names: The names of the project in Dagster.
         project: The project, with the current configuration.
         instance: The instance, for the history of materialisations.
         repository: All definitions of the code location; None if they are unknown.
@@ -236,7 +235,6 @@ def _table_rows(
     """Return the rows of a table of outputs: counts, sizes and build times.
 
     Args:
-        rows: The outputs.
         counts: Names of the figures that the table shows, such as tokens.
         seconds_by_row: Row → how many seconds the builds of its current versions took.
     """
@@ -251,18 +249,14 @@ def _table_rows(
             label += f" {row.part}"
         cells: dict[str, Any] = {"name": label}
         for name in counts:
-            cells[name] = _count_text(figures.get(name))
+            count = figures.get(name)
+            cells[name] = "" if count is None else f"{count:,}"
         size = figures.get("bytes")
         cells["size"] = "" if size is None else format_bytes(size)
         seconds = seconds_by_row.get((row.kind, row.name, row.part))
         cells["seconds"] = "" if seconds is None else f"{seconds:,.1f}"
         table_rows.append(cells)
     return table_rows
-
-
-def _count_text(count: int | None) -> str:
-    """Return a count with thousands separators, or an empty text if it is unknown."""
-    return "" if count is None else f"{count:,}"
 
 
 @dataclass(slots=True)
@@ -283,9 +277,7 @@ def _seconds_by_row(
     """Return how long the builds of the latest versions took, by row of `nanoset status`.
 
     Args:
-        names: The names of the project.
         instance: The instance, for the history of materialisations.
-        nodes: The outputs.
     """
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     nodes_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
@@ -334,10 +326,8 @@ def _reader_rows(
     Each row shows from which version of the project's asset the reader was made.
 
     Args:
-        names: The names of the project.
         instance: The instance, for the history of materialisations.
         repository: All definitions of the code location; None if they are unknown.
-        nodes: The outputs of the project.
     """
     if repository is None:
         return []

@@ -275,30 +275,19 @@ class _Tick:
         now_ns = time.time_ns()
         changed: list[_ChangedCorpus] = []
         for name, contents in self.text.corpora.items():
-            if name not in up_to_date:
-                corpus = self._changed_corpus(contents, inventories.get(name), now_ns)
-                if self._can_be_built(corpus, now_ns / 1e9):
-                    changed.append(corpus)
+            if name in up_to_date:
+                continue
+            inventory = inventories.get(name)
+            current_digest = None if inventory is None else inventory.digest
+            corpus = _ChangedCorpus(contents, self._is_quiet(contents, now_ns), current_digest)
+            if self._can_be_built(corpus, now_ns / 1e9):
+                changed.append(corpus)
         return changed
-
-    def _changed_corpus(
-        self, contents: Contents, inventory: Recipe | None, now_ns: int
-    ) -> _ChangedCorpus:
-        """Return what is known about a corpus that is not up to date.
-
-        Args:
-            contents: Its files.
-            inventory: Recipe of the output that lists its files, if it exists.
-            now_ns: The present time, in nanoseconds since 1970.
-        """
-        current_digest = None if inventory is None else inventory.digest
-        return _ChangedCorpus(contents, self._is_quiet(contents, now_ns), current_digest)
 
     def _can_be_built(self, corpus: _ChangedCorpus, now: float) -> bool:
         """Return whether a changed corpus can be built now; if not, add a note that says why.
 
         Args:
-            corpus: The corpus.
             now: The present time, in seconds since 1970.
         """
         name = corpus.name
@@ -382,7 +371,6 @@ class _Tick:
         would build nothing new, or lose text.
 
         Args:
-            corpus: The corpus.
             now: The present time, in seconds since 1970.
         """
         name = corpus.name
@@ -425,11 +413,7 @@ class _Tick:
         return has_text and inventory_recipe(inventory).digest != corpus.current_digest
 
     def _run_request(self, corpus: _ChangedCorpus) -> dg.RunRequest | None:
-        """Return the request for a run that builds a corpus, or None if no run is needed.
-
-        Args:
-            corpus: The corpus.
-        """
+        """Return the request for a run that builds a corpus, or None if no run is needed."""
         # Each run has a tag that identifies the files for which it was requested.
         tags = {self.project_defs.names.tag(RAW_TAG): corpus.files_id}
         earlier_runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
@@ -447,7 +431,6 @@ class _Tick:
         """Return whether a corpus has to be built again after runs for the same files.
 
         Args:
-            corpus: The corpus.
             earlier_runs: The runs, the latest first.
         """
         latest_run = earlier_runs[0]
@@ -456,25 +439,15 @@ class _Tick:
             self.notes.append(f"{corpus.name}: {reason}")
             return False
 
-        # If that run has made the current inventory, the corpus is up to date after all. The cursor
-        # saves the next tick this query.
-        current_digest = corpus.current_digest
-        if current_digest is not None and self._has_made(latest_run, corpus, current_digest):
-            self.next_cursor.up_to_date[corpus.name] = current_digest
-            return False
-        return True
-
-    def _has_made(self, run: dg.RunRecord, corpus: _ChangedCorpus, digest: str) -> bool:
-        """Return whether a run made the inventory with a digest from the present files of a corpus.
-
-        Args:
-            run: A run that was requested for the present files.
-            corpus: The corpus. While something writes to it, a run builds only some of its files.
-            digest: The digest of the current inventory.
-        """
-        if not corpus.is_quiet:
-            return False
-        return has_made(self.instance, run, self.inventory_asset, corpus.name, digest)
+        # If that run has made the current inventory, the corpus is up to date after all: the run
+        # was for the present files, all of which it has read if nothing writes to the corpus.
+        digest = corpus.current_digest
+        if digest is None or not corpus.is_quiet:
+            return True
+        if not has_made(self.instance, latest_run, self.inventory_asset, corpus.name, digest):
+            return True
+        self.next_cursor.up_to_date[corpus.name] = digest  # saves the next tick these queries
+        return False
 
     def _skip_reason(self) -> str:
         """Return a text for Dagster's UI that says why the tick requests no run."""

@@ -74,7 +74,6 @@ def _path_for_defs_yaml(config: Path, folder: Path, project_root: Path | None) -
     In a Dagster project, the path starts with a template for the project's folder.
 
     Args:
-        config: The nanoset.yaml.
         folder: The folder of the defs.yaml.
         project_root: The folder of the Dagster project, or None if there is none.
     """

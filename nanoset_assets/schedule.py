@@ -103,6 +103,7 @@ def _tick_result(
     sweep(project)  # removes temporary files of killed processes
     register(context.instance, names, text.corpora, project.config)
 
+    # Find corpora with new files, and other outputs that are due and whose inputs are ready.
     survey = _survey(project, text)
     graph = graph_over(project, survey.recipes)
     state = load_graph_state(graph, context.instance, names, active_runs)
@@ -115,7 +116,7 @@ def _tick_result(
     )
     _log_warnings(context, text, reload_notes(project_defs.config, project.config))
 
-    # Request all assets of a corpus with new files, and of the other outputs those that are due.
+    # Request all assets of corpora with new files, and other outputs that are due.
     corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
     requests = _corpus_requests(names, tick_time, text, corpora)
     requests += _output_requests(names, tick_time, pending.runs)
@@ -160,7 +161,6 @@ def _check_cron_line(file: Path, cron_line: str) -> None:
 
     Args:
         file: The nanoset.yaml, for the message.
-        cron_line: The cron line.
 
     Raises:
         ConfigError: Dagster rejects the cron line.
@@ -177,7 +177,6 @@ def _corpus_requests(
     """Return requests for all assets of corpora, from their files to their datasets.
 
     Args:
-        names: The names of the project.
         tick_time: When the tick was due, a part of the run keys. Dagster starts each key once, so a
             repeated tick starts nothing twice, but the next one can repeat what has failed.
         text: The files of all corpora.
@@ -211,7 +210,6 @@ def _output_requests(
     """Return requests for runs that make missing and stale outputs.
 
     Args:
-        names: The names of the project.
         tick_time: When the tick was due, a part of the run keys: a later tick can repeat the
             request.
         runs: The steps of each run. A step makes one output.

@@ -58,7 +58,9 @@ def selected(
     """
     candidates = list(nodes)
     if corpora:
-        candidates = [node for node in candidates if _is_of_corpus(node, corpora)]
+        # A nanoset may have the same name as a corpus.
+        of_corpora = [node for node in candidates if is_of_corpora(node.stage)]
+        candidates = [node for node in of_corpora if node.key.subject in corpora]
 
     if select:
         chosen: set[Node] = set()
@@ -76,16 +78,6 @@ def selected(
     return set(candidates)
 
 
-def _is_of_corpus(node: Node, corpora: Collection[str]) -> bool:
-    """Return whether an output belongs to one of some corpora, and not to a nanoset, for example.
-
-    Args:
-        node: The output.
-        corpora: Names of the corpora. A nanoset may have the same name.
-    """
-    return is_of_corpora(node.stage) and node.key.subject in corpora
-
-
 def _matches(
     nodes: Sequence[Node], text: str, definitions: dg.Definitions, names: Names
 ) -> list[Node]:
@@ -95,8 +87,6 @@ def _matches(
         nodes: The outputs to select from.
         text: A selection, such as `+pretrain/blend`, or a name or pattern, such as web,
             pretrain/train, pre* or pretrain/*.
-        definitions: The definitions of the project.
-        names: The names of the project in Dagster.
     """
     asset_keys = _assets_selected_by_dagster(text, definitions)
     if asset_keys:
@@ -108,7 +98,6 @@ def _assets_selected_by_dagster(text: str, definitions: dg.Definitions) -> set[d
     """Return the assets that Dagster selects by a text, such as `+pretrain/blend`.
 
     Args:
-        text: The text.
         definitions: The definitions of the project, with all its assets.
 
     Returns:
@@ -136,7 +125,6 @@ def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigEr
     Args:
         nodes: The outputs to select from.
         text: The selection.
-        names: The names of the project in Dagster.
     """
     # These dictionaries serve as sets that keep the order.
     subjects: dict[str, None] = {}

@@ -166,7 +166,6 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
 
         Args:
             run: The run that the script executes. A tag of it may have further options of sbatch.
-            script: The script.
 
         Raises:
             ConfigError: Slurm is not installed on this machine, or rejects the job.

@@ -86,8 +86,6 @@ def _output_state(
 
     Args:
         instance: The instance, which knows the project's corpora as partitions.
-        project: The project.
-        names: Names of the project in Dagster.
         active_runs: The runs that have not ended.
     """
     # nanoset.yaml may have assigned corpora to further stages since they were registered.
@@ -104,7 +102,6 @@ def _run_requests(names: Names, due: DueRuns) -> list[dg.RunRequest]:
     """Return requests for the first MAX_REQUESTS runs that are due.
 
     Args:
-        names: Names of the project in Dagster.
         due: The runs. All steps of a run belong to one job.
     """
     sensor_name = names.definition(SENSOR)

@@ -123,7 +123,6 @@ def _row(sample: StepSample, *, has_rank: bool) -> dict[str, object]:
     """Return the row of a sample in the table.
 
     Args:
-        sample: The sample.
         has_rank: Whether it is known which rank and micro-batch the sample belongs to.
     """
     row = sample_row(sample)
@@ -143,7 +142,6 @@ def _run_of(project: Project, options: StepOptions) -> Run:
     """Return the training run that the options name.
 
     Args:
-        project: The project.
         options: They name the file `run.yaml` of a run; or a nanoset, for a run with its current
             handoff, the output with which a trainer is started.
 

@@ -90,7 +90,6 @@ def _cache_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return the folder of the trainer's index files, and their names.
 
     Args:
-        project: The project.
         manifest: Manifest of the index mappings or the blend.
     """
     # The folder of the version is <root>/nanosets/<nanoset>/<split>/<output>/<digest>.
@@ -187,9 +186,7 @@ def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str
     """Return metadata that shows the first samples of a split, and a command for other samples.
 
     Args:
-        project: The project.
         manifest: The manifest of index mappings, or of the blend of several datasets.
-        name: The nanoset.
         split: train, valid or test.
     """
     # If there is a blend, samples can only be read once it is made, so only its page shows them.

@@ -170,7 +170,6 @@ def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
     """Yield the first samples of a split as Markdown, each with its documents and first tokens.
 
     Args:
-        project: The project.
         name: The name of a nanoset, a data mixture for training.
         split: train, valid or test.
     """

@@ -176,7 +176,6 @@ def _file_metadata(
     """Return a table of what became of the lines of each file, or nothing if that is unknown.
 
     Args:
-        project: The project.
         manifest: The tokenized corpus.
         shards: Its shards, in document order.
     """
@@ -231,7 +230,6 @@ def _shards_table(shards: Sequence[Manifest], *, with_rejects: bool) -> dg.Table
     """Return a table of shards.
 
     Args:
-        shards: The shards.
         with_rejects: Whether the table has a column of rejected lines.
     """
     columns = ["documents", "tokens"]

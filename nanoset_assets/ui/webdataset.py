@@ -222,7 +222,6 @@ def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
     """Return how OpenLM and the library webdataset open the tars, as lines of Markdown.
 
     Args:
-        project: The project.
         manifest: Manifest of the webdataset.
     """
     tars = _tar_name_range(manifest.facts["shards"])

@@ -44,8 +44,8 @@ def print_warnings(
 ) -> None:
     """Print the warnings that this user has not seen yet, and count the others.
 
-    A warning counts as seen once it was printed in full in a terminal, or by `nanoset status
-    --warnings`; not if the output went to a file or a pipe. If its text changes, it is a new one.
+    A warning counts as seen once it was printed in full in a terminal, not in a file or pipe, or
+    once `nanoset status --warnings` printed it. If its text changes, it is a new one.
 
     Args:
         project: The project that the warnings are about.
@@ -58,8 +58,8 @@ def print_warnings(
     if not warnings:
         return
     known_hashes = read_known(project.outputs)
-    hashes = set(known_hashes)
-    new_warnings = [line for line in warnings if _hash(line) not in hashes]
+    hash_set = frozenset(known_hashes)  # for fast look-ups
+    new_warnings = [line for line in warnings if _hash(line) not in hash_set]
     n_known = len(warnings) - len(new_warnings)
 
     printed = warnings if show_known else new_warnings[:at_most]
@@ -67,8 +67,9 @@ def print_warnings(
     if not show_known:
         _print_counts(n_new=len(new_warnings) - len(printed), n_known=n_known, err=err)
 
-    is_seen = show_known or (sys.stderr if err else sys.stdout).isatty()
-    if is_seen:
+    # Remember what was printed if the user has seen it, and not only a log, for example.
+    stream = sys.stderr if err else sys.stdout
+    if show_known or stream.isatty():
         _remember(project.outputs, known_hashes, printed)
     elif printed and at_most is None:
         echo(f"after `{SHOW}`, commands only count these warnings", err=err)
@@ -138,7 +139,6 @@ def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterabl
     """Add warnings to this user's record; do nothing if the root cannot be written to.
 
     Args:
-        outputs: The outputs of the project.
         known_hashes: The hashes in the record, oldest first.
         printed: The warnings to add.
     """

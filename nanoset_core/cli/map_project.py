@@ -97,9 +97,6 @@ def _show_plans(
     """Print what splits of a project's nanosets will contain.
 
     Args:
-        project: The project.
-        names: The nanosets.
-        splits: The splits.
         plan_only: Whether nothing is built afterwards. If so, packs that are not built yet are
             planned, too.
         as_json: Whether to print JSON.
@@ -136,7 +133,6 @@ def _planned_splits(
 
     Args:
         contexts: Name of each nanoset → what its splits are planned from.
-        splits: The splits.
     """
     plans: dict[tuple[str, SplitName], PlannedSplit] = {}
     for name, context in contexts.items():
@@ -156,9 +152,6 @@ def _shown_split(
 
     Args:
         context: What the splits of the nanoset are planned from.
-        name: The nanoset.
-        split: The split.
-        plan: Its plan.
         packs: Name of packs that are not built yet → their planned manifest.
     """
     corpora = [corpus.to_json() for corpus in context.corpora(plan)]
@@ -179,8 +172,6 @@ def _planned_packs(
     """Return the manifests of the packed datasets that nanosets read, planned if not built yet.
 
     Args:
-        project: The project.
-        names: The nanosets.
         reader: Reads the lengths of documents.
     """
     from nanoset_core.stages.packs.stage import planned_packs
@@ -203,7 +194,6 @@ def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[di
     """Return what a split takes of each dataset as plain values; for packs with their counts.
 
     Args:
-        plan: The plan of the split.
         packs: Name of each packed dataset → its manifest.
     """
     members: list[dict[str, Any]] = []
@@ -216,12 +206,7 @@ def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[di
 
 
 def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
-    """Warn of settings of nanosets that are allowed but rarely intended.
-
-    Args:
-        project: The project.
-        names: The nanosets.
-    """
+    """Warn of settings of nanosets that are allowed but rarely intended."""
     from nanoset_core.stages.handoff.stage import TRAINER_FILES
     from nanoset_core.stages.stage import Key, Node
 
@@ -237,13 +222,7 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
 
 
 def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
-    """Build the index files of nanosets; if for all splits, also what a trainer is started with.
-
-    Args:
-        project: The project.
-        names: The nanosets.
-        splits: The splits.
-    """
+    """Build the index files of nanosets; if for all splits, also what a trainer is started with."""
     from nanoset_core.stages.handoff import stage as handoff
     from nanoset_core.stages.handoff.start import START
     from nanoset_core.stages.mappings import stage as mapping

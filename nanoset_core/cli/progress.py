@@ -147,7 +147,6 @@ class Bars(Display):
         """Return the two lines of a piece of work: its bar, and its figures.
 
         Args:
-            work: The work.
             step_number: Number of its step, such as "[3/25] "; may be empty.
             width: Columns of the terminal.
         """
@@ -239,7 +238,6 @@ def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True
     For example, in a line of 8 columns, "tokenizing" becomes "tokeni…".
 
     Args:
-        text: The text.
         width: Columns of the line.
         pad: Whether to fill a shorter text with spaces.
         is_unicode: Whether the terminal takes characters that are not ASCII.

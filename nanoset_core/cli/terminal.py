@@ -112,7 +112,6 @@ def _add_column(table: Table, heading: str, cells: Iterable[Text | str], *, may_
     """Add a column to a table, with the smallest width at which its cells can be read.
 
     Args:
-        table: The table.
         heading: Printed above the column.
         cells: The cells that the column will have.
         may_wrap: Whether a cell may be wrapped to several lines, as texts may. Numbers must not,

@@ -88,7 +88,7 @@ class CurrentVersion:
 
         Returns:
             Differences such as `seed: 7 → 8`. The list is empty if there is no version, or if the
-                inputs differ, or if the recipe has none.
+            inputs differ, or if the recipe has none.
         """
         if self.manifest is None:
             return []

@@ -126,8 +126,7 @@ class Delivery:
     def stored_receipt(self) -> StoredReceipt | None:
         """Return the receipt in the folder of the output, or None if it has none.
 
-        An opening receipt says that a call began to replace the files, so it precedes the final
-        one.
+        An opening receipt, which says that a call began to replace the files, takes precedence.
         """
         for name in (self.receipt.opening_name, self.receipt.name):
             if name is None:

@@ -89,7 +89,6 @@ def _why_not_in_file_name(key: str, most_bytes: int) -> str | None:
     """Return why a key cannot be part of a file's name, or None if it can.
 
     Args:
-        key: The key.
         most_bytes: Limit for its length in UTF-8.
 
     Returns:

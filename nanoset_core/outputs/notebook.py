@@ -140,7 +140,6 @@ class Notebook(Generic[NoteType]):
         """Read all notes of a section.
 
         Args:
-            outputs: The root.
             section: The section; "" in a notebook without sections.
             names: Names in the folder of the notebook: of sections, or of the files of notes.
 

@@ -149,7 +149,7 @@ class MappingCodec(ValueCodec):
 
         Returns:
             (the mapping with decoded values, mistakes in values). If there are any mistakes, the
-                mapping is incomplete.
+            mapping is incomplete.
         """
         decode = self._item.decode
         decoded: dict[str, Any] = {}

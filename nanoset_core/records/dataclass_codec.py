@@ -111,7 +111,6 @@ class DataclassCodec(ValueCodec):
         """Return what the codec needs to know of a field.
 
         Args:
-            field: The field.
             hint: Its declared type.
         """
         # JSON lacks some types: then the field's metadata declares the type that is stored.
@@ -177,7 +176,6 @@ class DataclassCodec(ValueCodec):
         """Return the mistakes in the value of a key.
 
         Args:
-            key: The key.
             item: Its value.
             error: The error of the codec of the key.
         """

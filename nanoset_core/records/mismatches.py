@@ -200,7 +200,6 @@ def _remedy(hint: Any, value: object) -> str:
 
     Args:
         hint: The declared type, which may be a union.
-        value: The value.
     """
     # The types that are allowed, each without its range.
     types = [bare(kind) for kind in alternatives(hint)]
@@ -232,7 +231,6 @@ def _remedy_for_text(hint: Any, text: str) -> str:
 
     Args:
         hint: The declared type, which may be a union.
-        text: The text.
     """
     types = [bare(kind) for kind in alternatives(hint)]
     if int in types or float in types:

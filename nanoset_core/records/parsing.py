@@ -60,7 +60,7 @@ def parse_or_errors(
 
     Returns:
         (the converted value, no errors), or (None, at least one error). The errors are not raised,
-            so that callers can add the lines of the file.
+        so that callers can add the lines of the file.
     """
     try:
         return codec_of(hint, Notation.YAML).decode(value), []

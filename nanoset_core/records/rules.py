@@ -81,7 +81,6 @@ def _errors_in_list(
     Args:
         hint: The declared type of the list, such as `tuple[str, ...]`.
         items: The list.
-        file: The file that it is from.
         path: Path of its key in the file.
     """
     item_hint = get_args(hint)[0]
@@ -96,8 +95,6 @@ def _errors_in_mapping(
 
     Args:
         hint: The declared type of the mapping, such as `Mapping[CorpusName, float]`.
-        mapping: The mapping.
-        file: The file that it is from.
         path: Path of its key in the file.
     """
     name_hint, value_hint = get_args(hint)
@@ -123,7 +120,6 @@ def _errors_in_section(section: Any, file: object, path: str) -> Iterator[Config
 
     Args:
         section: The dataclass.
-        file: The file that it is from.
         path: Path of its key in the file.
     """
     kind: Any = type(section)

@@ -245,7 +245,6 @@ def _print_documents(label: str, sign: str, changes: DocumentChanges) -> None:
     Args:
         label: `gained` or `lost`.
         sign: Printed before each document: `+` or `-`.
-        changes: The documents.
     """
     echo(f"{label}: {changes.documents:,} documents, {changes.tokens:,} tokens")
     for origin in changes.first:

@@ -161,9 +161,6 @@ def _explain_run(
     """Print what steps of a training run read, or which steps read a document.
 
     Args:
-        config: The nanoset.yaml.
-        run: The run.yaml of the run.
-        step: The steps, or None.
         rank: Only this data-parallel rank of the steps; None for all.
         document: The options that name a document.
         show: How many samples to list.
@@ -206,7 +203,6 @@ def _explain_dataset(
     """Print the documents of a sample of a nanoset or webdataset, or the samples of a document.
 
     Args:
-        config: The nanoset.yaml.
         name: A nanoset or webdataset.
         split: A split of the nanoset; or the tar, key or number of a sample of the webdataset.
         sample: Number in the split or tar.
@@ -245,6 +241,7 @@ def _check_one_way(document: Mapping[str, Any], *, has_sample: bool) -> None:
         document: The options that name a document.
         has_sample: Whether a sample was given.
     """
+    # Some options, such as --file, name a document only together with others.
     has_document_option = any(value is not None for value in document.values())
     if has_sample and has_document_option:
         raise click.UsageError("give a SAMPLE, or a document to look for, not both")
@@ -270,7 +267,6 @@ def _explain_document(
     """Find the samples that contain a document.
 
     Args:
-        project: The project.
         name: A nanoset or webdataset.
         split: A split of the nanoset; None for a webdataset.
         document: The options that name the document.
@@ -286,7 +282,6 @@ def _explain_context(project: Project, name: str, place: str, number: int | None
     """Find the documents of a sample of a webdataset.
 
     Args:
-        project: The project.
         name: The webdataset.
         place: A tar; or the key or number of the sample.
         number: Number of the sample in the tar, if `place` is one.
@@ -309,7 +304,6 @@ def _names_webdataset(project: Project, name: str, second_argument: str | None) 
     """Return whether a name is that of a webdataset, and not of a nanoset.
 
     Args:
-        project: The project.
         name: The name. nanoset.yaml may not have it any more, although its outputs exist.
         second_argument: The next argument: a split for a nanoset; a tar, key or number for a
             webdataset.
@@ -331,8 +325,6 @@ def _explain_steps(
     """Print what training steps read.
 
     Args:
-        config: The nanoset.yaml.
-        run: The run.yaml.
         steps: Numbers of the steps.
         rank: Only the samples of this data-parallel rank.
         show: How many samples of each step to list; JSON has all of them.
@@ -359,8 +351,6 @@ def _find_steps(
     """Print which steps of a run read a document.
 
     Args:
-        config: The nanoset.yaml.
-        run: The run.yaml.
         document: The options that name the document.
         show: How many steps to list; JSON has all of them.
         as_json: Whether to print JSON.

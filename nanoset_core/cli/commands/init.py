@@ -150,7 +150,6 @@ def _ask(question: str, answers: Sequence[str]) -> str | None:
     """Ask the user a question, and return the answer; None if there is no terminal.
 
     Args:
-        question: The question.
         answers: The possible answers. The first one is the default.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -93,7 +93,6 @@ def _sequence_line(dataset: MMapIndexedDataset, index: int, decoder: _Decoder | 
     """Return the length of a sequence, and its first tokens: as text, or as ids without a decoder.
 
     Args:
-        dataset: The dataset.
         index: Number of the sequence.
         decoder: Decodes the tokens, if their tokenizer is known.
     """

@@ -81,7 +81,6 @@ def _print_erased(project: Project, ids: Sequence[str]) -> None:
     """Print which of some ids an earlier purge erased, so that no output has them any more.
 
     Args:
-        project: The project.
         ids: Ids of documents.
     """
     from nanoset_core.outputs.erasures import erasure_of_id
@@ -97,7 +96,6 @@ def _print_documents(project: Project, plan: PurgePlan) -> None:
     """Print a table of the documents that would be erased, with their lines in the raw text.
 
     Args:
-        project: The project.
         plan: What the purge would erase.
     """
     rows: list[Row] = []

@@ -264,7 +264,6 @@ def _print_preview(preview: Preview, inputs: ShuffleInputs) -> None:
 
     Args:
         preview: The plan of the shuffle.
-        inputs: The inputs.
     """
     _print_plan(_plan_lines(preview, inputs))
     if preview.passed_over:
@@ -300,7 +299,6 @@ def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
 
     Args:
         preview: The plan of the shuffle. Without tokenizing, its counts of text are estimates.
-        inputs: The inputs.
     """
     lines = {**_count_lines(preview), **_need_lines(preview)}
     if inputs.left_out:

@@ -104,7 +104,6 @@ def _print_all_warnings(
     """Print all warnings in full, and remember that the user has seen them.
 
     Args:
-        project: The project.
         rows: All rows of the project.
         notices: Notices on the whole project.
     """
@@ -206,7 +205,6 @@ def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
     Kinds without fixed columns show each figure that one of the outputs has. All show each detail.
 
     Args:
-        kind: The kind of output.
         rows: The outputs in the table.
     """
     # These dictionaries serve as sets that keep the order.
@@ -228,7 +226,6 @@ def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds |
 
     Args:
         kind: The kind of the output, which is also the heading of the first column.
-        row: The output.
         columns: Names of the figures and details to show.
         seconds: How long a build worked on each output; None to show the age of the output.
     """

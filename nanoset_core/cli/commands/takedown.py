@@ -86,7 +86,6 @@ def _warn_of_running_builds(project: Project, *, builds_afterwards: bool) -> Non
     """Warn of running builds, since they may have read the lists of ids already.
 
     Args:
-        project: The project.
         builds_afterwards: Whether this command builds once the running build has ended.
     """
     from nanoset_core.storage.leases import builds_under_way
@@ -106,7 +105,6 @@ def _print_holdings(project: Project, ids: Sequence[str]) -> None:
     """Print which outputs contain documents with some ids, and in which samples and steps.
 
     Args:
-        project: The project.
         ids: Ids of the documents.
     """
     from nanoset_core.lineage.takedown import holdings

@@ -121,7 +121,6 @@ def _end_of_document(tokenizer: TokenizerPath, eod: str | None) -> EndToken:
     """Return the token that ends documents, and where it is named.
 
     Args:
-        tokenizer: The tokenizer.
         eod: The token that the user named; None for that of the tokenizer.
     """
     from nanoset_core.tokenizers.end_token import end_token, named_end

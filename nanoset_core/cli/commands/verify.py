@@ -110,7 +110,6 @@ def _verify_project(config: Path, select: tuple[str, ...], *, deep: bool) -> Ite
     """Return the reports on a project's outputs; each one is made as the result is iterated.
 
     Args:
-        config: The nanoset.yaml.
         select: Names or patterns of the outputs to check; empty: all outputs.
         deep: Whether to read every byte, and not only samples of large files.
     """

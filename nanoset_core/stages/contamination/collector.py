@@ -97,7 +97,6 @@ class TextCollector:
 
         Args:
             file: Number of the file.
-            texts: The texts.
             path: Path of the file, for messages.
 
         Raises:
@@ -136,7 +135,6 @@ class TextCollector:
         """Tokenize texts, and return the words of their tokens.
 
         Args:
-            texts: The texts.
             path: Path of their file, for messages.
 
         Raises:

@@ -121,7 +121,6 @@ def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str,
     """Write an index of a section's evaluation texts, and a table of their files and lines.
 
     Args:
-        project: The project.
         section: A section of `contamination` in nanoset.yaml.
         folder: The folder to write to.
 

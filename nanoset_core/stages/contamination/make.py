@@ -97,7 +97,6 @@ def _search_shards(
     """Search the shards of a corpus that have not been searched for these texts yet.
 
     Args:
-        project: The project.
         recipe: The recipe of the result for the whole corpus, named after section and corpus.
         evaluation: The index of evaluation texts.
         sharded: The corpus's dataset and its shards.

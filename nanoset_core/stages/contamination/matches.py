@@ -149,22 +149,22 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
     first_match = None
     if other_rows:
         first_match = _with_rounded_share(other_rows[0])
-    summary = MatchSummary(
+
+    # If any text is boilerplate, the most common one is. Of equals, `max` returns the first.
+    most_common = None
+    most_common_documents = 0
+    if boilerplate_texts:
+        most_common_row = max(rows, key=lambda row: n_documents_by_text[_text_of(row)])
+        most_common = _with_rounded_share(most_common_row)
+        most_common_documents = n_documents_by_text[_text_of(most_common_row)]
+
+    return MatchSummary(
         contaminated=len(documents_with_others),
         first=first_match,
         boilerplate_texts=len(boilerplate_texts),
         boilerplate_documents=len(_documents_of(rows) - documents_with_others),
-        most_common=None,
-        most_common_documents=0,
-    )
-    if not boilerplate_texts:
-        return summary
-
-    # If any text is boilerplate, the most common one is. Of equals, `max` returns the first.
-    most_common_row = max(rows, key=lambda row: n_documents_by_text[_text_of(row)])
-    return summary._replace(
-        most_common=_with_rounded_share(most_common_row),
-        most_common_documents=n_documents_by_text[_text_of(most_common_row)],
+        most_common=most_common,
+        most_common_documents=most_common_documents,
     )
 
 

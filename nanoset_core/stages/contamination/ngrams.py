@@ -361,11 +361,7 @@ class NgramIndex:
         return matches.sorted()
 
     def _known_ngrams(self, words: DocumentWords) -> _KnownNgrams:
-        """Return the n-grams of documents that are also in evaluation texts.
-
-        Args:
-            words: The words of the documents.
-        """
+        """Return the n-grams of documents that are also in evaluation texts."""
         if not len(self.hashes):
             return _KnownNgrams(np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -406,7 +402,6 @@ class NgramIndex:
         0), (4, 3), (9, 0) and (9, 3).
 
         Args:
-            words: The words of the documents.
             known_ngrams: The n-grams of documents that are in the index.
 
         Returns:

@@ -126,7 +126,6 @@ class Evaluation:
         A chunk consists of consecutive documents, or of a part of a long document.
 
         Args:
-            dataset: The dataset.
             starts: First token of each document, and the end of the last one; shape (n_documents +
                 1,).
             chunk: The tokens and documents to search.

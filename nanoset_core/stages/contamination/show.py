@@ -70,7 +70,6 @@ def _has_to_warn(project: Project, key: Key) -> bool:
     """Return whether contaminated documents of a corpus are worth a warning.
 
     Args:
-        project: The project.
         key: The section of `contamination`, and the corpus.
     """
     if project.config.contamination[key.subject].policy == "warn":

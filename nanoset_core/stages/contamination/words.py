@@ -282,13 +282,14 @@ class WordVocabulary:
     def words(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> DocumentWords:
         """Return the words of tokenized documents, with the hash of each word.
 
-        A *run* is a piece that begins a word, and those that continue it. For example, the tokens "
-        play", "ing", "," and " but" have one piece each:
+        Tokens consist of pieces, letters that belong together. A *run* is a piece that begins a
+        word, and those that continue it:
 
-            piece            play   ing   (no letters)   but
-            begins a word    yes    no    yes            yes
-            run              0      0     1              2
-            word             playing      none           but
+            token            " play"   "ing"   ","            " but"
+            piece            play      ing     (no letters)   but
+            begins a word    yes       no      yes            yes
+            run              0         0       1              2
+            word             playing           none           but
 
         Args:
             tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
@@ -365,9 +366,8 @@ class WordVocabulary:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Replace the tokens of documents by the pieces of words that they consist of.
 
-        For example, let token 7 have the pieces 7, 100 and 101, and all other tokens one piece with
-        their own number. The documents [5, 7] and [6] are the tokens [5, 7, 6] with the starts [0,
-        2, 3]. Their pieces are [5, 7, 100, 101, 6], with the starts [0, 4, 5].
+        For example, if token 7 has the pieces 7, 100 and 101, and all other tokens have one piece
+        with their own number, the documents [5, 7] and [6] become [5, 7, 100, 101] and [6].
 
         Args:
             tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
@@ -380,7 +380,7 @@ class WordVocabulary:
         """
         first_pieces = tokens.astype(np.int64)  # the first piece of a token has the same number
 
-        # Most tokens have one piece only. Find the positions of those that have further ones.
+        # Find the positions of the few tokens that have further pieces.
         split_positions = np.flatnonzero(self.has_further_pieces[first_pieces])  # (n_split,)
         if not len(split_positions):
             return first_pieces, token_starts

@@ -113,8 +113,6 @@ def _find_stored_copies(
     """Find held-out documents that are copies of documents of train, by their stored hashes.
 
     Args:
-        project: The project.
-        corpora: The corpora that the nanoset reads.
         hash_digests: Digests of the hashes of each corpus, one for each of its shards.
     """
 
@@ -131,9 +129,7 @@ def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> 
     Each shard's hashes are an output of their own, so that an append adds only those of new shards.
 
     Args:
-        project: The project.
         nanoset_name: Name of the nanoset whose splits are compared, for the progress.
-        corpus: The corpus.
 
     Returns:
         For each shard, the digest that names the output with its hashes.
@@ -162,7 +158,6 @@ def _list_pairs(
     """Return where both documents of each pair come from, as rows of a table.
 
     Args:
-        project: The project.
         corpora: The corpora, by number.
         pairs: Held-out documents, each with a document of train that has the same tokens.
 
@@ -201,8 +196,6 @@ def _places(
     """Return where some documents of a corpus come from.
 
     Args:
-        project: The project.
-        corpus: The corpus.
         documents: Numbers of the documents.
 
     Returns:

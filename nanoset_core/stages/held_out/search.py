@@ -237,7 +237,6 @@ def _held_out_documents(
     Documents with hardly any tokens, which have no hash, are left out: equal ones prove nothing.
 
     Args:
-        corpora: The corpora that the nanoset reads.
         hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
             shard by shard.
     """
@@ -294,7 +293,6 @@ def _first_train_documents(
     """Find, for each hash of a held-out document, the first document of train that has it.
 
     Args:
-        corpora: The corpora that the nanoset reads.
         hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
             shard by shard.
         held_out_hashes: The hashes: distinct, ascending, at least one; shape (n_hashes,).

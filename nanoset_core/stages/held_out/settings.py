@@ -36,8 +36,9 @@ def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
     if spec.held_out is not None:
         # Any two corpora may contain documents with the same tokens, which count, too.
         return True
-    if spec.shares is None:
+    if spec.shares is None:  # each split has datasets of its own
         return _have_common_corpus(config, train_names, held_out_names)
+    # All splits read the same datasets, each a range of them.
     return _has_document_twice(config, train_names)
 
 
