@@ -294,11 +294,7 @@ def _copies_in(
 
 
 def _check_comparable(project: Project, n_candidates: int) -> None:
-    """Check that the tokens of some documents can be read and compared in reasonable time.
-
-    Raises:
-        StorageError: There are too many documents.
-    """
+    """Check that the tokens of some documents can be read and compared in reasonable time."""
     max_compared = MAX_COMPARED_REMOTELY if project.outputs.access.has_copies else MAX_COMPARED
     if n_candidates > max_compared:
         raise StorageError(

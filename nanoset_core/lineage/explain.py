@@ -163,13 +163,7 @@ def explain_samples(
 def _pieces_by_sample(
     context: InspectionContext, dataset: Dataset, samples: Sequence[MemberSample]
 ) -> list[tuple[PieceOrigin, ...]]:
-    """Return the documents that samples of one dataset come from; one entry for each sample.
-
-    Args:
-        context: The project or output root.
-        dataset: The dataset.
-        samples: The samples.
-    """
+    """Return the documents that samples of one dataset come from; one entry for each sample."""
     # Look up the spans of all samples together.
     spans_by_sample = [_without_empty(sample.spans) for sample in samples]
     offsets_by_sample = [_offsets_in_sample(spans) for spans in spans_by_sample]

@@ -173,9 +173,6 @@ def _check_corpus(corpus: str, corpora: Sequence[str], searched: str) -> None:
         corpus: The name that the user gave.
         corpora: Names of the corpora and datasets that are searched.
         searched: Name of the nanoset or webdataset, for the error.
-
-    Raises:
-        MissingError: The corpus is not searched.
     """
     if corpus not in corpora:
         raise MissingError(

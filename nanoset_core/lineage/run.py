@@ -706,9 +706,6 @@ def _check_phase_batch_size(spec: RunSpec, batch_size: int) -> None:
     Args:
         spec: The settings of the run.
         batch_size: Samples of a step according to the schedule of the handoff.
-
-    Raises:
-        ConfigError: Some steps had another batch size.
     """
     problems: list[str] = []
     # A run without this setting has a schedule of batch sizes instead.
@@ -740,10 +737,6 @@ def _check_phase_batch_size(spec: RunSpec, batch_size: int) -> None:
 
 def _current_handoff(outputs: OutputRoot, name: str) -> Manifest:
     """Return the manifest of the current handoff of a nanoset.
-
-    Args:
-        outputs: The outputs that contain it.
-        name: Name of the nanoset.
 
     Raises:
         MissingError: There is none. The error lists the nanosets that have one.

@@ -89,10 +89,6 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
 def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
     """Check that each id can be written as one line of a list, which may also have comments.
 
-    Args:
-        file: The list.
-        ids: The ids.
-
     Raises:
         ConfigError: One of the ids cannot be a line of the list, or the list is a table.
     """

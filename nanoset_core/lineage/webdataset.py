@@ -408,9 +408,6 @@ class Tars:
         """Return which contexts of the plan contain tokens of a piece of a document.
 
         Some contexts of the plan may be in no tar, see `_written`.
-
-        Args:
-            piece: The piece.
         """
         plan = self.plan
         contexts = plan.table.containing(*piece.span)  # (n_contexts,) numbers before the shuffle
@@ -456,10 +453,6 @@ class Tars:
 def _current_webdataset(outputs: OutputRoot, name: str) -> Manifest:
     """Return the manifest of the current version of a webdataset.
 
-    Args:
-        outputs: The outputs that contain it.
-        name: Name of the webdataset.
-
     Raises:
         MissingError: There is none with this name. The error lists the names that exist.
     """
@@ -486,11 +479,6 @@ def _datasets_of_plan(
     context: InspectionContext, manifest: Manifest, plan: ShufflePlan
 ) -> Iterator[Dataset]:
     """Yield the datasets that a plan was made from, in the versions that it was made from.
-
-    Args:
-        context: The project or output root.
-        manifest: Manifest of the plan.
-        plan: The plan.
 
     Raises:
         MissingError: One of them was deleted.

@@ -112,14 +112,7 @@ def open_version(
 
 
 def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig) -> MissingError:
-    """Return the error for a split without samples, with the reason in terms of nanoset.yaml.
-
-    Args:
-        name: Name of the nanoset.
-        split: Name of the split.
-        manifest: Manifest of the split.
-        config: Settings of the nanoset.
-    """
+    """Return the error for a split without samples, with the reason in terms of nanoset.yaml."""
     if manifest.facts.get(LACKING) is not None:
         return _too_small_error(name, split, manifest)
     if config.blend_per_split is None:

@@ -472,9 +472,6 @@ def _check_range(name: str, value: int, low: int, high: float = _NO_LIMIT) -> No
         value: Its value.
         low: Smallest allowed value.
         high: Largest allowed value.
-
-    Raises:
-        ConfigError: The value is outside of this range.
     """
     if low <= value <= high:
         return

@@ -156,10 +156,6 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
 def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
     """Return a version of a dataset with the files and shards that it was made from.
 
-    Args:
-        outputs: The outputs of the project.
-        dataset: Manifest of the version.
-
     Raises:
         MissingError: The inventory or the set of shards was deleted.
         FormatError: There are not as many shards as the files have ranges.

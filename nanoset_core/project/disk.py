@@ -52,10 +52,6 @@ def _estimate_text(project: Project, corpus: str) -> TextEstimate:
     """Return what is known of the size of a corpus: that of its text, and an earlier build of it.
 
     The tokens of an earlier build show about how many tokens a byte of this text has.
-
-    Args:
-        project: The project.
-        corpus: Name of the corpus.
     """
     # An estimate need not report errors: the step that has to read these files will do so.
     try:

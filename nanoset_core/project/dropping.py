@@ -103,12 +103,7 @@ def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
 
 
 def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
-    """Return the shards of a corpus that store tokens which its current dataset has, too.
-
-    Args:
-        project: The project.
-        corpus: Name of the corpus.
-    """
+    """Return the shards of a corpus that store tokens which its current dataset has, too."""
     outputs = project.outputs
     dataset = outputs.current(DATASET.layout.folder, corpus)
     shard_set = outputs.current(TOKENIZED.layout.folder, corpus)

@@ -412,10 +412,6 @@ def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
 
     From the blend of a nanoset, for example, this leads through the nanoset's index mappings to the
     datasets of its corpora. Inputs that have no inputs themselves are returned, too.
-
-    Args:
-        graph: The graph of the project's outputs.
-        node: The output.
     """
     nearest_inputs = []
     visited_nodes = {node}
@@ -437,10 +433,6 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
 
     For example, the blend of a nanoset is stale because its index mappings changed, and these
     because of a setting. Then only the setting is reported.
-
-    Args:
-        graph: The graph of the project's outputs.
-        node: The output.
     """
     inputs = graph.inputs(node)
     for reason in graph.changes(node):

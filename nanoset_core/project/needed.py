@@ -183,10 +183,6 @@ def _needs_of(root: OutputRoot, manifest: Manifest) -> list[str]:
     """Return the digests of the versions that a version was made from or refers to.
 
     A set of shards, for example, was made from an inventory of the text, and refers to its shards.
-
-    Args:
-        root: The output root.
-        manifest: Manifest of the version.
     """
     needs = [str(digest) for digest in manifest.recipe["parents"].values()]
     stage = stage_of(manifest.stage, manifest.name)

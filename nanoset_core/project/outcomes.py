@@ -203,13 +203,7 @@ class _Source:
 
 
 def _sources(graph: Graph, node: Node, manifest: Manifest) -> Iterator[_Source]:
-    """Yield the versions that a version of an output was made from.
-
-    Args:
-        graph: The graph of the project's outputs.
-        node: The output.
-        manifest: Manifest of the version.
-    """
+    """Yield the versions that a version of an output was made from."""
     inputs = graph.inputs(node)
     for input_name, digest in manifest.recipe["parents"].items():
         yield _Source(str(digest), inputs.get(input_name))

@@ -158,11 +158,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
 
 def _all_targets(project: Project) -> list[Target]:
-    """Return a target for each row of `nanoset status`, whose outputs are verified together.
-
-    Args:
-        project: The project.
-    """
+    """Return a target for each row of `nanoset status`, whose outputs are verified together."""
     # A verification shows its reports, and no progress.
     quiet_project = replace(project, progress=SILENT)
 

@@ -203,9 +203,6 @@ class MMapIndexedDatasetBuilder:
         Args:
             index: Index of the other dataset.
             prefix: Prefix of the other dataset, for the error.
-
-        Raises:
-            FormatError: It has tokens of another type.
         """
         if index.dtype != self.dtype:
             raise FormatError(
@@ -311,11 +308,7 @@ class MMapIndexedDatasetBuilder:
         return np.ascontiguousarray(values, dtype=self.dtype)
 
     def _check_bounds(self, values: NDArray[np.integer]) -> None:
-        """Check that all tokens, at least one, are in the range of the dataset's type.
-
-        Raises:
-            ConfigError: A token is too small or too large.
-        """
+        """Check that all tokens, at least one, are in the range of the dataset's type."""
         low = int(values.min())
         high = int(values.max())
         bounds = np.iinfo(self.dtype)

@@ -330,9 +330,6 @@ def _check_bin_size(path: Path, size: int, required_bytes: int) -> None:
         path: Path of the file, for messages.
         size: Size of the file.
         required_bytes: End of the last sequence.
-
-    Raises:
-        FormatError: The file is shorter.
     """
     if size < required_bytes:
         raise FormatError(

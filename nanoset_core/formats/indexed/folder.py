@@ -205,9 +205,6 @@ def _check_complete(prefix: Location, endings: set[str]) -> None:
     Args:
         prefix: Path of the dataset without an ending.
         endings: Endings of the files that exist.
-
-    Raises:
-        MissingError: The .bin or the .idx is missing.
     """
     if endings == set(_ENDINGS):
         return

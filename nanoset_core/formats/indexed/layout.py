@@ -456,10 +456,6 @@ def not_back_to_back(path: Path) -> FormatError:
 def _check_document_ends(path: Path, index: Index) -> None:
     """Check that the documents begin at the first sequence and end at the last one.
 
-    Args:
-        path: Path of the .idx, for messages.
-        index: Its arrays.
-
     Raises:
         FormatError: document_indices is empty, does not start with 0, or does not end with the
             number of sequences.
@@ -492,10 +488,6 @@ def _check_document_ends(path: Path, index: Index) -> None:
 
 def _check_sequences(path: Path, index: Index) -> None:
     """Check the length and the pointer of every sequence.
-
-    Args:
-        path: Path of the .idx, for messages.
-        index: Its arrays.
 
     Raises:
         FormatError: A length is negative, or a pointer is negative, too large, or not at the start
@@ -571,10 +563,6 @@ def _is_impossible(pointers: NDArray[np.int64], itemsize: int) -> NDArray[np.boo
 
 def _check_document_order(path: Path, index: Index) -> None:
     """Check that no document begins before the previous one.
-
-    Args:
-        path: Path of the .idx, for messages.
-        index: Its arrays.
 
     Raises:
         FormatError: A document begins before the previous one.

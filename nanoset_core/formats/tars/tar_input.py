@@ -295,9 +295,6 @@ def _check_that_no_tokens_are_lost(
         archive: Bytes of the tar.
         path: Path of the tar, for messages.
         extension: The extension of the members from which tokens are taken, such as `npy`.
-
-    Raises:
-        FormatError: A member of the sample may hold tokens.
     """
     for member in sample.members.values():
         if _may_hold_tokens(member, archive, path):
@@ -312,13 +309,7 @@ def _check_that_no_tokens_are_lost(
 
 
 def _may_hold_tokens(member: TarMember, archive: Archive, path: Path) -> bool:
-    """Return whether a member of a tar may hold the tokens of a sample.
-
-    Args:
-        member: The member.
-        archive: Bytes of the tar.
-        path: Path of the tar, for messages.
-    """
+    """Return whether a member of a tar may hold the tokens of a sample."""
     name = member.name.lower()
     if name.endswith(_PERHAPS_TEXT_ENDINGS):
         # Files such as `info.json` and `caption.txt` are common, so look at the content.
@@ -509,9 +500,6 @@ def _check_vocabulary(tokens: NDArray[np.integer[Any]], where: str, greatest_id:
         tokens: Tokens of the context, shape (n_tokens,).
         where: Tar and number of the context, for the error.
         greatest_id: Greatest id of the vocabulary.
-
-    Raises:
-        InputError: A token is not in the vocabulary.
     """
     is_in_vocabulary = int(tokens.min()) >= 0 and int(tokens.max()) <= greatest_id
     if not is_in_vocabulary:
@@ -532,9 +520,6 @@ def _check_dtype(tokens: NDArray[np.integer[Any]], where: str, dtype: str) -> No
         tokens: Tokens of the context, shape (n_tokens,).
         where: Tar and number of the context, for the error.
         dtype: Name of the dtype.
-
-    Raises:
-        InputError: A token is negative or too large.
     """
     least = int(tokens.min())
     greatest = int(tokens.max())

@@ -89,10 +89,6 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
 def _inventory_of(project: Project, tokenized: Manifest) -> Inventory:
     """Return the files that a corpus's shards were made from.
 
-    Args:
-        project: The project.
-        tokenized: Manifest of the set of shards.
-
     Raises:
         MissingError: The list of the files, the inventory, was deleted.
     """

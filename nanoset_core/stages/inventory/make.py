@@ -95,9 +95,6 @@ def _check_not_overwritten(project: Project, corpus: str, contents: Contents) ->
         project: The project.
         corpus: Name of the corpus.
         contents: The present files of the corpus.
-
-    Raises:
-        SourceChangedError: A file is being overwritten.
     """
     path = overwritten_file(project, corpus, contents.ordered)
     if path is not None:

@@ -143,10 +143,6 @@ def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:
     """Yield the files of a corpus, except empty ones.
 
     If the files cannot be listed, none is yielded: making the inventory reports that error.
-
-    Args:
-        project: The project.
-        corpus: Name of the corpus.
     """
     try:
         files = list_contents(project, corpus).ordered
