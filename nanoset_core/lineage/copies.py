@@ -272,9 +272,9 @@ def _copies_in(
         StorageError: There are too many documents of equal length to compare.
     """
     sharded = Sharded.of(project, corpus.dataset)
-    candidates = np.setdiff1d(_candidates(project, corpus, sharded, named), ignored)
+    candidates = np.setdiff1d(_possible_copies(project, corpus, sharded, named), ignored)
     _check_comparable(project, len(candidates))
-    id_by_number = _compared(corpus, candidates, named)
+    id_by_number = _named_ids_of_copies(corpus, candidates, named)
 
     # Look up the file and line of each copy.
     copies: list[Copy] = []
@@ -303,7 +303,7 @@ def _check_comparable(project: Project, n_candidates: int) -> None:
         )
 
 
-def _compared(
+def _named_ids_of_copies(
     corpus: _Corpus, candidates: NDArray[np.int64], named: _NamedTokens
 ) -> dict[int, str]:
     """Return which documents have the tokens of a named document.
@@ -324,7 +324,7 @@ def _compared(
     return id_by_number
 
 
-def _candidates(
+def _possible_copies(
     project: Project, corpus: _Corpus, sharded: Sharded, named: _NamedTokens
 ) -> NDArray[np.int64]:
     """Return the documents of a corpus that may be copies of documents that the user named.

@@ -248,7 +248,7 @@ def piece_origins(
     spans: NDArray[np.int64],
     offsets: NDArray[np.int64] | int = 0,
 ) -> list[tuple[PieceOrigin, ...]]:
-    """Return the documents that spans, which are parts of a dataset's sequences, come from.
+    """Return the documents that some spans, parts of a dataset's sequences, come from.
 
     Args:
         context: The project or output root; without settings, no raw text is read.

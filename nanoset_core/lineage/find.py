@@ -126,15 +126,15 @@ def find_in(
 
     # A path such as web/a.jsonl may mean the file a.jsonl of the corpus web. If that does not
     # exist, it means a file web/a.jsonl within a corpus.
-    within_corpora: list[DocumentName] = []
+    names_in_corpora: list[DocumentName] = []
     if context.config is not None and document.file is not None:
-        within_corpora = _within_corpora(context.config, corpora, document)
-    for candidates in (within_corpora, [document]):
-        found = _look_up_all(datasets, candidates, context)
-        if found:
-            return [searched.places(member, origin) for member, origin in found]
+        names_in_corpora = _within_corpora(context.config, corpora, document)
+    for possible_names in (names_in_corpora, [document]):
+        matches = _look_up_all(datasets, possible_names, context)
+        if matches:
+            return [searched.places(dataset_number, origin) for dataset_number, origin in matches]
 
-    remedy = _remedy(context, datasets, [*within_corpora, document])
+    remedy = _explain_absence(context, datasets, [*names_in_corpora, document])
     raise _no_document_error(corpora, document, remedy)
 
 
@@ -376,7 +376,7 @@ def _begins_before(piece: Piece, line: int, line_in_piece: LineInPiece | None) -
     return piece.begin <= line_in_piece.piece_start
 
 
-def _remedy(
+def _explain_absence(
     context: InspectionContext, datasets: Sequence[Dataset], documents: Sequence[DocumentName]
 ) -> str:
     """Explain why a document was not found, and what to do about it.

@@ -298,9 +298,16 @@ class Tars:
         """
         # Follow the document's tokens from the dataset to the contexts of the plan, and from there
         # to the contexts that are in tars.
-        pieces = self._pieces(source, origin.dataset_document)
+        pieces = self._stored_pieces(source, origin.dataset_document)
         planned = [self._appearances(piece) for piece in pieces]
-        written = sorted(self._written(chain.from_iterable(planned)))
+        # If all tars must be equal, contexts with the largest numbers are written to none.
+        n_written = self.plan.contexts
+        written = [
+            appearance
+            for appearance in chain.from_iterable(planned)
+            if appearance.sample < n_written
+        ]
+        written.sort()
         counts = _TokenCounts(
             document=origin.tokens,
             dataset=sum(piece.span.stop - piece.span.start for piece in pieces),
@@ -310,18 +317,6 @@ class Tars:
         )
         reason = self._reason(source, counts)
         return DocumentPlaces(origin, tuple(written), counts.written, reason)
-
-    def _written(self, appearances: Iterable[TarAppearance]) -> list[TarAppearance]:
-        """Return the appearances in contexts that were written to a tar.
-
-        The plan may have a few contexts more: if all tars must have the same number of contexts,
-        those that do not fill a tar are written to none. They have the largest numbers.
-
-        Args:
-            appearances: Appearances in contexts of the plan.
-        """
-        n_written = self.plan.contexts
-        return [appearance for appearance in appearances if appearance.sample < n_written]
 
     def _reason(self, source: int, counts: _TokenCounts) -> str | None:
         """Return the sentence that says why a document is not completely in the tars.
@@ -364,7 +359,7 @@ class Tars:
             return f"not all contexts of this corpus are taken, or {tail}"
         return tail
 
-    def _pieces(self, source: int, document: int) -> list[_StoredPiece]:
+    def _stored_pieces(self, source: int, document: int) -> list[_StoredPiece]:
         """Return where the tokens of a document are among all tokens of its dataset.
 
         Args:
@@ -407,7 +402,7 @@ class Tars:
     def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
         """Return which contexts of the plan contain tokens of a piece of a document.
 
-        Some contexts of the plan may be in no tar, see `_written`.
+        Some contexts of the plan may be in no tar.
         """
         plan = self.plan
         contexts = plan.table.containing(*piece.span)  # (n_contexts,) numbers before the shuffle

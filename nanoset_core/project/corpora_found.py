@@ -216,10 +216,10 @@ def with_keys(
     Raises:
         ConfigError: A corpus has no key that is certainly that of the text, and there is no answer.
     """
-    return [_with_keys(raw, corpus, text_key, ask) for corpus in found]
+    return [_with_text_key(raw, corpus, text_key, ask) for corpus in found]
 
 
-def _with_keys(
+def _with_text_key(
     raw: Path,
     corpus: FoundCorpus,
     text_key: str | None,

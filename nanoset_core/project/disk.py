@@ -89,7 +89,7 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
 
     # Compare it with the free space.
     folder = project.outputs.folder
-    free = shutil.disk_usage(_existing(folder)).free
+    free = shutil.disk_usage(_nearest_existing_folder(folder)).free
     sizes = ", ".join(f"{what} {format_bytes(size)}" for what, size in need.items())
     if free < _REQUIRED_SHARE * total:
         raise StorageError(
@@ -113,7 +113,7 @@ def free_bytes(project: Project) -> int | None:
     """
     if project.config.root_place is not None:
         return None
-    existing = _existing(project.outputs.folder)
+    existing = _nearest_existing_folder(project.outputs.folder)
     try:
         return shutil.disk_usage(existing).free
     except OSError as error:
@@ -122,7 +122,7 @@ def free_bytes(project: Project) -> int | None:
         ) from error
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_existing_folder(folder: Path) -> Path:
     """Return a folder, or the nearest one above it that exists."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 

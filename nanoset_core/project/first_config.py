@@ -182,12 +182,14 @@ def _choose_values(
     amounts = {corpus.name: estimate_amount(raw, corpus, tokenizer) for corpus in corpora}
     training = {corpus.name: amounts[corpus.name] for corpus in corpora if corpus.split == "train"}
     data, length = _choose_data(corpora, amounts, training)
+    tokenization = _default_values(TokenizationSpec, "append_eod")
+    tokenization.update(tokenizer.tokenization)
     return {
         "raw": "raw",
         "root": "data",
         "tokenizer": tokenizer.tokenizer,
         **_document_sections(corpora),
-        "tokenization": {**_defaults(TokenizationSpec, "append_eod"), **tokenizer.tokenization},
+        "tokenization": tokenization,
         **_output_sections(_nanoset_values(data, length), list(training), length),
     }
 
@@ -232,7 +234,7 @@ def _nanoset_values(data: _NanosetData, length: int) -> dict[str, Any]:
     return {
         **data.keys,
         "sequence_length": sequence_length,
-        **_defaults(NanosetSpec, "seed"),
+        **_default_values(NanosetSpec, "seed"),
         "schedule": choose_schedule(data.tokens, length),
         "trainer_path": CommentedOut("/data"),
         "trainer": CommentedOut(EXAMPLE_VALUES),
@@ -271,7 +273,7 @@ def _explained_blend(training: Mapping[str, TextAmount]) -> Any:
     """
     if not training:
         return {_NO_CORPUS: 1.0}
-    blend = _blend(training)
+    blend = _blend_value(training)
     has_different_shares = isinstance(blend, dict) and len(set(blend.values())) > 1
     if has_different_shares:
         return ExplainedValue(blend, "Shares by size: each corpus is read about once.")
@@ -308,7 +310,7 @@ def _data_per_split(
     tokens: dict[SplitName, float] = {}
     for name, amount_by_corpus in amounts_by_split.items():
         if amount_by_corpus:
-            blends[name] = _blend(amount_by_corpus)
+            blends[name] = _blend_value(amount_by_corpus)
         tokens[name] = sum(amount.tokens for amount in amount_by_corpus.values())
     empty_splits = [name for name in SPLITS if name not in blends]
     reason = " ".join(_reasons_for_splits(corpora, too_small, is_test_shared, empty_splits))
@@ -342,7 +344,7 @@ def _reasons_for_splits(
         yield f"There is nothing for {' and '.join(empty_splits)}."
 
 
-def _blend(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
+def _blend_value(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
     """Return the value of the key `blend`: which corpora are read, and in which shares.
 
     Args:
@@ -374,7 +376,7 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     Args:
         corpora: The corpora, with the keys that their first lines have.
     """
-    defaults = _defaults(DocumentsSpec, "text_key", "on_reject", "max_rejected_fraction")
+    defaults = _default_values(DocumentsSpec, "text_key", "on_reject", "max_rejected_fraction")
     default_key: str = defaults.pop("text_key")
     text_key = _usual_text_key(corpora, default_key)
     id_key = _usual_id_key(corpora)
@@ -437,7 +439,7 @@ def _output_sections(
     # input, and one more, since the labels are the input shifted by one token.
     corpus_names = list(corpora) or [_NO_CORPUS]
     names_of_settings = ("sequence_length", "samples_per_shard", "seed", "member")
-    webdataset = {"corpora": corpus_names, **_defaults(WebdatasetSpec, *names_of_settings)}
+    webdataset = {"corpora": corpus_names, **_default_values(WebdatasetSpec, *names_of_settings)}
     webdataset["sequence_length"] = min(webdataset["sequence_length"], length + 1)
     return {
         "nanosets": nanosets,
@@ -446,6 +448,6 @@ def _output_sections(
     }
 
 
-def _defaults(section: type[DataclassInstance], *names: str) -> dict[str, Any]:
+def _default_values(section: type[DataclassInstance], *names: str) -> dict[str, Any]:
     """Return the default values of some settings, by their names."""
     return {name: setting(section, name).default for name in names}

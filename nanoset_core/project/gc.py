@@ -66,7 +66,7 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
     with project.outputs.access.named():
         duplicates = list(_planned_duplicates(project, builds_by_name))
         dropping = {shard.folder.name for shard in duplicates if shard.why_not is None}
-        collection = _plan(project, Policy(**policy), builds_by_name, dropping)
+        collection = _find_garbage(project, Policy(**policy), builds_by_name, dropping)
     return _with_dropped_tokens(collection, duplicates)
 
 
@@ -157,7 +157,7 @@ def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
     # `collecting` holds back new builds, and returns the running ones. `named` lets errors name
     # addresses in a bucket, instead of paths of local copies.
     with collecting(access) as builds_by_name, access.named():
-        planned = _plan(project, policy, builds_by_name)
+        planned = _find_garbage(project, policy, builds_by_name)
         folders_by_garbage, refused = _hide_all(access, planned.garbage)
         swept, unswept = _sweep_store(project.outputs, planned.unfinished, builds_by_name)
     return _HiddenGarbage(
@@ -218,7 +218,7 @@ def _hide_all(
     return folders_by_garbage, refused
 
 
-def _plan(
+def _find_garbage(
     project: Project,
     policy: Policy,
     builds_by_name: Mapping[str, str],

@@ -211,9 +211,9 @@ def _judge_shared_files(
         old_files: Names of the files that nothing needs.
     """
     folder = listing.folder / place
-    our_files = _files_in_notes(listing, folder, files)
+    our_files = _files_in_notes(listing, folder, files)  # nanoset notes what it writes there
     if _is_linked(listing, folder):
-        our_files = set()
+        our_files = set()  # the folder may belong to somebody else
     ours = [name for name in old_files if name in our_files and not files[name].is_link]
     foreign = set(old_files).difference(ours)
     if foreign:

@@ -169,7 +169,7 @@ def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
         if isinstance(stage, SharesFiles):
             shared_files.update(stage.shared_files(manifest))
         return _VersionNeeds(
-            versions=_needs_of(root, manifest),
+            versions=_versions_needed_by(root, manifest),
             unfinished=list(_unfinished_versions(manifest)),
             shared_files=shared_files,
         )
@@ -179,7 +179,7 @@ def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
         raise unreadable(folder, repr(error)) from error
 
 
-def _needs_of(root: OutputRoot, manifest: Manifest) -> list[str]:
+def _versions_needed_by(root: OutputRoot, manifest: Manifest) -> list[str]:
     """Return the digests of the versions that a version was made from or refers to.
 
     A set of shards, for example, was made from an inventory of the text, and refers to its shards.

@@ -210,7 +210,7 @@ def status_row(
     failure = findings.failure
     reasons: list[str] = []
     if failure is None:
-        reasons = _reasons(graph, nodes)
+        reasons = _reasons_of_row(graph, nodes)
     if reasons:
         failure = _first_refusal(graph, nodes, planning)
 
@@ -316,7 +316,7 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget)
     return None
 
 
-def _reasons(graph: Graph, nodes: Sequence[Node]) -> list[str]:
+def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     """Return why a row is not up to date.
 
     What follows from an earlier reason is left out: if the shards of a corpus are stale, so is its

@@ -131,12 +131,13 @@ class CorpusSurvey:
             current: Manifest of its current inventory; None if there is none, or it is damaged.
         """
         recorded = pieces_by_file(current)
+        # Pieces, with their digests, are remembered from the last time that a file was read. A file
+        # of the same size that was written since may have the same bytes: read it to find out.
         present = self._known_pieces(corpus, contents)
-        rewritten = [
-            stat
-            for stat in contents.ordered
-            if present[stat.path] is None and _has_recorded_size(stat, recorded)
-        ]
+        rewritten: list[FileStat] = []
+        for stat in contents.ordered:
+            if present[stat.path] is None and _has_recorded_size(stat, recorded):
+                rewritten.append(stat)
         present |= self._read_pieces(corpus, rewritten)
 
         changes = _describe_changes(present, recorded, {stat.path for stat in rewritten})
@@ -184,14 +185,17 @@ def _describe_changes(
         For example `1 file added (c.jsonl); 2 files changed (a.jsonl, b.jsonl)`; empty if they do
         not differ.
     """
-    added = [path for path in present if path not in recorded]
     removed = [path for path in recorded if path not in present]
-    different = [
-        path for path, pieces in present.items() if path in recorded and pieces != recorded[path]
-    ]
-    # A file that was not read may have the same bytes as before.
-    unread = [path for path in different if present[path] is None and path in same_size]
-    changed = [path for path in different if present[path] is not None or path not in same_size]
+    added: list[str] = []
+    changed: list[str] = []
+    unread: list[str] = []
+    for path, pieces in present.items():
+        if path not in recorded:
+            added.append(path)
+        elif pieces is None and path in same_size:
+            unread.append(path)  # it may have the same bytes as before
+        elif pieces != recorded[path]:
+            changed.append(path)
     clauses = [
         _describe_files(added, "added"),
         _describe_files(removed, "removed"),

@@ -123,6 +123,8 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     before = _documents_of(project, old, by_number=has_same_corpus)
     after = _documents_of(project, new, by_number=has_same_corpus)
 
+    # A version may have several copies of a document. So compare how many copies, and tokens, it
+    # has of each.
     numbers_before, numbers_after = _common_numbers(before.keys, after.keys)
     copies = _Change.between(numbers_before, before.copies, numbers_after, after.copies)
     tokens = _Change.between(numbers_before, before.tokens, numbers_after, after.tokens)

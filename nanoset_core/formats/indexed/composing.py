@@ -309,16 +309,14 @@ def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArr
     for block in _read_blocks(store, pairs, _bounds_of_documents):
         pair = block.range.pair
         indices = np.frombuffer(block.data, "<i8")
+        stops = indices
         if block.range.is_first:
             _check_first_index(store, pair, int(indices[0]))
-            stops = indices[1:]
             previous_index = 0
-        else:
-            stops = indices
+            stops = indices[1:]
         _check_ascending(store, pair, indices, previous_index)
-        yield stops + first_sequence
-
         previous_index = int(indices[-1])
+        yield stops + first_sequence
         if block.range.is_last:
             _check_last_index(store, pair, previous_index)
             first_sequence += pair.sequences

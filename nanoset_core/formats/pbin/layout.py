@@ -227,7 +227,7 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
     _fetch(file, 0, HEADER_BYTES)
     _check_header_is_whole(path, file.size)
 
-    pbin = _matching_file(path, file)
+    pbin = _open_in_matching_layout(path, file)
     _fetch(file, pbin.index_begin, file.size)
     # The older layout C is the current one, D, except that its offsets include the header.
     if pbin.layout is D and first_number(pbin.view, pbin.index_begin) == C.first_offset:
@@ -258,7 +258,7 @@ def _check_tokens_are_whole(pbin: PbinFile) -> None:
         )
 
 
-def _matching_file(path: Path, file: MappedFile) -> PbinFile:
+def _open_in_matching_layout(path: Path, file: MappedFile) -> PbinFile:
     """Return the file in the layout whose header says that the tokens end where an index starts.
 
     Raises:
@@ -492,7 +492,7 @@ class _IndexScan:
         last_offsets = self._file.data_bytes - entries.lengths
         is_outside = (entries.offsets < 0) | (entries.offsets > last_offsets)
         if self._outside_error is None and is_outside.any():
-            self._outside_error = self._misplaced(entries, is_outside)
+            self._outside_error = self._misplaced_error(entries, is_outside)
 
     def _add_offset_errors(self, offset_errors: NDArray[np.int64]) -> None:
         """Count how many times the error of the offsets changes, and check what explains it.
@@ -591,9 +591,9 @@ class _IndexScan:
         has_wrong_offset = (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
         is_wrong = has_wrong_length | splits_a_token | has_wrong_offset  # (n_documents,)
         if is_wrong.any():
-            raise self._misplaced(entries, is_wrong)
+            raise self._misplaced_error(entries, is_wrong)
 
-    def _misplaced(self, entries: Entries, is_wrong: NDArray[np.bool_]) -> FormatError:
+    def _misplaced_error(self, entries: Entries, is_wrong: NDArray[np.bool_]) -> FormatError:
         """Return the error for the first wrong entry of a chunk.
 
         Args:

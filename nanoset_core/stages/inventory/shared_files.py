@@ -93,7 +93,7 @@ def check_no_shared_files(project: Project, names: Iterable[str], where: str) ->
     # (text key, identity of the file) → the first corpus and path at which it was found. With other
     # text keys, corpora read other texts of a file.
     first_by_text: dict[tuple[str, Hashable], CorpusFile] = {}
-    for corpus in _candidates(config, corpora):
+    for corpus in _corpora_that_may_share_files(config, corpora):
         text_key = config.documents_of(corpus).text_key
         for file in _files(project, corpus):
             first = first_by_text.setdefault((text_key, file.identity), file)
@@ -115,7 +115,7 @@ def _shared_file_error(
     )
 
 
-def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
+def _corpora_that_may_share_files(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
     """Return the corpora that may read the same text of a file, as far as the settings show.
 
     Args:
