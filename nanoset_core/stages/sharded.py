@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,34 +59,42 @@ class Sharded(NamedTuple):
         Returns:
             For each document, a dict with the keys `document`, `file`, `line` and `id`.
         """
-        line_numbers = LineNumbers.of(self.tokenized.facts)
         document_numbers = np.array(documents, np.int64)  # (n_documents,)
         # (n_documents,) number of the shard that contains each document
         shard_of_document = (
             np.searchsorted(self.document_bounds, document_numbers, side="right") - 1
         )
+        line_numbers = LineNumbers.of(self.tokenized.facts)
         places: list[dict[str, Any]] = []
         for shard in np.unique(shard_of_document).tolist():
-            # Each shard has a table. Its row n says where document n of the shard was read from.
-            first_document = int(self.document_bounds[shard])
             documents_of_shard = document_numbers[shard_of_document == shard]
-            row_numbers = (documents_of_shard - first_document).tolist()
-            [manifest] = some_shards(project, self.tokenized.name, [self.shards[shard]])
-            table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
-
-            for row_number, origin in zip(row_numbers, table.read(row_numbers), strict=True):
-                # The table counts lines from the start of the piece of the file that was tokenized.
-                file = origin["file"]
-                line = line_numbers.in_file(file, origin["byte_offset"], origin["line"])
-                places.append(
-                    {
-                        "document": first_document + row_number,
-                        "file": file,
-                        "line": line,
-                        "id": origin["id"],
-                    }
-                )
+            places += self._places_in_shard(project, shard, documents_of_shard, line_numbers)
         return places
+
+    def _places_in_shard(
+        self, project: Project, shard: int, documents: NDArray[np.int64], line_numbers: LineNumbers
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the files and lines that documents of one shard were read from.
+
+        Args:
+            project: The project.
+            shard: Number of the shard.
+            documents: Numbers of its documents in the dataset, ascending, shape (n_documents,).
+            line_numbers: Converts numbers of lines in pieces of files to those in the files.
+        """
+        [manifest] = some_shards(project, self.tokenized.name, [self.shards[shard]])
+        table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
+        # Row n of the table says where document n of the shard was read from.
+        row_numbers = (documents - self.document_bounds[shard]).tolist()
+        origins = table.read(row_numbers)
+        for document, origin in zip(documents.tolist(), origins, strict=True):
+            file = origin["file"]
+            yield {
+                "document": document,
+                "file": file,
+                "line": line_numbers.in_file(file, origin["byte_offset"], origin["line"]),
+                "id": origin["id"],
+            }
 
 
 def _documents_of(shard: Manifest) -> int:

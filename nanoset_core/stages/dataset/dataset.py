@@ -169,7 +169,7 @@ class Dataset(ABC):
         self.manifest = manifest
         self._datasets = datasets
         self._sequences = sequences
-        self._is_ascending: dict[tuple[int, int], bool] = {}
+        self._is_ascending_by_rows: dict[tuple[int, int], bool] = {}
 
     @property
     def outputs(self) -> OutputRoot:
@@ -350,9 +350,9 @@ class Dataset(ABC):
             Numbers (start, stop) of sequences. None of the others starts in the range of bytes.
         """
         # The check reads all pointers, so its result is kept for the next calls.
-        if rows not in self._is_ascending:
-            self._is_ascending[rows] = _is_ascending(self.index, rows)
-        if not self._is_ascending[rows]:
+        if rows not in self._is_ascending_by_rows:
+            self._is_ascending_by_rows[rows] = _is_ascending(self.index, rows)
+        if not self._is_ascending_by_rows[rows]:
             return rows
         first_row, stop_row = rows
         pointers = self.index.sequence_pointers[first_row:stop_row]  # first byte of each sequence

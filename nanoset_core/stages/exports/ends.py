@@ -83,7 +83,7 @@ def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastToken
     """
     step = 1  # look at every document
     if not dataset.is_here:
-        # In a bucket, look only at about this many documents, so as not to download all tokens.
+        # In a bucket, look at some documents only, since all tokens would have to be downloaded.
         step = max(1, len(dataset.document_indices) // _MAX_READS)
 
     last = LastTokens()

@@ -72,33 +72,43 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     Raises:
         ConfigError: A path contains a space, or characters that cannot be seen.
     """
-    # The files of the trainer itself.
     _check_paths(handoff)
+
+    # The files of the trainer itself, and the notes on them.
     trainer = TRAINERS[handoff.config.preset]
     texts, notes = trainer.write(handoff)
     notes = [*notes, *notes_of(handoff.config, handoff.empty, handoff.views, handoff.warnings)]
 
-    # run.yaml, which every trainer gets.
+    # The files that every trainer gets: run.yaml and START.md.
     schedule = handoff.spec.schedule
     batch_size = None if schedule is None else schedule.global_batch_size
     texts[RUN] = run_text(handoff.folder, batch_size)
+    instructions = _instructions(handoff, trainer.instructions, texts.get(ARGUMENTS, ""))
+    texts[START] = start_text(handoff, instructions, sorted(texts), notes)
+    files = {name: text.encode() for name, text in texts.items()}
+    return files, notes
 
-    # START.md. The shell must not take words of the arguments for patterns of file names.
+
+def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
+    """Return how START.md says that the trainer is started.
+
+    Args:
+        handoff: Everything that the instructions mention.
+        template: The instructions, with placeholders.
+        arguments: The text of arguments.txt, the trainer's command line options; or "".
+    """
     shell_options = ""
-    if _SHELL_PATTERN.search(texts.get(ARGUMENTS, "")) is not None:
+    if _SHELL_PATTERN.search(arguments) is not None:
         shell_options = (
             f"set -f  # otherwise the shell takes words of {ARGUMENTS} for patterns of file names"
             "\n    "
         )
-    instructions = trainer.instructions.format(
+    return template.format(
         shell_options=shell_options,
         arguments=shell_word(f"{handoff.folder}/{ARGUMENTS}"),
         tokenizer="" if handoff.tokenizer else f" {TOKENIZER_OPTIONS}",
         length=handoff.config.sequence_length,
     )
-    texts[START] = start_text(handoff, instructions, sorted(texts), notes)
-    files = {name: text.encode() for name, text in texts.items()}
-    return files, notes
 
 
 def _check_paths(handoff: Handoff) -> None:

@@ -477,8 +477,8 @@ class Dealer:
         Raises:
             ConfigError: The trainer's data loader has no such type.
         """
-        # All versions of nanotron deal single samples in turn. Preset of a version → seed with
-        # which it shuffles the samples before; None if it does not shuffle them.
+        # nanotron deals single samples in turn, which some of its versions shuffle before.
+        # Preset of a version → seed of this shuffle; None if there is none.
         nanotron_seeds = {"nanotron": 42, "nanotron-000": random_seed, "nanotron-main": None}
         if preset not in nanotron_seeds:
             return Dealer(total, dataloader_type)

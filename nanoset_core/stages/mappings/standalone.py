@@ -66,17 +66,14 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
     if config.path_to_cache is not None and is_remote(config.path_to_cache):
         bucket = remote_location(config.path_to_cache, where="--data-cache-path")
 
-    # Choose where each set goes: to the bucket, or to the folder where the trainer looks for it.
     # Check all sets before the first is written, so that an error leaves nothing behind.
     sets_by_split: dict[SplitName, list[PlacedSet]] = {}
     for plan in plans:
-        placed_sets = []
-        for file_set in index_sets(plan, config):
-            folder = file_set.folder if bucket is None else bucket
-            placed_sets.append(PlacedSet(file_set, folder))
-        sets_by_split[plan.split] = placed_sets
+        # Each set goes to the bucket, or to the folder where the trainer looks for it.
+        sets = index_sets(plan, config)
+        sets_by_split[plan.split] = [PlacedSet(files, bucket or files.folder) for files in sets]
         if not overwrite:
-            for placed in placed_sets:
+            for placed in sets_by_split[plan.split]:
                 _check_replaceable(placed)
     return [_write_split(plan, config, sets_by_split[plan.split]) for plan in plans]
 

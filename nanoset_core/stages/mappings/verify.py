@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.loading.layout import BLEND, MAPPINGS, STAGE
@@ -342,15 +343,7 @@ def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: Ble
     rows = spread_rows(plan.samples, _SAMPLED_ENTRIES)  # (n_rows,)
     datasets = indices.dataset_index[rows]
     samples = indices.dataset_sample_index[rows]
-    is_wrong = (datasets < 0) | (datasets >= len(plan.members)) | (samples < 0)  # (n_rows,)
-
-    # For trainers that start a dataset again when its samples are used up, no number is too large.
-    starts_again = get_preset(plan.preset).wraps == "read"
-    if not starts_again:
-        n_samples = np.array([member.samples_given for member in plan.members])  # (n_datasets,)
-        # Entries of datasets that do not exist are wrong anyway. Look up dataset 0 for them.
-        existing_datasets = np.where(is_wrong, 0, datasets)
-        is_wrong |= samples >= n_samples[existing_datasets]
+    is_wrong = _lead_nowhere(plan, datasets, samples)
     if not is_wrong.any():
         return
     first_wrong = int(np.argmax(is_wrong))
@@ -362,6 +355,28 @@ def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: Ble
         expected=f"one of {len(plan.members)} datasets, and a sample of it",
         remedy=_DELETE,
     )
+
+
+def _lead_nowhere(
+    plan: SplitPlan, datasets: NDArray[np.integer], samples: NDArray[np.integer]
+) -> NDArray[np.bool_]:
+    """Return which entries of a blend name a dataset or a sample that does not exist.
+
+    Args:
+        plan: The plan of the split, with its datasets.
+        datasets: Number of the dataset of each entry, shape (n_entries,).
+        samples: Number of the sample in this dataset, shape (n_entries,).
+    """
+    is_wrong = (datasets < 0) | (datasets >= len(plan.members)) | (samples < 0)
+
+    # For trainers that start a dataset again when its samples are used up, no number is too large.
+    starts_again = get_preset(plan.preset).wraps == "read"
+    if not starts_again:
+        n_samples = np.array([member.samples_given for member in plan.members])  # (n_datasets,)
+        # Entries of datasets that do not exist are wrong anyway. Look up dataset 0 for them.
+        existing_datasets = np.where(is_wrong, 0, datasets)
+        is_wrong |= samples >= n_samples[existing_datasets]
+    return is_wrong
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:

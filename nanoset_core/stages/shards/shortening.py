@@ -84,7 +84,7 @@ def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Writte
     Returns:
         The counts of the copy, and the sha256 of each file.
     """
-    # A document consists of consecutive sequences.
+    # Find out which sequences to keep. A document consists of consecutive ones.
     index = read_idx(shard.path(f"{TOKENS}.idx"))
     sequence_counts = np.diff(index.document_indices)  # (n_documents,)
     is_kept = np.ones(len(sequence_counts), np.bool_)  # (n_documents,)
