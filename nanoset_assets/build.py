@@ -149,7 +149,10 @@ class _Builder:
         self._check_disk(plan.nodes)
         distrusted_before = load_records(self.project.outputs)  # tokenizer engines
         report = self._execute(plan, rebuild=rebuild)
-        if not plan.nodes or load_records(self.project.outputs, refresh=True) == distrusted_before:
+        if not plan.nodes:
+            return report
+        distrusted_now = load_records(self.project.outputs, refresh=True)
+        if distrusted_now == distrusted_before:
             return report
 
         # A tokenizer engine turned out to give wrong tokens, so shards that it made earlier have
@@ -205,6 +208,8 @@ class _Builder:
             },
         )
         _execute_runs(build_runs, plan.runs)
+
+        # The graph has cached the state of the outputs before the runs.
         graph = plan.survey.graph
         graph.forget(plan.nodes)
         graph.set_failures(_failures_of(report, plan.steps))

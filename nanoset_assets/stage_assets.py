@@ -255,11 +255,11 @@ def _partitions_read(
 
 
 def _reads_only_some_partitions(stage: Stage, source: Node) -> bool:
-    """Return whether Dagster has to be told which partitions of another asset an asset reads.
+    """Return whether a dependency in Dagster has to list the partitions that an asset reads.
 
     Args:
         stage: The stage of the asset.
-        source: An output that the asset reads, a partition of the other asset.
+        source: An output that the asset reads, a partition of another asset.
     """
     if shape_of(source.stage).is_read_by_partition:
         return True

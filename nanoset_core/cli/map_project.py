@@ -111,7 +111,8 @@ def _show_plans(
         packs = _planned_packs(project, names, reader)
     contexts: dict[str, NanosetContext] = {}
     for name in names:
-        contexts[name] = NanosetContext(project, name, reader, {**packs}, exact=not plan_only)
+        datasets = dict(packs)  # a copy, since the context adds the datasets that it looks up
+        contexts[name] = NanosetContext(project, name, reader, datasets, exact=not plan_only)
     plans = _planned_splits(contexts, splits)
 
     shown = [

@@ -315,10 +315,10 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
     folder = delivery.folder
     lock = alone_in(folder) if isinstance(folder, Path) else nullcontext()
     with lock:
-        # Another call may have written to the folder since the work began.
+        # Another call may have written to the folder meanwhile: this raises the ConfigError.
         receipt_of_same_call = delivery.find_finished(overwrite=overwrite)
         if receipt_of_same_call is not None and delivery.keeps_equal_output:
-            return
+            return  # the other call has made the same output
         put_files_in_place(draft, delivery)
 
 
@@ -475,6 +475,7 @@ class _Placement:
             self.delivery.store.delete(name)  # that of an earlier call
             return None
         if is_written_directly:
+            # The draft has a function in place of this file.
             write_in_place = self.draft.writers[name]
             write_in_place()
             return self._entry(name, size=None)

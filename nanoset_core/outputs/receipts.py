@@ -109,8 +109,8 @@ class StoredReceipt:
     def files(self) -> Mapping[str, Mapping[str, Any]] | None:
         """Name of each file of the output → its entry; None for an opening receipt.
 
-        An opening receipt is written before the files. One that was edited to list no sizes counts
-        as one.
+        An opening receipt is written before the files. A receipt without sizes, which somebody has
+        edited, counts as one.
         """
         files = self.content.get(FILES)
         if not isinstance(files, Mapping):

@@ -161,7 +161,10 @@ def command(
 def _end_of_document(
     tokenizer: TokenizerPath | None, eod: str | None, input_kind: str, preset: object
 ) -> str | None:
-    """Return the token that ends documents, None if they have none or the preset decides it.
+    """Return the token that ends documents: that of the user, or else the tokenizer's.
+
+    Only text gets the tokenizer's, and only with the preset `default`: other presets decide it
+    themselves.
 
     Args:
         tokenizer: The tokenizer, if one was given.
