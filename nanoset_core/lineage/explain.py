@@ -128,8 +128,6 @@ def explain_samples(
 ) -> list[SampleOrigin]:
     """Return the documents that the tokens of many samples of a split come from.
 
-    The table of each shard is opened once for all samples.
-
     Args:
         context: The project or output root.
         loaded: The split.

@@ -388,8 +388,6 @@ def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
 def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
     """Number spans of tokens by the samples of a dataset instead of rows of its sample index.
 
-    The shuffle index lists the row of each sample. A row that it does not list is in no sample.
-
     Args:
         nanoset: The samples of the dataset.
         spans: The spans. Their `samples` are rows of the sample index.
@@ -397,6 +395,7 @@ def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
     Returns:
         The spans, whose `samples` are now positions in `nanoset`.
     """
+    # The shuffle index lists the row of each sample. Rows that it does not list are not drawn.
     drawn = renumbered(spans, nanoset.shuffle_index)
 
     # If a training run is divided into phases, earlier phases read the samples before `begin`.
@@ -449,8 +448,8 @@ def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
         sequence: Number of a sequence of the dataset.
 
     Returns:
-        A span for each of these samples: the tokens of the sequence that it contains. The `samples`
-        of the spans are rows of the sample index. The spans are in the order of the document index.
+        The tokens of the sequence in each of these samples, in the order of the document index. The
+        `samples` of the spans are rows of the sample index.
     """
     # The document index lists a sequence once for each epoch that reads it.
     entries = positions_of(nanoset.document_index, sequence).tolist()

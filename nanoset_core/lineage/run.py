@@ -513,8 +513,7 @@ def find_steps(
 ) -> list[DocumentSteps]:
     """Return the steps of a run that read a document, for each handoff that contains it.
 
-    A *handoff* is a folder of files with which a trainer was started. A run has several if it was
-    continued with other data.
+    A *handoff* is a folder of files with which a trainer was started or continued.
 
     Args:
         project_or_root: A project, or its output root alone.
@@ -628,8 +627,7 @@ def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandof
     Args:
         outputs: The outputs that contain it.
         spec: The settings of the run.
-        handoff: Folder of the handoff. The part above the output root is ignored, because the run
-            may have seen the root under another path.
+        handoff: Folder of the handoff. The run may have seen the output root under another path.
 
     Raises:
         MissingError: The handoff, or its train split, is missing.

@@ -179,8 +179,7 @@ class _LineReader:
         """Return the text of a document from its line in the file.
 
         Args:
-            origin: The document. Its `byte_offset` is where the line begins in the decompressed
-                file.
+            origin: The document, with the byte of the decompressed file at which the line begins.
 
         Raises:
             NotADocumentError: No line begins there, or it is not a document.
@@ -198,9 +197,7 @@ class _LineReader:
         return parse_line(line, self._fields).text
 
     def _block_with(self, open_lines: _OpenLines, offset: int) -> LineBlock:
-        """Read on in the file up to the block of lines that contains a byte.
-
-        The reader remembers this block, so that a later request can continue from there.
+        """Read on up to the block of lines that contains a byte, and remember this block.
 
         Args:
             open_lines: The file, opened at or before the byte.

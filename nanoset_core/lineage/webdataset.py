@@ -225,13 +225,12 @@ class Tars:
     def _tar_and_number(self, place: str, sample: int | None) -> tuple[int, int]:
         """Return the number of a tar, and of a context within it, that a user named.
 
-        A user may name a context in three ways:
+        The context (3, 17) has these names if each tar has 100 contexts:
 
-            place                     sample    result
-            `shard-00000003.tar`      17        (3, 17)        a tar, and a number in it
-            `00000003_00000017.npy`   None      (3, 17)        a member of a tar, or its key
-            `317`                     None      (3, 17)        a number over all tars, if each has
-                                                               100 contexts
+            place                     sample
+            `shard-00000003.tar`      17         a tar, and a number in it
+            `00000003_00000017.npy`   None       a member of a tar, or its key
+            `317`                     None       a number over all tars
 
         Raises:
             ConfigError: This names no context.

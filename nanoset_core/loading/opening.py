@@ -88,8 +88,8 @@ def open_version(
         outputs: The project's outputs.
         manifest: Manifest of the version: of its blend, or of its index mappings if it has none.
         masks: Name of each mask option of `load_nanoset` → whether samples contain the mask; None
-            stands for the setting with which the handoff, the files for the trainer, was last made.
-            Without this mapping, samples contain no masks.
+            stands for the setting of the last handoff, the files for the trainer. Without this
+            mapping, samples contain no masks.
 
     Raises:
         ConfigError: The trainer has no such mask, a mask needs another one that is not set, or the

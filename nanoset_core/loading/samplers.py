@@ -186,9 +186,8 @@ class PretrainingSampler(_MicroBatchSampler):
     def __iter__(self) -> Iterator[list[int | None]]:
         """Yield the samples of each micro-batch of this rank.
 
-        Samples are dealt in steps: in each step, every rank gets one micro-batch of consecutive
-        samples, in the order of the ranks. With 2 ranks and micro-batches of 2, rank 1 gets the
-        samples 2 3, then 6 7, and so on.
+        In each step, every rank gets one micro-batch of consecutive samples. With 2 ranks and
+        micro-batches of 2, rank 1 gets the samples 2 3, then 6 7, and so on.
 
         Yields:
             Numbers of samples, which may be negative or None for padding.
@@ -431,10 +430,6 @@ def randperm(count: int, seed: int) -> NDArray[np.int64]:
 def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
     """Return the numbers that `torch.randperm` gives, without torch.
 
-    Like torch's `randperm_cpu`, this goes through the entries in order, and swaps each with a
-    random one from itself to the last: entry i with entry i + draw % (count - i). The draws are
-    those of a Mersenne Twister, which numpy has, too.
-
     Args:
         count: How many numbers.
         seed: Seed of the random number generator.
@@ -455,6 +450,8 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
     if count < 2:
         return np.array(order, dtype=np.int64)
 
+    # Like torch's `randperm_cpu`, swap each entry i with entry i + draw % (count - i), a random one
+    # from itself to the last. Both libraries draw with a Mersenne Twister.
     generator = np.random.RandomState(seed & 0xFFFFFFFF)  # torch takes 32 bits of the seed, too
     draws = generator.randint(0, 2**32, size=count - 1, dtype=np.uint32)
     n_candidates = np.arange(count, 1, -1)  # (count - 1,) entries from each one to the last

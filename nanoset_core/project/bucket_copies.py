@@ -63,12 +63,10 @@ def _not_in_bucket_error(project: Project) -> ConfigError:
 def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> dict[Path, int]:
     """Return the local copies of objects in the bucket that may be removed.
 
-    A local file is a copy if it has the name and size of an object.
-
     Args:
         access: Access to the bucket, and to the folder with local copies of its objects.
-        busy_names: Names of corpora, nanosets and so on that builds on this machine work on. Copies
-            of their files are left out.
+        busy_names: Corpora, nanosets and so on that builds on this machine work on, whose copies
+            are left out.
 
     Returns:
         Path → size in bytes.
@@ -90,6 +88,7 @@ def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> dict[P
         # be outside the folder of copies.
         if not is_inside(stored.name):
             continue
+        # A file of another size is no copy of the object as it is now.
         path = access.folder / stored.name
         if path.is_file() and path.stat().st_size == stored.size:
             copies[path] = stored.size

@@ -229,10 +229,9 @@ def _find_garbage(
     Args:
         project: The project.
         policy: Which versions are kept although nothing needs them.
-        builds_by_name: Corpus, nanoset or other name that a running build works on → the process of
-            the build.
-        dropping: Digests of shards that are about to drop their tokens, since the current dataset
-            contains the same tokens. They no longer need an older dataset.
+        builds_by_name: Corpus, nanoset and so on that a running build works on → the build.
+        dropping: Digests of shards that are about to use the tokens of the current dataset instead
+            of an older one.
     """
     listing = project.outputs.access.listing()  # one listing of all files serves all steps
     outputs = all_outputs(listing)
@@ -381,17 +380,18 @@ def _sweep_store(
     Args:
         outputs: The output root. If it is on a disk, nothing is done.
         unfinished: Unfinished files on this machine and objects in the bucket, as paths below the
-            root. Only the objects are removed.
+            root.
         busy_names: Names of corpora, nanosets and so on that running builds work on.
 
     Returns:
-        Two values: what was removed, and what could not be removed.
+        (what was removed, what could not be removed)
     """
     access = outputs.access
     is_in_bucket = access.has_copies
     if not is_in_bucket:
         return [], []
 
+    # Leave files on this machine alone, which `sweep` removes.
     object_names = [access.name(path) for path in unfinished if not path.exists()]
     in_parallel(access.store.delete, object_names)
     upload_names, left_alone = _abort_uploads(outputs, busy_names)

@@ -383,10 +383,10 @@ def _is_only_not_current(project: Project, recipe: Recipe, current: CurrentVersi
 
 
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
-    """Return why an output is stale, if the outputs of others that it is made from are accepted.
+    """Return why an output is stale, taking its inputs of other corpora and nanosets as they are.
 
-    For example, a nanoset is made from the datasets of corpora. Each dataset is accepted as it is,
-    even if the raw text changed since it was built. Damaged files are not reported.
+    For example, a nanoset is not stale because the text of a corpus changed since the dataset of
+    the corpus was built. Damaged files are not reported.
 
     Args:
         project: The project.

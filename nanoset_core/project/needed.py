@@ -57,8 +57,8 @@ def find_needed(
         listing: Access to the output root.
         outputs: All outputs below the root, with the digests of their versions.
         policy: Which versions the user keeps although they are not current.
-        dropping: Digests of shards that are about to drop their tokens, and to refer to those in
-            the current dataset instead. They do not need an older dataset.
+        dropping: Digests of shards that are about to use the tokens of the current dataset instead
+            of an older one.
 
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
@@ -234,7 +234,7 @@ def _kept_versions(
         output: The output whose versions these are.
         policy: How many old versions are kept, and of which age.
         lister_by_folder: Folder of each internal stage → folder of the stage that lists its
-            versions, as `_lister_by_folder` returns it.
+            versions.
     """
     current_since_ns = _current_since_ns(listing, output, lister_by_folder)
     written_ns_by_digest = _old_complete_versions(listing, output)

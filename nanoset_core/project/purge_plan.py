@@ -394,8 +394,8 @@ def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> 
     Args:
         root: The output root.
         dataset_folder: Folder of a version of a dataset.
-        parents: Digests of everything that this version was made from, as far as it is known: the
-            inventory of the raw text, which its recipe names, and its shards.
+        parents: Digests of what this version was made from, as far as it is known: the inventory of
+            the raw text, which its recipe names, and its shards.
     """
     named_by_recipe: set[str] = set()
     manifest = root.manifest_at(dataset_folder)

@@ -289,9 +289,7 @@ def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) 
 
 
 def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
-    """Yield the sequence at which each document of the merged dataset stops, some at a time.
-
-    The document indices in an .idx are these numbers, after a first entry of 0.
+    """Yield the document indices of the merged dataset, without their first entry, which is 0.
 
     Args:
         store: The store that contains the datasets.
@@ -301,8 +299,7 @@ def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArr
         Number of the sequence after each document, int64, shape (n_chunk,).
 
     Raises:
-        FormatError: The documents of a dataset are not in order, or do not end at its last
-            sequence.
+        FormatError: The documents of a dataset are not in order, or not those of its sequences.
     """
     first_sequence = 0  # of the current dataset in the merged dataset
     previous_index = 0  # the last entry of the block before this one

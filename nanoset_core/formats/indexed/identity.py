@@ -15,8 +15,7 @@ from nanoset_core.storage.location import Location
 def first_repeated_dataset(prefixes: Iterable[Location]) -> tuple[Location, Location] | None:
     """Return the first two prefixes that lead to the same dataset, or None if all are different.
 
-    Two datasets are the same if their .bin is the same file, and their .idx is the same file or a
-    copy. The same .bin is not enough: other datasets may choose other documents from it.
+    The same .bin is not enough: datasets with other .idx files choose other documents from it.
 
     Args:
         prefixes: Prefixes of the datasets; missing ones count as different.

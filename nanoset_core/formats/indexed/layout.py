@@ -405,7 +405,7 @@ def _wrong_size(path: Path, what: str, size: int, *, byte: int, n: int, m: int) 
         path: Path of the .idx.
         what: What is wrong, in a few words.
         size: Size of the file, in bytes.
-        byte: Byte offset that the message names: where the file ends too early, or should end.
+        byte: Where the file ends too early, or should end.
         n: Number of sequences, by the header.
         m: Number of document indices, by the header.
     """

@@ -341,11 +341,8 @@ def _contradiction_of_layout_d(
 def scan_index(file: PbinFile) -> IndexFacts:
     """Check every entry of an index, and return counts instead of the entries.
 
-    An index that Python's own pickler wrote is decoded chunk by chunk, so this needs memory for one
-    chunk. Any other index is decoded as a whole, which takes some 150 bytes for each entry.
-
-    Args:
-        file: The file.
+    This needs memory for a chunk of entries; but some 150 bytes for each entry if another pickler
+    than Python's own wrote the index.
 
     Raises:
         FormatError: The index is damaged; the message names the byte or the document.
@@ -574,9 +571,6 @@ class _IndexScan:
     def _check_values(self, entries: Entries) -> None:
         """Check that documents have possible lengths, and consist of whole tokens.
 
-        Offsets are only limited, not compared with the data: those of a file that Modalities merged
-        may be wrong and even negative, and the caller knows how to correct them.
-
         Args:
             entries: The entries, with offsets from the first token.
 
@@ -588,6 +582,7 @@ class _IndexScan:
         token_bytes = self._file.token_bytes
         has_wrong_length = (lengths < 0) | (lengths > self._file.data_bytes)
         splits_a_token = (lengths % token_bytes != 0) | (offsets % token_bytes != 0)
+        # The limit of offsets is wide: a wrong merge may have made them negative.
         has_wrong_offset = (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
         is_wrong = has_wrong_length | splits_a_token | has_wrong_offset  # (n_documents,)
         if is_wrong.any():

@@ -360,9 +360,7 @@ def flatten_tars(
     workers: int,
     progress: Progress = SILENT,
 ) -> Path:
-    """Decode all contexts into one file, in order.
-
-    Tars that an earlier call has decoded are not decoded again.
+    """Decode all contexts into one file, in order, without those that an earlier call decoded.
 
     Args:
         tar_input: The tars.

@@ -64,8 +64,8 @@ def survey_corpus(
     Raises:
         MissingError: The folder of the corpus does not exist, or a file was deleted.
         InputError: The files cannot be listed or read, or there are none.
-        SourceChangedError: A file changed while it was read. Or, with `settled`, a file is being
-            overwritten: its new content may be incomplete, and its old content no longer exists.
+        SourceChangedError: A file changed while it was read; or, with `settled`, one is being
+            overwritten, so that neither its old nor its new content can be read.
     """
     folder = project.config.corpus_folder(corpus)
     contents = list_contents(project, corpus)
@@ -158,8 +158,7 @@ def remembered_inventory(
     Args:
         project: The project.
         contents: The present files of the corpus.
-        quiet: How files are treated that were written a moment ago, as `quiet_period_of` returns
-            it. None if all files count as complete.
+        quiet: How to treat files that were written a moment ago; None if all count as complete.
 
     Returns:
         The inventory, or None if the digest of a file is not stored.
