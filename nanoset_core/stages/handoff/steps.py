@@ -193,30 +193,14 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
                 n_ranks=settings.data_parallel_size,
                 consumed_at_start=consumed_at_start,
             )
+            # The stretch ends when the batch size changes, or the trainer is resumed, if ever.
             steps_until_change = _steps_until_change(sizes, consumed, batch_size)
-            length = _length_of_stretch(n_steps, last_step, steps_until_change)
-            if length is None:
+            steps_until_resumed = None if last_step is None else last_step - n_steps
+            ends = [end for end in (steps_until_change, steps_until_resumed) if end is not None]
+            if not ends:
                 return  # the last stretch has no end
-            n_steps += length
-            consumed += length * batch_size
-
-
-def _length_of_stretch(
-    n_steps: int, last_step: int | None, steps_until_change: int | None
-) -> int | None:
-    """Return how many steps a stretch has; None if it has no end.
-
-    Args:
-        n_steps: Steps before the stretch.
-        last_step: The last step before the trainer is resumed; None if it is not.
-        steps_until_change: Steps after which the batch size changes; None if it does not.
-    """
-    lengths = []
-    if steps_until_change is not None:
-        lengths.append(steps_until_change)
-    if last_step is not None:
-        lengths.append(last_step - n_steps)
-    return min(lengths, default=None)
+            n_steps += min(ends)
+            consumed += min(ends) * batch_size
 
 
 def _settings_by_start(run: RunSpec) -> Iterator[tuple[RunSpec, int | None]]:

@@ -30,8 +30,8 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
         definition: The tokenizer.
 
     Returns:
-        Options, each with its values, such as "--vocab-file /data/vocab.json". None for a
-        tokenizer.json: Megatron-LM expects a folder, which the user has to name.
+        Options, each with its values, such as "--vocab-file /data/vocab.json". There are none for
+        a tokenizer.json: Megatron-LM expects a folder, which the user has to name.
     """
     if _contains_spaces(definition):  # the shell would split these arguments
         return ()

@@ -118,9 +118,11 @@ class NanosetContext(NanosetLookup):
         except (ConfigError, InputError) as error:
             # Say which nanoset it is, unless the error does already.
             key = f"nanosets.{self.name}"
-            if key in (error.where or ""):
+            if not error.where:
+                raise error.at(key) from error
+            if key in error.where:
                 raise
-            raise error.at(f"{key}, {error.where}" if error.where else key) from error
+            raise error.at(f"{key}, {error.where}") from error
 
     def _plan(self, split: SplitName) -> PlannedSplit:
         """Plan one split, with errors that do not name the nanoset.

@@ -57,22 +57,21 @@ def resolve_packing(
         packs: Packs under the key `packs`, by name. They are used if their settings are the same.
 
     Returns:
-        The nanosets and webdatasets with names of packs in place of corpora, and all packs: those
-        under the key `packs`, and those that `packing` requires in addition.
+        The nanosets and webdatasets with names of packs in place of corpora, and all packs.
 
     Raises:
         ConfigError: Packs with other settings have the name that is needed, or a blend names a
             corpus as well as its packs.
     """
-    names = _PackNames(file, packs)  # collects the packs
-    resolved_nanosets: dict[str, ResolvedNanoset] = {}
-    for name, nanoset in nanosets.items():
-        resolved_nanosets[name] = _resolve_nanoset(nanoset, names, f"{file}: nanosets.{name}")
-    resolved_webdatasets: dict[str, WebdatasetSpec] = {}
-    for name, webdataset in webdatasets.items():
-        resolved_webdatasets[name] = _resolve_webdataset(
-            webdataset, names, f"{file}: webdatasets.{name}"
-        )
+    names = _PackNames(file, packs)  # the packs so far, to which others are added below
+    resolved_nanosets = {
+        name: _resolve_nanoset(nanoset, names, f"{file}: nanosets.{name}")
+        for name, nanoset in nanosets.items()
+    }
+    resolved_webdatasets = {
+        name: _resolve_webdataset(webdataset, names, f"{file}: webdatasets.{name}")
+        for name, webdataset in webdatasets.items()
+    }
     return ResolvedPacking(
         FrozenDict(resolved_nanosets), FrozenDict(resolved_webdatasets), FrozenDict(names.packs)
     )
