@@ -78,7 +78,7 @@ def _histograms(facts: Mapping[str, Any]) -> dict[str, Any]:
         for row in top_rows(top):
             rows.append(
                 {
-                    top["column"]: row.values,
+                    "value": row.values,
                     "documents": row.documents,
                     "tokens": "" if row.tokens is None else row.tokens,
                     "chosen": row.chosen,

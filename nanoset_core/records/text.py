@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Integral, Real
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -68,3 +69,10 @@ def format_cell(value: object) -> str | None:
     if isinstance(value, Real):
         return format_number(float(value))
     return None
+
+
+def finite_or_text(number: float | None) -> float | str | None:
+    """Return a number as JSON can write it: the infinities as texts, `inf` and `-inf`."""
+    if number is None or math.isfinite(number):
+        return number
+    return str(number)

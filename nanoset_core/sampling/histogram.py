@@ -236,13 +236,11 @@ def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread)
     """
     starts = [None, *edges]
     stops = [*edges, None]
+    filled = np.flatnonzero(np.count_nonzero(sums, axis=1))  # numbers of the bins with values
     bins = []
-    for number in range(len(starts)):
+    for number in range(int(filled[0]), int(filled[-1]) + 1):
         start = starts[number]
         stop = stops[number]
-        is_outside = start is None or stop is None
-        if is_outside and not sums[number].any():
-            continue
         bins.append(
             Bin(
                 label=_bin_label(start, stop, is_whole=spread.is_whole),

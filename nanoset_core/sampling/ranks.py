@@ -20,7 +20,7 @@ So the sum exceeds the limit at the key 38, and the keys below it have 7 togethe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +77,53 @@ def first_excess(chunks: Callable[[], Iterable[KeyedAmounts]], limit: int) -> Ex
         amount_below = int(running_sums[digit] - amounts[digit])
         prefix = (prefix << U64(_DIGIT_BITS)) | U64(digit)
     return Excess(prefix, amount_below)
+
+
+def keys_at_ranks(
+    chunks: Callable[[], Iterable[NDArray[np.uint64]]], ranks: Sequence[int]
+) -> list[np.uint64]:
+    """Return the keys that would be at some positions if all keys were sorted.
+
+    Args:
+        chunks: Returns all keys in chunks. It is called four times.
+        ranks: Positions, from 0; each smaller than the number of keys.
+    """
+    # The digits of each key that are known so far, and its rank among the keys that begin with
+    # these digits.
+    prefixes = [U64(0)] * len(ranks)
+    rests = list(ranks)
+    for shift in _SHIFTS:
+        counts_by_prefix = _counts_by_digit(chunks(), set(prefixes), shift)
+        for number, prefix in enumerate(prefixes):
+            running_counts = np.cumsum(counts_by_prefix[prefix])  # (65536,)
+            digit = int(np.searchsorted(running_counts, rests[number], side="right"))
+            if digit > 0:
+                rests[number] -= int(running_counts[digit - 1])
+            prefixes[number] = (prefix << U64(_DIGIT_BITS)) | U64(digit)
+    return prefixes
+
+
+def _counts_by_digit(
+    chunks: Iterable[NDArray[np.uint64]], prefixes: Collection[np.uint64], shift: int
+) -> dict[np.uint64, NDArray[np.int64]]:
+    """Count the keys that continue each of some prefixes, by their next digit.
+
+    Args:
+        chunks: The keys.
+        prefixes: All digits before the next one, as numbers.
+        shift: Bits of a key after the next digit.
+
+    Returns:
+        Prefix → number of keys for each value of the digit, shape (65536,).
+    """
+    counts_by_prefix = {prefix: np.zeros(_N_DIGIT_VALUES, np.int64) for prefix in prefixes}
+    for keys in chunks:
+        shifted = keys >> U64(shift)
+        key_prefixes = shifted >> U64(_DIGIT_BITS)
+        for prefix, counts in counts_by_prefix.items():
+            digits = shifted[key_prefixes == prefix] & U64(_N_DIGIT_VALUES - 1)
+            counts += np.bincount(digits.astype(np.int64), minlength=_N_DIGIT_VALUES)
+    return counts_by_prefix
 
 
 def _amounts_by_digit(

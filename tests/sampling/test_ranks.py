@@ -14,6 +14,7 @@ from nanoset_core.sampling.ranks import (
     Excess,
     KeyedAmounts,
     first_excess,
+    keys_at_ranks,
     order_keys,
     values_of_keys,
 )
@@ -47,6 +48,16 @@ def test_the_key_is_that_at_which_the_running_sum_exceeds_the_limit(pairs, limit
         ]
 
     assert first_excess(chunks, limit) == find_slowly(keys, amounts, limit)
+
+
+@given(keys=st.lists(KEYS, min_size=1), data=st.data())
+def test_keys_at_ranks_are_those_of_the_sorted_keys(keys, data):
+    ranks = data.draw(st.lists(st.integers(0, len(keys) - 1), max_size=4))
+    array = np.array(keys, np.uint64)
+
+    result = keys_at_ranks(lambda: [array[:2], array[2:]], ranks)
+
+    assert result == [sorted(keys)[rank] for rank in ranks]
 
 
 NUMBERS = [

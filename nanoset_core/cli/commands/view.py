@@ -114,10 +114,11 @@ def _print_tops(facts: Mapping[str, Any]) -> None:
 
         top 300 documents by quality: the cut is at quality = 3. Documents with higher values …
 
-        quality   documents   tokens   chosen
-        4               100     5000      100   ████
-        3               400    20000      200   ████████░░░░░░░░
-        2               500    25000        0   ░░░░░░░░░░░░░░░░░░░░
+        quality
+        value   documents   tokens   chosen
+        4             100     5000      100   ████
+        3             400    20000      200   ████████░░░░░░░░
+        2             500    25000        0   ░░░░░░░░░░░░░░░░░░░░
 
     Args:
         facts: The facts that the view's manifest would record about the choice.
@@ -129,7 +130,7 @@ def _print_tops(facts: Mapping[str, Any]) -> None:
         for row in top_rows(top):
             rows.append(
                 {
-                    top["column"]: row.values,
+                    "value": row.values,
                     "documents": row.documents,
                     "tokens": "" if row.tokens is None else row.tokens,
                     "chosen": row.chosen,
@@ -138,4 +139,4 @@ def _print_tops(facts: Mapping[str, Any]) -> None:
             )
         echo("")
         echo(cut_text(top))
-        print_rows(rows, text=[" "])
+        print_rows(rows, text=[" "], title=top["column"])

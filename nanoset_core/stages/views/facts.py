@@ -11,14 +11,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from nanoset_core.records.text import format_count, format_number
+from nanoset_core.records.text import finite_or_text, format_count, format_number
 from nanoset_core.sampling.histogram import Bin
 from nanoset_core.stages.views.budgets import FULL_SHARE, BudgetGap
 from nanoset_core.stages.views.selection import Selection
@@ -84,7 +83,7 @@ def _top_record(result: TopResult) -> dict[str, Any]:
         "ascending": result.step.ascending,
         "unit": result.step.unit,
         "budget": result.budget,
-        "cut": _json_number(result.cut),
+        "cut": finite_or_text(result.cut),
         "tied": asdict(result.tied),
         "nulls": result.nulls,
         "nans": result.nans,
@@ -97,20 +96,13 @@ def _bin_record(histogram_bin: Bin) -> dict[str, Any]:
     documents, tokens, chosen_documents, chosen_tokens = histogram_bin.amounts
     return {
         "values": histogram_bin.label,
-        "start": _json_number(histogram_bin.start),
-        "stop": _json_number(histogram_bin.stop),
+        "start": finite_or_text(histogram_bin.start),
+        "stop": finite_or_text(histogram_bin.stop),
         "documents": documents,
         "tokens": tokens,
         "chosen_documents": chosen_documents,
         "chosen_tokens": chosen_tokens,
     }
-
-
-def _json_number(number: float | None) -> float | str | None:
-    """Return a number as JSON can write it: the infinities as texts, `inf` and `-inf`."""
-    if number is None or math.isfinite(number):
-        return number
-    return str(number)
 
 
 class StepRow(NamedTuple):

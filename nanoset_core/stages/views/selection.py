@@ -36,6 +36,7 @@ from nanoset_core.stages.views.budgets import (
 )
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.leading_filters import LeadingFilters
+from nanoset_core.stages.views.ranked_column import RankedColumn
 from nanoset_core.stages.views.rules import (
     FILTERS,
     Budget,
@@ -52,7 +53,7 @@ from nanoset_core.stages.views.rules import (
     Where,
 )
 from nanoset_core.stages.views.scratch import ScratchArray
-from nanoset_core.stages.views.top import ColumnOfCandidates, TopResult, apply_top
+from nanoset_core.stages.views.top import TopResult, apply_top
 
 _MAX_ALTERNATIVES = 8
 """Conditions by which a scan leaves out documents that meet none of them."""
@@ -161,7 +162,7 @@ class _CandidateFiles:
     """Number of tokens of each candidate."""
     later_filters: dict[int, _LaterFilter]
     """Number of the step → the filter."""
-    ranked_columns: dict[str, ColumnOfCandidates]
+    ranked_columns: dict[str, RankedColumn]
     """Name of each column by which a step `top` ranks candidates → their values."""
 
     @staticmethod
@@ -221,7 +222,7 @@ def _later_filters(rule: Rule, path: Path) -> dict[int, _LaterFilter]:
     return later_filters
 
 
-def _ranked_columns(rule: Rule, path: Path) -> dict[str, ColumnOfCandidates]:
+def _ranked_columns(rule: Rule, path: Path) -> dict[str, RankedColumn]:
     """Return the columns by which steps of a view rank candidates, by their names.
 
     Args:
@@ -230,7 +231,7 @@ def _ranked_columns(rule: Rule, path: Path) -> dict[str, ColumnOfCandidates]:
     """
     names = {step.by for step in rule.steps if isinstance(step, Top)}
     return {
-        name: ColumnOfCandidates(Path(f"{path}-column-{number}"))
+        name: RankedColumn(Path(f"{path}-column-{number}"))
         for number, name in enumerate(sorted(names))
     }
 

@@ -93,8 +93,26 @@ def document_shards(
         MissingError: The shards or the tables of the columns were not made, or were deleted.
         FormatError: A table is damaged.
     """
-    access = project.outputs.access
     tokenized = shards_of(project.outputs, dataset)
+    return tokenized_shards(project, corpus, tokenized, columns)
+
+
+def tokenized_shards(
+    project: Project, corpus: str, tokenized: Manifest, columns: Collection[str] = ()
+) -> Iterator[ShardTables]:
+    """Yield the tables of the documents of a tokenized corpus, in order, as `document_shards` does.
+
+    Args:
+        project: The project.
+        corpus: The corpus.
+        tokenized: The set of its shards.
+        columns: Columns that are needed in addition to `DOCUMENT_COLUMNS`.
+
+    Raises:
+        MissingError: The shards or the tables of the columns were not made, or were deleted.
+        FormatError: A table is damaged.
+    """
+    access = project.outputs.access
     aligned = columns_of(project, corpus, tokenized, columns)
     shards = some_shards(project, corpus, tokenized.facts[SHARDS])
 

@@ -20,74 +20,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.sampling.histogram import Bin, WeighedValues, histogram
-from nanoset_core.sampling.ranks import KeyedAmounts, first_excess, order_keys, values_of_keys
+from nanoset_core.sampling.ranks import KeyedAmounts, first_excess, values_of_keys
 from nanoset_core.stages.views.budgets import (
     BudgetGap,
     Candidates,
     budget_hashes,
     find_gap,
 )
+from nanoset_core.stages.views.ranked_column import NAN, NULL, RankedColumn
 from nanoset_core.stages.views.rules import Budget, Top
-from nanoset_core.stages.views.scratch import ScratchArray
-
-_NULL = 1
-"""Fault of a candidate that has no value."""
-_NAN = 2
-"""Fault of a candidate whose value is NaN."""
-
-
-class ColumnOfCandidates:
-    """The values of a column of numbers for all candidates of a view, in scratch files."""
-
-    def __init__(self, path: Path) -> None:
-        """Describe the files, which are created when values are appended.
-
-        Args:
-            path: The beginning of the paths of the files.
-        """
-        self.dtype: type[np.int64 | np.float64] = np.int64
-        """Type of the values, of those that were appended."""
-        self._keys = ScratchArray(Path(f"{path}-keys"), np.uint64)
-        self._faults = ScratchArray(Path(f"{path}-faults"), np.uint8)
-
-    def append(self, array: Any) -> None:
-        """Append the values of the next candidates.
-
-        Args:
-            array: An Arrow array of integers, of floats, or of nulls only. All arrays of a column
-                have the same type.
-        """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        self.dtype = np.float64 if pa.types.is_floating(array.type) else np.int64
-        filled = pc.fill_null(array.cast(pa.from_numpy_dtype(self.dtype)), 0)
-        values = filled.to_numpy(zero_copy_only=False)
-        faults = np.zeros(len(values), np.uint8)
-        if array.null_count:
-            faults[array.is_null().to_numpy(zero_copy_only=False)] = _NULL
-        if self.dtype is np.float64:
-            faults[np.isnan(values)] = _NAN
-        self._keys.append(order_keys(values))
-        self._faults.append(faults)
-
-    def keys(self) -> NDArray[np.uint64]:
-        """Return the key of each candidate's value as `order_keys` does, shape (n_candidates,).
-
-        The keys of candidates without a value have no meaning.
-        """
-        return self._keys.mapped()
-
-    def faults(self) -> NDArray[np.uint8]:
-        """Return 0 for each candidate with a value, _NULL, or _NAN, shape (n_candidates,)."""
-        return self._faults.mapped()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +147,7 @@ class TopResult:
     """The document that does not fit, if the budget stays far from full because of it."""
 
 
-def apply_top(step: Top, candidates: Candidates, column: ColumnOfCandidates) -> TopResult:
+def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopResult:
     """Keep the candidates with the best values of a column that fit into a budget.
 
     Args:
@@ -210,8 +156,8 @@ def apply_top(step: Top, candidates: Candidates, column: ColumnOfCandidates) -> 
         column: Their values.
     """
     ranking = Ranking(candidates, column.keys(), column.faults(), column.dtype, step.ascending)
-    nulls = ranking.count_faults(_NULL)
-    nans = ranking.count_faults(_NAN)
+    nulls = ranking.count_faults(NULL)
+    nans = ranking.count_faults(NAN)
     budget = _budget_of(step, ranking)
     end = _find_end(budget, ranking)
     cut = None

@@ -286,7 +286,7 @@ def test_the_page_of_the_view_shows_the_histogram_and_the_cut(built_project):
     metadata = view_metadata(built_project, view)
 
     assert "the cut is at" in metadata["summary"].md_str
-    shown = [record.data["quality"] for record in metadata["top"].records]
+    shown = [record.data["value"] for record in metadata["top"].records]
     assert shown == [row.values for row in top_rows(top)]
 
 

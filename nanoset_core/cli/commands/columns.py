@@ -1,0 +1,168 @@
+"""`nanoset columns`: print which values the columns of a corpus's documents have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nanoset_core.cli.echo import echo
+from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, option
+from nanoset_core.cli.progress import shown_progress
+from nanoset_core.cli.terminal import Row, print_json, print_notices, print_rows
+from nanoset_core.records.text import format_count
+
+if TYPE_CHECKING:
+    from nanoset_core.project.column_statistics import ColumnStatistics, CorpusColumns
+
+
+@click.command("columns", short_help="Show the values of a corpus's columns.")
+@click.argument("corpus")
+@option("--column names", "Show only this column; may be repeated.", multiple=True)
+@option(
+    "--values n_values",
+    "How many of the most frequent values to show of a column of texts.",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+)
+@CONFIG_OPTION
+@JSON_OPTION
+def command(
+    corpus: str, names: tuple[str, ...], n_values: int, config: Path, as_json: bool
+) -> None:
+    """Show which values the columns and attributes of CORPUS have.
+
+    For each column, the command prints its type, how many documents have no value, and how many
+    distinct values there are. For numbers it also prints quantiles and a histogram, and for texts
+    the most frequent values, both with documents and tokens.
+
+    The command reads the tables that `nanoset build` has written, and writes nothing.
+    """
+    from nanoset_core.project.column_statistics import corpus_columns
+    from nanoset_core.project.project import Project
+
+    with shown_progress() as progress:
+        project = Project.open(config, progress)
+        statistics = corpus_columns(project, corpus, names or None, n_values)
+    if as_json:
+        print_json(_to_json(statistics), ensure_ascii=False)
+        return
+
+    documents = format_count(statistics.documents, "document")
+    tokens = format_count(statistics.tokens, "token")
+    echo(f"{corpus}: {documents}, {tokens}")
+    _print_columns(statistics)
+    for column in statistics.columns:
+        _print_values(statistics, column)
+    if statistics.unbuilt:
+        unbuilt = ", ".join(statistics.unbuilt)
+        print_notices([f"not built yet, so run `nanoset build` to see them: {unbuilt}"])
+
+
+def _to_json(statistics: CorpusColumns) -> dict[str, Any]:
+    """Return the statistics as plain values."""
+    columns: list[dict[str, Any]] = []
+    for column in statistics.columns:
+        record: dict[str, Any] = {
+            "name": column.name,
+            "type": column.type,
+            "nulls": column.nulls,
+            "null_tokens": column.null_tokens,
+            "nans": column.nans,
+            "distinct": column.distinct,
+            "is_distinct_exact": column.is_distinct_exact,
+        }
+        if column.numbers is not None:
+            record |= _numbers_to_json(column)
+        else:
+            record["values"] = [value._asdict() for value in column.values]
+            record["uncounted"] = column.uncounted
+        columns.append(record)
+    return {
+        "corpus": statistics.corpus,
+        "documents": statistics.documents,
+        "tokens": statistics.tokens,
+        "columns": columns,
+        "unbuilt": list(statistics.unbuilt),
+    }
+
+
+def _numbers_to_json(column: ColumnStatistics) -> dict[str, Any]:
+    """Return the distribution of a column of numbers as plain values."""
+    from nanoset_core.records.text import finite_or_text
+
+    numbers = column.numbers
+    if numbers is None:
+        return {}
+    bins: list[dict[str, Any]] = []
+    for histogram_bin in numbers.bins:
+        documents, tokens = histogram_bin.amounts
+        bins.append(
+            {
+                "values": histogram_bin.label,
+                "start": finite_or_text(histogram_bin.start),
+                "stop": finite_or_text(histogram_bin.stop),
+                "documents": documents,
+                "tokens": tokens,
+            }
+        )
+    quantiles = {share: finite_or_text(value) for share, value in numbers.quantiles.items()}
+    return {
+        "minimum": finite_or_text(numbers.minimum),
+        "maximum": finite_or_text(numbers.maximum),
+        "quantiles": quantiles,
+        "histogram": bins,
+    }
+
+
+def _print_columns(statistics: CorpusColumns) -> None:
+    """Print a table with a row for each column."""
+    from nanoset_core.project.column_rows import column_rows
+
+    rows: list[Row] = []
+    for row in column_rows(statistics.columns):
+        rows.append(
+            {
+                "column": row.column,
+                "type": row.type,
+                "nulls": row.nulls,
+                "distinct": row.distinct,
+                "min": row.minimum,
+                "5 %": row.low,
+                "median": row.median,
+                "95 %": row.high,
+                "max": row.maximum,
+            }
+        )
+    print_rows(rows)
+
+
+def _print_values(statistics: CorpusColumns, column: ColumnStatistics) -> None:
+    """Print a table of the values of a column, with a bar for each.
+
+    For example, of a column of texts:
+
+        lang
+        value             documents   tokens
+        en                      600    30000   ████████████
+        de                      350    20000   ███████
+        3 other values           50     2500   █
+    """
+    from nanoset_core.project.column_rows import uncounted_text, value_rows
+
+    rows: list[Row] = []
+    for row in value_rows(statistics, column):
+        rows.append(
+            {
+                "value": row.value,
+                "documents": row.documents,
+                "tokens": "" if row.tokens is None else row.tokens,
+                " ": row.bar,
+            }
+        )
+    print_rows(rows, text=[" "], title=column.name)
+    notice = uncounted_text(column)
+    if notice:
+        print_notices([notice])

@@ -1,0 +1,365 @@
+"""Statistics of the columns of a corpus's documents: types, distinct values, quantiles, counts.
+
+The tables of the documents are read once. Texts are counted while they are read. Numbers are also
+written to scratch files, from which quantiles and histograms are computed afterwards. So memory is
+bounded, however many documents there are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.document_tables.scan import TOKENS_COLUMN, DocumentScan
+from nanoset_core.errors import ConfigError, one_of, remedy_for_name
+from nanoset_core.project.project import Project
+from nanoset_core.sampling.distinct import DistinctCounter
+from nanoset_core.sampling.frequent import FrequentValue, FrequentValues
+from nanoset_core.sampling.hashing import hash_texts, mix
+from nanoset_core.sampling.histogram import Bin, WeighedValues, histogram
+from nanoset_core.sampling.ranks import keys_at_ranks, order_keys, values_of_keys
+from nanoset_core.stages.attributes.column_sources import built_columns
+from nanoset_core.stages.attributes.stage import ATTRIBUTES
+from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.stage import Key, current_version, require
+from nanoset_core.stages.views.budgets import CHUNK_DOCUMENTS
+from nanoset_core.stages.views.ranked_column import NAN, NULL, RankedColumn
+from nanoset_core.stages.views.scratch import ScratchArray
+from nanoset_core.stages.views.settings import base_of
+from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, tokenized_shards
+
+ACTIVITY = "columns"
+"""What the progress calls the reading of the tables."""
+QUANTILES = ("0.01", "0.05", "0.25", "0.5", "0.75", "0.95", "0.99")
+"""Shares of the values that are not greater than the quantile, about."""
+DEFAULT_VALUES = 10
+"""How many of the most frequent values are reported."""
+_ALWAYS_SHOWN = ("file", "id", TOKENS_COLUMN)
+"""Columns of every document that are reported unless others are requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberStatistics:
+    """How the values of a column of numbers are distributed. Nulls and NaN do not count."""
+
+    minimum: int | float
+    maximum: int | float
+    quantiles: dict[str, int | float]
+    """Share, such as "0.25" → the greatest value of this share of the documents."""
+    bins: Sequence[Bin]
+    """Histogram. Its amounts are documents and tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """What is known of the values of a column."""
+
+    name: str
+    type: str
+    """Name of the Arrow type, such as `int64` or `string`."""
+    nulls: int
+    """Documents without a value."""
+    null_tokens: int
+    """Tokens of these documents."""
+    nans: int
+    """Documents with the value NaN."""
+    distinct: int
+    """Number of distinct values."""
+    is_distinct_exact: bool
+    """Whether that number is exact; otherwise it is off by about 0.4 %."""
+    numbers: NumberStatistics | None = None
+    """None for columns of texts or booleans, and if there is no value."""
+    values: Sequence[FrequentValue] = ()
+    """The most frequent values, for columns of texts or booleans."""
+    uncounted: int = 0
+    """Documents that any value has at most which is not among these because of limited memory; 0 if
+    all values were counted.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusColumns:
+    """The columns of a corpus."""
+
+    corpus: str
+    documents: int
+    tokens: int
+    columns: Sequence[ColumnStatistics]
+    unbuilt: Sequence[str]
+    """Columns of the settings that have not been built, and so are not among these."""
+
+
+def corpus_columns(
+    project: Project,
+    corpus: str,
+    names: Sequence[str] | None = None,
+    n_values: int = DEFAULT_VALUES,
+) -> CorpusColumns:
+    """Compute statistics of the columns of a tokenized corpus.
+
+    Args:
+        project: The project.
+        corpus: The corpus.
+        names: The columns; default: file, id, tokens, and all that were built for the corpus.
+        n_values: How many of the most frequent values to report.
+
+    Raises:
+        ConfigError: There is no such column.
+        MissingError: The corpus or its columns have not been built.
+        FormatError: A table is damaged.
+    """
+    _check_corpus(project, corpus)
+    tokenized = require(project, TOKENIZED, Key(corpus))
+    further_names = built_columns(project, corpus)
+    if names is None:
+        names = [*_ALWAYS_SHOWN, *further_names]
+    _check_names(project, names, further_names)
+
+    work = project.progress.work(ACTIVITY, corpus, int(tokenized.facts["documents"]))
+    used_names = [name for name in names if name not in DOCUMENT_COLUMNS]
+    scan = DocumentScan({TOKENS_COLUMN, *names})
+    with tempfile.TemporaryDirectory(prefix="nanoset-columns-") as scratch:
+        reading = _Reading(names, Path(scratch), n_values)
+        for tables in tokenized_shards(project, corpus, tokenized, used_names):
+            for batch in scan.batches(tables.relation):
+                reading.add(batch.columns)
+                work.advance(len(batch.rows))
+        return CorpusColumns(
+            corpus,
+            documents=tokenized.facts["documents"],
+            tokens=tokenized.facts["tokens"],
+            columns=reading.statistics(),
+            unbuilt=_unbuilt_columns(project, corpus, further_names),
+        )
+
+
+def _unbuilt_columns(project: Project, corpus: str, built: Collection[str]) -> list[str]:
+    """Return the columns that nanoset.yaml requests and that have not been built."""
+    requested = project.config.documents_of(corpus).columns
+    unbuilt = [name for name in requested if name not in built]
+    if corpus in project.config.attributes:
+        attributes = current_version(project, ATTRIBUTES, Key(corpus)).manifest
+        if attributes is None:
+            unbuilt.append(f"attributes of {corpus}")
+    return unbuilt
+
+
+def _check_corpus(project: Project, name: str) -> None:
+    """Raise a ConfigError if there is no tokenized corpus of a name."""
+    outputs = project.outputs
+    folder = outputs.folder / TOKENIZED.layout.folder
+    corpora = sorted(outputs.access.names(folder))
+    if name in corpora:
+        return
+    remedy = remedy_for_name(name, corpora, "name one of these, or run `nanoset build` first")
+    if name in project.config.derived:
+        corpus = base_of(project.config.derived, name)
+        remedy = f"its documents have the columns of its corpus: run `nanoset columns {corpus}`"
+    raise ConfigError(
+        "no such corpus, or it is not tokenized yet",
+        where=outputs.access.url(folder / name),
+        found=repr(name),
+        expected=one_of(corpora, "a built corpus; there is none yet"),
+        remedy=remedy,
+    )
+
+
+def _check_names(project: Project, names: Sequence[str], further_names: Collection[str]) -> None:
+    """Raise a ConfigError if a column does not exist."""
+    known_names = sorted(DOCUMENT_COLUMNS.union(further_names))
+    for name in names:
+        if name not in known_names:
+            remedy = "correct the name, or add the column by documents.columns or attributes"
+            raise ConfigError(
+                "no such column",
+                where=project.config.file,
+                found=name,
+                expected=f"one of {', '.join(known_names)}",
+                remedy=remedy_for_name(name, known_names, remedy),
+            )
+
+
+class _ColumnReader(Protocol):
+    """Collects the statistics of one column while its documents are read."""
+
+    def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
+        """Add the values of some documents, an Arrow array, and the tokens of each document."""
+        ...
+
+    def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
+        """Return the statistics, given the tokens of all documents, shape (n_documents,)."""
+        ...
+
+
+class _Reading:
+    """The pass over the tables of a corpus."""
+
+    def __init__(self, names: Sequence[str], scratch: Path, n_values: int) -> None:
+        """Begin with no document.
+
+        Args:
+            names: The columns.
+            scratch: An empty folder.
+            n_values: How many of the most frequent values to report.
+        """
+        self._names = names
+        self._scratch = scratch
+        self._n_values = n_values
+        self._tokens = ScratchArray(scratch / "tokens", np.int32)
+        self._readers: dict[str, _ColumnReader] = {}  # filled when the types are known
+
+    def add(self, arrays: Mapping[str, Any]) -> None:
+        """Add some documents: the name of each column → an Arrow array."""
+        tokens = arrays[TOKENS_COLUMN].to_numpy()
+        self._tokens.append(tokens)
+        for number, name in enumerate(self._names):
+            if name not in self._readers:
+                path = self._scratch / str(number)
+                self._readers[name] = _reader_of(arrays[name].type, path, self._n_values)
+            self._readers[name].add(arrays[name], tokens)
+
+    def statistics(self) -> list[ColumnStatistics]:
+        """Return the statistics of all columns; none if the corpus has no document."""
+        tokens = self._tokens.mapped()
+        return [reader.statistics(name, tokens) for name, reader in self._readers.items()]
+
+
+def _reader_of(arrow_type: Any, path: Path, n_values: int) -> _ColumnReader:
+    """Return what collects the statistics of a column of an Arrow type."""
+    from pyarrow import types
+
+    type_name = str(arrow_type).removeprefix("large_")  # DuckDB returns texts as large_string
+    if types.is_integer(arrow_type) or types.is_floating(arrow_type):
+        return _NumberReader(type_name, RankedColumn(path))
+    return _TextReader(type_name, FrequentValues(n_values))
+
+
+@dataclass(slots=True)
+class _TextReader:
+    """Collects the statistics of a column of texts or booleans."""
+
+    type: str
+    frequent: FrequentValues
+    distinct: DistinctCounter = field(default_factory=DistinctCounter)
+    nulls: int = 0
+    null_tokens: int = 0
+    n_documents: int = 0
+
+    def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
+        """Add the values of some documents, an Arrow array, and the tokens of each document."""
+        import pyarrow as pa
+
+        encoded = array.cast(pa.large_string()).dictionary_encode()
+        texts = encoded.dictionary  # the distinct values of this array
+        n_texts = len(texts)
+        # (n_documents,) index of each document's value; nulls have the index after the last one
+        indices = encoded.indices.fill_null(n_texts).to_numpy(zero_copy_only=False)
+        documents_by_text = np.bincount(indices, minlength=n_texts + 1)
+        tokens_by_text = np.bincount(indices, tokens, n_texts + 1).astype(np.int64)
+        self.nulls += int(documents_by_text[n_texts])
+        self.null_tokens += int(tokens_by_text[n_texts])
+        self.n_documents += len(array)
+
+        hashes = hash_texts(texts)
+        self.distinct.add(hashes)
+        self.frequent.add(
+            hashes,
+            documents_by_text[:n_texts],
+            tokens_by_text[:n_texts],
+            text_of=lambda index: str(texts[index].as_py()),
+        )
+
+    def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
+        """Return the statistics; the tokens were counted already."""
+        return ColumnStatistics(
+            name,
+            self.type,
+            nulls=self.nulls,
+            null_tokens=self.null_tokens,
+            nans=0,
+            distinct=min(self.distinct.count, self.n_documents - self.nulls),
+            is_distinct_exact=self.distinct.is_exact,
+            values=self.frequent.most_frequent(),
+            uncounted=self.frequent.error,
+        )
+
+
+@dataclass(slots=True)
+class _NumberReader:
+    """Collects the statistics of a column of numbers."""
+
+    type: str
+    column: RankedColumn
+    distinct: DistinctCounter = field(default_factory=DistinctCounter)
+
+    def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
+        """Add the values of some documents, an Arrow array; the tokens are not needed yet."""
+        import pyarrow as pa
+
+        self.column.append(array)
+        values = array.drop_null().cast(pa.from_numpy_dtype(self.column.dtype)).to_numpy()
+        if self.column.dtype is np.float64:
+            values = values[~np.isnan(values)]
+        self.distinct.add(mix(order_keys(values)))
+
+    def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
+        """Return the statistics, given the tokens of all documents, shape (n_documents,)."""
+        faults = self.column.faults()
+        n_values = int(np.count_nonzero(faults == 0))
+        return ColumnStatistics(
+            name,
+            self.type,
+            nulls=int(np.count_nonzero(faults == NULL)),
+            null_tokens=int(tokens[faults == NULL].sum(dtype=np.int64)),
+            nans=int(np.count_nonzero(faults == NAN)),
+            distinct=min(self.distinct.count, n_values),
+            is_distinct_exact=self.distinct.is_exact,
+            numbers=self._numbers(tokens),
+        )
+
+    def _numbers(self, tokens: NDArray[np.int32]) -> NumberStatistics | None:
+        """Return the distribution of the values; None if there are none.
+
+        Args:
+            tokens: Tokens of all documents, shape (n_documents,).
+        """
+        n_values = int(np.count_nonzero(self.column.faults() == 0))
+        if n_values == 0:
+            return None
+        last = n_values - 1
+        ranks = [int(Fraction(quantile) * last) for quantile in QUANTILES]
+        keys = keys_at_ranks(self._key_chunks, [0, *ranks, last])
+        minimum, *quantiles, maximum = values_of_keys(np.array(keys), self.column.dtype).tolist()
+        return NumberStatistics(
+            minimum,
+            maximum,
+            dict(zip(QUANTILES, quantiles, strict=True)),
+            histogram(partial(self._weighed_chunks, tokens)),
+        )
+
+    def _key_chunks(self) -> Iterator[NDArray[np.uint64]]:
+        """Yield the keys of all values in chunks."""
+        keys = self.column.keys()
+        faults = self.column.faults()
+        for start in range(0, len(keys), CHUNK_DOCUMENTS):
+            chunk = slice(start, start + CHUNK_DOCUMENTS)
+            yield keys[chunk][faults[chunk] == 0]
+
+    def _weighed_chunks(self, tokens: NDArray[np.int32]) -> Iterator[WeighedValues]:
+        """Yield all values in chunks, with the documents and tokens of each."""
+        keys = self.column.keys()
+        faults = self.column.faults()
+        for start in range(0, len(keys), CHUNK_DOCUMENTS):
+            chunk = slice(start, start + CHUNK_DOCUMENTS)
+            is_value = faults[chunk] == 0
+            values = values_of_keys(keys[chunk][is_value], self.column.dtype)
+            documents = np.ones(len(values), np.int64)
+            yield WeighedValues(values, [documents, tokens[chunk][is_value].astype(np.int64)])

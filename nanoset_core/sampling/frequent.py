@@ -1,0 +1,141 @@
+"""Find the most frequent values of a column in bounded memory.
+
+If a column has few distinct values, all of them are counted, and all counts are exact. Otherwise
+the counters of rare values are given up again and again (the algorithm of Misra and Gries). Every
+time, a number is subtracted from all counters, and those that reach 0 are dropped. So a counter can
+be too small, but at most by the sum of these numbers, which is less than the number of documents
+divided by MAX_COUNTERS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_COUNTERS = 1 << 14
+"""Distinct values that are counted at the same time."""
+
+
+class FrequentValue(NamedTuple):
+    """A value that many documents have."""
+
+    value: str
+    documents: int
+    """Documents with this value; at least this many if `max_documents` is greater."""
+    max_documents: int
+    """There are not more documents with this value."""
+    tokens: int
+    """Tokens of these documents, or at least this many."""
+
+
+class FrequentValues:
+    """Counts the documents and tokens of the most frequent values."""
+
+    def __init__(self, n_values: int) -> None:
+        """Begin without values.
+
+        Args:
+            n_values: How many values `most_frequent` returns.
+        """
+        self.error = 0
+        """How many documents a value that is not among the most frequent may have at most, in
+        addition to what they show; 0 if all counts are exact.
+        """
+        self._n_values = n_values
+        # (n_counters,) each: hash of the value, its counter, and what was counted since it has one.
+        self._hashes = np.empty(0, np.uint64)
+        self._counters = np.empty(0, np.int64)
+        self._documents = np.empty(0, np.int64)
+        self._tokens = np.empty(0, np.int64)
+        self._text_by_hash: dict[int, str] = {}  # of the values with the greatest counters
+
+    def add(
+        self,
+        hashes: NDArray[np.uint64],
+        documents: NDArray[np.int64],
+        tokens: NDArray[np.int64],
+        text_of: Callable[[int], str],
+    ) -> None:
+        """Add distinct values of some documents.
+
+        Args:
+            hashes: Hash of each value, shape (n_values,).
+            documents: Number of documents with each value, shape (n_values,).
+            tokens: Number of their tokens, shape (n_values,).
+            text_of: Returns a value by its index.
+        """
+        all_hashes = np.concatenate([self._hashes, hashes])
+        unique_hashes, groups = np.unique(all_hashes, return_inverse=True)
+        n_counters = len(unique_hashes)
+
+        def sum_by_value(*amounts: NDArray[np.int64]) -> NDArray[np.int64]:
+            """Add up the amounts of each value, before and now, shape (n_counters,)."""
+            # bincount adds up floats, which are exact up to 2**53.
+            return np.bincount(groups, np.concatenate(amounts), n_counters).astype(np.int64)
+
+        self._hashes = unique_hashes
+        self._counters = sum_by_value(self._counters, documents)
+        self._documents = sum_by_value(self._documents, documents)
+        self._tokens = sum_by_value(self._tokens, tokens)
+        if n_counters > MAX_COUNTERS:
+            self._drop_rare_values()
+        self._keep_texts(hashes, text_of)
+
+    def _drop_rare_values(self) -> None:
+        """Subtract a number from all counters, so that MAX_COUNTERS or fewer are above 0."""
+        n_dropped = len(self._counters) - MAX_COUNTERS
+        number = int(np.partition(self._counters, n_dropped - 1)[n_dropped - 1])
+        self.error += number
+        counters = self._counters - number
+        is_kept = counters > 0
+        self._hashes = self._hashes[is_kept]
+        self._counters = counters[is_kept]
+        self._documents = self._documents[is_kept]
+        self._tokens = self._tokens[is_kept]
+
+    def _keep_texts(self, hashes: NDArray[np.uint64], text_of: Callable[[int], str]) -> None:
+        """Keep the texts of the values with the greatest counters, and no others.
+
+        A value whose counter has become one of the greatest just now is among those that were
+        added: the order of all other counters is what it was.
+
+        Args:
+            hashes: Hash of each value that was added.
+            text_of: Returns such a value by its index.
+        """
+        text_by_hash: dict[int, str] = {}
+        sorted_indices = np.argsort(hashes)
+        for index in self._greatest():
+            value_hash = self._hashes[index]
+            text = self._text_by_hash.get(int(value_hash))
+            if text is None:
+                position = np.searchsorted(hashes, value_hash, sorter=sorted_indices)
+                text = text_of(int(sorted_indices[position]))
+            text_by_hash[int(value_hash)] = text
+        self._text_by_hash = text_by_hash
+
+    def _greatest(self) -> list[int]:
+        """Return the indices of the greatest counters, the greatest first."""
+        # Counters that are equal are sorted by hash.
+        order = np.lexsort((self._hashes, -self._counters))
+        indices: list[int] = order[: self._n_values].tolist()
+        return indices
+
+    def most_frequent(self) -> list[FrequentValue]:
+        """Return the most frequent values, the most frequent first.
+
+        Values that may be less frequent than one that is not counted any more are left out.
+        """
+        values: list[FrequentValue] = []
+        for index in self._greatest():
+            documents = int(self._documents[index])
+            if documents > self.error:
+                text = self._text_by_hash[int(self._hashes[index])]
+                max_documents = int(self._counters[index]) + self.error
+                values.append(
+                    FrequentValue(text, documents, max_documents, int(self._tokens[index]))
+                )
+        return values
