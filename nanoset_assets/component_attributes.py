@@ -122,12 +122,13 @@ def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
     """
     mistakes: list[_Mistake] = []
 
-    # Exactly one of `config` and `project` has to be given. If both are, point to the second one.
+    # Exactly one of `config` and `project` has to be given.
     given_attributes = named_projects(attributes)
     if len(given_attributes) != 1:
-        error = no_project(given_attributes)
-        path: KeyPath = tuple(given_attributes[1:])  # empty if neither is given
-        mistakes.append(_Mistake(error, path))
+        path: KeyPath = ()
+        if given_attributes:
+            path = (given_attributes[1],)  # point to the second of both
+        mistakes.append(_Mistake(no_project(given_attributes), path))
 
     # Check each prefix by making names with it.
     key_prefix = attributes.get("key_prefix")

@@ -270,8 +270,9 @@ class _Tick:
         """
         inventories = current_inventories(self.project, self.text.corpora)
         up_to_date = self._up_to_date(inventories)
-        self._record_in_history(up_to_date)
+        self._record_in_history(up_to_date)  # if another machine has built them
 
+        # All other corpora have changed. Leave out those that have to wait.
         now_ns = time.time_ns()
         changed: list[_ChangedCorpus] = []
         for name, contents in self.text.corpora.items():

@@ -47,13 +47,13 @@ def _summary_sentences(manifest: Manifest, matches: MatchSummary) -> list[str]:
     """
     facts = manifest.facts
     documents = format_count(facts["documents"], "document")
-    found = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
+    contaminated = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
     section = manifest.name.partition("/")[0]
     boilerplate = boilerplate_text(section, matches)  # a clause, or ""
     if boilerplate:
-        found += f" Apart from these, {boilerplate}."
+        contaminated += f" Apart from these, {boilerplate}."
 
     n_too_short = facts["evaluation_too_short"]
     texts = format_count(facts["evaluation_texts"], "text")
     not_searched = f"{n_too_short:,} of {texts} of evaluations are too short to be searched for."
-    return [found, not_searched]
+    return [contaminated, not_searched]

@@ -68,8 +68,9 @@ def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
     recipe = contamination_recipe(project, Key(section, corpus), {"dataset": dataset.digest})
     existing = None if project.rebuild else outputs.find(recipe)
     if existing is not None:
-        return outputs.make_current(existing)
+        return outputs.make_current(existing)  # the same texts were searched for before
 
+    # Search each shard, and look up where the documents with matches come from.
     evaluation = make_evaluation(project, section)
     sharded = Sharded.of(project, dataset)
     shard_digests = _search_shards(project, recipe, evaluation, sharded)
