@@ -90,14 +90,11 @@ class _PatternListing(NamedTuple):
 
 
 def _list_matching(pattern: _DividedPattern) -> _PatternListing:
-    """Return the files and folders that a pattern matches.
+    """Return the files and folders that a pattern matches; none if its folder does not exist.
 
     Args:
         pattern: A folder, and what is meant below it: a path with wildcards, one file, or another
             folder, which stands for all files in it.
-
-    Returns:
-        The matches. If the folder does not exist, there are none.
     """
     path = "/".join(pattern.names_below)
     if _has_wildcard(path):

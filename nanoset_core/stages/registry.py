@@ -77,14 +77,11 @@ def sweep(project: Project) -> None:
 
 
 def stage_of(folder: str, name: str) -> Stage | None:
-    """Return the stage whose versions are stored in a folder of the output root.
+    """Return the stage that stores its versions in a folder of the output root, or None.
 
     Args:
         folder: First folder of the path below the root, such as `datasets`.
         name: The rest of the path.
-
-    Returns:
-        The stage, or None if no stage stores versions there.
     """
     for stage in stages():
         if stage.layout.folder == folder and stage.layout.key_of(name) is not None:

@@ -234,16 +234,13 @@ class Stage(ABC):
         return Summary()
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the versions that a version needs in addition to its inputs.
+        """Return the digests of versions that a version needs in addition to its inputs.
 
         `nanoset gc`, which deletes versions that nothing needs, keeps them.
 
         Args:
             outputs: The outputs of the project.
             manifest: Manifest of the version.
-
-        Returns:
-            Digests of the versions. By default there are none.
         """
         return ()
 
@@ -581,15 +578,12 @@ def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
 
 
 def require(project: Project, stage: Stage, key: Key) -> Manifest:
-    """Return the current version of an output that another one is made from.
+    """Return the manifest of the current version of an output that another one is made from.
 
     Args:
         project: The project.
         stage: Stage of the output.
         key: The output.
-
-    Returns:
-        Manifest of the version.
 
     Raises:
         MissingError: The output has not been built, or a file of it is missing or damaged.

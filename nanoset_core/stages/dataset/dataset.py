@@ -367,9 +367,6 @@ class Dataset(ABC):
 
         Args:
             document: Number of the document in `unpacked`.
-
-        Returns:
-            The pieces, in the order of the sequences.
         """
         # (n_documents + 1,) first sequence of each document, and the end
         first_sequences = self.layout.document_indices

@@ -239,13 +239,10 @@ def read_per_split(path: Path) -> list[Blend | None]:
 
 
 def _entry_words(entry: object) -> list[str] | None:
-    """Return the words of one split in a --per-split-data-args-path file.
+    """Return the words of a split in a --per-split-data-args-path file; None if it has no data.
 
     Args:
         entry: The parsed entry of the split.
-
-    Returns:
-        The words, or None if the split has no data.
 
     Raises:
         TypeError: The entry is neither a list, nor a text, nor null.

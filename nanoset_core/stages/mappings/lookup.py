@@ -220,11 +220,7 @@ class NanosetLookup:
         return {**mixture.to_json(), "mix_samples": self.spec.samples.get("train")}
 
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that limit how often documents are read, as options of the recipe.
-
-        Returns:
-            Option → value; empty if the nanoset has no limits.
-        """
+        """Return the settings that limit how often documents are read, as options of the recipe."""
         # The limits of a mixture's parts are among the options of the mixture.
         mixture = self.spec.mixture
         has_mixture_limits = mixture is not None and bool(mixture.epoch_limits())
@@ -295,11 +291,7 @@ class NanosetLookup:
         )
 
     def _run_before_option(self) -> dict[str, Any] | None:
-        """Return what the run has read before this nanoset, as an option of the recipe.
-
-        Returns:
-            The option, or None if the run starts with this nanoset.
-        """
+        """Return what the run has read before this nanoset, as an option of the recipe, or None."""
         # The run was started with a handoff: a folder with the files that start a trainer.
         continue_from = self.spec.continue_from
         if continue_from is not None:

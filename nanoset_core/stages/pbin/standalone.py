@@ -183,13 +183,10 @@ def _pbin_already_error(name: str) -> ConfigError:
 
 
 def _find_dataset(inputs: Sequence[str]) -> Location | None:
-    """Return the dataset that the inputs name: a path for which both a .bin and an .idx exist.
+    """Return the path, without an ending, for which a .bin and an .idx exist; or None.
 
     Args:
         inputs: Paths with or without the ending .bin or .idx.
-
-    Returns:
-        The path without an ending; None if no input names a dataset.
 
     Raises:
         ConfigError: The inputs name a dataset and something else.

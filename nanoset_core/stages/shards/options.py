@@ -83,11 +83,7 @@ def check_tokenizer(project: Project) -> None:
 
 
 def tokenizer_notices(project: Project) -> list[str]:
-    """Return notices on a project's tokenizer, such as special tokens that it adds by itself.
-
-    Returns:
-        Sentences for the user.
-    """
+    """Return notices on a project's tokenizer, such as special tokens that it adds by itself."""
     settings = project.config.tokenization
     tokenizer = project.config.tokenizer
     special_tokens = special_tokens_notices(

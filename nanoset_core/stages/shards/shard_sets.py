@@ -306,14 +306,11 @@ def repeats_warning(project: Project, tokenized: Manifest) -> str:
 
 
 def reject_files(project: Project, tokenized: Manifest) -> list[str]:
-    """Return the addresses of the files in which shards list their rejected lines.
+    """Return the paths or URLs of the files in which shards list their rejected lines.
 
     Args:
         project: The project.
         tokenized: Manifest of the set of shards.
-
-    Returns:
-        Path or URL of the list of each shard that rejected lines.
     """
     n_rejects = tokenized.facts["rejected"] + tokenized.facts["faults"]
     if n_rejects == 0:

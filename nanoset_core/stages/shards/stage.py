@@ -71,7 +71,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return tokenized_summary(project, manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return what is wrong with the current shards of a corpus, if anything is.
+        """Return what is wrong with the current shards of a corpus, or None.
 
         A shard may be damaged, or the user may have lowered the limits for lost text since the
         shards were made.
@@ -80,9 +80,6 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
             project: The project.
             key: The corpus.
             manifest: Manifest of the set of shards.
-
-        Returns:
-            A message; None if nothing is wrong.
         """
         corpus = key.subject
         try:
@@ -99,16 +96,13 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why a build should not start: because too much text would be lost.
+        """Return the message that a build would lose too much text, or None if it may start.
 
         Args:
             project: The project.
             key: The corpus.
             recipe: Recipe of the set of shards that would be built.
             reading: Not used, since nothing is read for this.
-
-        Returns:
-            A message; None if the build may start.
         """
         losses = expected_losses(project, key.subject, recipe)
         if losses is None:  # not known yet, since not all shards exist
