@@ -340,8 +340,8 @@ def _shards_with(
         line: Number of the line or row, from 1.
 
     Returns:
-        The one shard, or [] if the inventory has no such line. None if the inventory was deleted,
-        or does not describe these shards, so that any shard may have the line.
+        The one shard, or [] if there is none; None if any shard may have the line, because the
+        inventory was deleted, or does not describe these shards.
     """
     # The inventory lists the pieces of files that were tokenized separately.
     inventory = context.inventory_of(lineage.dataset)

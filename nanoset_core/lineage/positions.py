@@ -283,6 +283,7 @@ class Split(NamedTuple):
             return f"never seen in {plan.split}: it has no tokens"
         start, stop = plan.rows
         if start <= piece.sequence < stop:
+            # An order says how earlier phases of a run read the dataset.
             why = _step_that_lost(counts, is_phase=plan.order is not None)
         else:
             is_whole_document = counts.tokens == counts.document_tokens

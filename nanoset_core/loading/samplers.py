@@ -192,8 +192,8 @@ class PretrainingSampler(_MicroBatchSampler):
         Yields:
             Numbers of samples, which may be negative or None for padding.
         """
-        step = self._step  # samples of all ranks
-        first_of_rank = self.data_parallel_rank * self.micro_batch_size  # counted from the step
+        step = self._step  # samples that all ranks read in a step
+        first_of_rank = self.data_parallel_rank * self.micro_batch_size  # of these, from 0
 
         # Yield the micro-batches of complete steps.
         n_steps = (self.total_samples - self.consumed_samples) // step

@@ -190,9 +190,8 @@ class _Change:
             amounts_after: Its amount there, shape (n_after,).
         """
         # A document that one of the versions lacks has the amount 0 there.
-        numbers = np.concatenate([numbers_before, numbers_after])
-        n_documents = int(numbers.max(initial=-1)) + 1
-        increase = np.zeros(n_documents, np.int64)
+        highest_number = max(numbers_before.max(initial=-1), numbers_after.max(initial=-1))
+        increase = np.zeros(int(highest_number) + 1, np.int64)
         np.add.at(increase, numbers_after, amounts_after)
         np.subtract.at(increase, numbers_before, amounts_before)
         return cls(increase)
