@@ -35,6 +35,9 @@ class MixPart:
     """Its smallest share of its parent."""
     max_share: Fraction | None = None
     """Its largest share of its parent."""
+    temperature: Fraction | None = None
+    """For a group: its parts without shares are read in proportion to this power of their tokens. 1
+    is in proportion to their tokens, 0 gives all of them the same."""
     mix: Mapping[str, MixPart | Share] | None = None
     """The parts of the group."""
 

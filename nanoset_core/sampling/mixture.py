@@ -28,6 +28,7 @@ The weights are 0.433 for web, 0.1 for books, 0.2 for math and 0.267 for code.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -74,8 +75,10 @@ class MixRow:
     requested.
     """
     decided_by: str
-    """Key that decides its amount; "size" if the amount is in proportion to the tokens of siblings,
-    and "its parts" if parts within a group decide it.
+    """Key that decides its amount: its own, or `temperature` of the group around it.
+
+    It is "size" if the amount is in proportion to the tokens of siblings, and "its parts" if parts
+    within a group decide it.
     """
 
 
@@ -185,6 +188,8 @@ class _Node:
     """Largest amount, so that no corpus is read more often than its `max_epochs`."""
     target: float | None = None
     """Amount that does not depend on its siblings, if it has one."""
+    temperature: float | None = None
+    """Power of its tokens that is its weight among its siblings if it has no share; None for 1."""
 
     @property
     def where(self) -> str:
@@ -287,7 +292,8 @@ class _Mixer:
         """
         children = []
         for name, child in part.parts.items():
-            children.append(self._node(child, (*path, name), limit))
+            node = self._node(child, (*path, name), limit)
+            children.append(replace(node, temperature=part.temperature))
         return _Node(
             path=path,
             part=part,
@@ -517,8 +523,18 @@ def _nothing_left_error(node: _Node, parent: _Node, parent_amount: float) -> Inp
 
 
 def _weight(node: _Node) -> float:
-    """Return the weight of a part among its siblings: its share, or by default its tokens."""
-    return float(node.tokens) if node.part.share is None else node.part.share
+    """Return the weight of a part among its siblings: its share, or by default its tokens.
+
+    With a temperature, it is a power of its tokens, as in multilingual training (Conneau and
+    Lample, 2019, section 3.1, https://arxiv.org/abs/1901.07291, where the temperature is called α).
+    """
+    if node.part.share is not None:
+        return node.part.share
+    if node.temperature is None:
+        return float(node.tokens)
+    # Weights decide digests, and powers may differ in the last digit between machines.
+    power = math.pow(node.tokens, node.temperature)
+    return float(f"{power:.12g}")
 
 
 def _bounds(node: _Node, parent_amount: float) -> Bounds:
@@ -622,7 +638,9 @@ def _decided_by(allotment: _Allotment) -> str:
     if key_of_bound is not None:
         return key_of_bound
     # The amount is in proportion to that of the siblings.
-    return "size" if settings.share is None else "share"
+    if settings.share is not None:
+        return "share"
+    return "size" if allotment.node.temperature is None else "temperature"
 
 
 def _key_of_target(settings: MixPart) -> str:

@@ -83,7 +83,7 @@ class SlowMixture:
             high[inner_name] = min(cap, self.largest(inner_name, inner_part, limit))
             if low[inner_name] > high[inner_name] + TOLERANCE:
                 raise ImpossibleMixtureError
-            weights[inner_name] = self.weight(inner_name, inner_part)
+            weights[inner_name] = self.weight(inner_name, inner_part, part.get("temperature", 1))
         if not sum(low.values()) - TOLERANCE <= rest <= sum(high.values()) + TOLERANCE:
             raise ImpossibleMixtureError
 
@@ -154,12 +154,13 @@ class SlowMixture:
             raise ImpossibleMixtureError
         return target
 
-    def weight(self, name: str, part: Part) -> float:
-        """Return the weight of a part among its siblings: its share, or else its tokens."""
+    def weight(self, name: str, part: Part, temperature: float) -> float:
+        """Return the weight of a part among its siblings: its share, or a power of its tokens."""
         if "share" in part:
             share: float = part["share"]
             return share
-        return sum(self.tokens[corpus] for corpus in self.corpora(name, part))
+        n_tokens: float = sum(self.tokens[corpus] for corpus in self.corpora(name, part))
+        return n_tokens**temperature
 
     def amount_of_epochs(self, corpus: str, epochs: float) -> float:
         """Return the amount that some epochs of a corpus are, in whole samples."""

@@ -79,6 +79,8 @@ def groups(draw, depth=2, path=""):
         if is_group:
             name = f"group{inner_path}"
             keys = {"mix": draw(groups(depth - 1, inner_path))}
+            if draw(st.booleans()):
+                keys["temperature"] = draw(st.floats(0, 1))
         else:
             name = f"corpus{inner_path}"
             keys = {}
@@ -159,6 +161,31 @@ def test_rows_are_in_the_order_written_and_say_what_decides(example_rows):
         ("rust", 1, "size"),
         ("math", 0, "tokens"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("temperature", "amounts"),
+    [(1.0, [0.9, 0.09, 0.01]), (0.5, [0.703, 0.222, 0.074]), (0.0, [1 / 3, 1 / 3, 1 / 3])],
+)
+def test_a_temperature_reads_parts_in_proportion_to_a_power_of_their_tokens(temperature, amounts):
+    tree = {"all": {"temperature": temperature, "mix": {"en": {}, "de": {}, "sw": {}}}}
+
+    rows = rows_by_name(tree, {"en": 9_000_000, "de": 900_000, "sw": 100_000})
+
+    np.testing.assert_allclose(
+        [rows[name].given for name in ("en", "de", "sw")], amounts, atol=1e-3
+    )
+    assert rows["en"].decided_by == "temperature"
+
+
+def test_temperature_0_with_limited_epochs_divides_the_rest_equally():
+    tree = {"all": {"temperature": 0, "max_epochs": 4, "mix": {"en": {}, "de": {}, "sw": {}}}}
+
+    rows = rows_by_name(tree, {"en": 9_000_000, "de": 900_000, "sw": 100_000})
+
+    assert np.isclose(rows["sw"].epochs, 4, atol=1e-3)
+    assert rows["sw"].decided_by == "max_epochs"
+    assert rows["en"].given == rows["de"].given
 
 
 def test_a_target_in_tokens_is_met(example_rows):
@@ -349,6 +376,17 @@ def test_an_impossible_mixture_is_refused_with_the_part_and_its_bounds(tree, whe
         ({"a": {"min_share": 0.6}, "b": {"min_share": 0.6}}, "", "more than 1"),
         ({"a": {"max_share": 0.4}, "b": {"max_share": 0.4}}, "", "less than 1"),
         ({"g": {"share": 1, "mix": {"a": {"tokens": 5}}}, "b": 1}, ".g.share", "no effect"),
+        ({"a": {"temperature": 0.5}, "b": {}}, ".a.temperature", "this is a corpus"),
+        (
+            {"g": {"temperature": 0.5, "mix": {"a": 1, "c": 2}}},
+            ".g.temperature",
+            "a temperature has no effect",
+        ),
+        (
+            {"g": {"temperature": 0.5, "mix": {"a": {"tokens": 5}}}, "b": {}},
+            ".g.temperature",
+            "a temperature has no effect",
+        ),
         ({"g": {"mix": {}}, "b": {}}, ".g", "without parts"),
         ({}, "", "without parts"),
     ],

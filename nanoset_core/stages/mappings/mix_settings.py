@@ -154,6 +154,12 @@ def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[C
         limit: `max_epochs` of the part, or of the nearest group around it that has this key.
     """
     yield from _excluding_key_errors(where, part)
+    if part.temperature is not None and part.mix is None:
+        yield ConfigError(
+            "a temperature divides a group among its parts, and this is a corpus",
+            where=f"{where}.temperature",
+            remedy="write it in the group around the corpus",
+        )
     floor = part.min_share or 0.0
     cap = 1.0 if part.max_share is None else part.max_share
     if floor > cap:
@@ -218,6 +224,7 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
     if share_bounds and not sharing_parts:
         yield _useless_bound_error(f"{where}.{share_bounds[0]}", "tokens or epochs of each part")
     yield from _share_errors(where, sharing_parts)
+    yield from _temperature_errors(where, group, sharing_parts.values())
     all_parts_share = len(sharing_parts) == len(group.parts)
     yield from _total_errors(where, sharing_parts.values(), all_parts_share=all_parts_share)
 
@@ -239,6 +246,32 @@ def _share_errors(where: str, parts: Mapping[str, MixPart]) -> Iterator[ConfigEr
                 "give each of them a share, or none of them: "
                 "then they are read in proportion to their tokens"
             ),
+        )
+
+
+def _temperature_errors(
+    where: str, group: MixPart, parts: Collection[MixPart]
+) -> Iterator[ConfigError]:
+    """Yield an error if a group has a temperature that has no effect.
+
+    Args:
+        where: Key of the group.
+        group: The group.
+        parts: The parts that share what the others leave.
+    """
+    if group.temperature is None:
+        return
+    found = None
+    if not parts:
+        found = "tokens or epochs of each part"
+    elif any(part.share is not None for part in parts):
+        found = "shares of its parts"
+    if found is not None:
+        yield ConfigError(
+            "the parts of the group have fixed shares, so that a temperature has no effect",
+            where=f"{where}.temperature",
+            found=found,
+            remedy="remove the temperature, or the shares",
         )
 
 
