@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
@@ -33,7 +34,14 @@ from nanoset_core.stages.stage import (
     Summary,
     counted,
 )
-from nanoset_core.stages.views.settings import ID_LIST_KEYS, STAGE, ViewSpec, base_of, chain_of
+from nanoset_core.stages.views.settings import (
+    ID_LIST_KEYS,
+    STAGE,
+    ViewSpec,
+    ViewTopSpec,
+    base_of,
+    chain_of,
+)
 
 VERSION = 1
 _MISSING = "missing"
@@ -193,8 +201,7 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
     if spec.where is not None:
         options["where"] = spec.where
     if spec.top is not None:
-        top = spec.top
-        options["top"] = [top.by, top.ascending, top.tokens, top.documents, top.share]
+        options |= _top_options(spec.top)
     if spec.documents is not None:
         options["documents"] = spec.documents
     if spec.tokens is not None:
@@ -202,6 +209,16 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
     if spec.repeat != 1:
         options["repeat"] = spec.repeat
     return {f"views.{name}.{key}": value for key, value in options.items()}
+
+
+def _top_options(spec: ViewTopSpec) -> dict[str, Any]:
+    """Return the rule `top` of a view as options of a recipe, without keys that it does not set."""
+    options: dict[str, Any] = {}
+    for name, value in asdict(spec).items():
+        is_set = value is not None and value is not False
+        if is_set:
+            options[f"top.{name}"] = value
+    return options
 
 
 def _content_digest(project: Project, pattern: str, key: str) -> str:

@@ -250,8 +250,14 @@ def test_a_view_of_the_best_documents_passes_verification(built_project):
 def test_the_rule_is_in_the_recipe_only_of_the_view_that_has_it(built_project):
     make_view(built_project, "plain")
 
-    assert "views.best.top" in current_dataset(built_project, "best").recipe["options"]
-    assert list(current_dataset(built_project, "plain").recipe["options"]) == ["of"]
+    options_of_best = current_dataset(built_project, "best").recipe["options"]
+    options_of_plain = current_dataset(built_project, "plain").recipe["options"]
+    assert options_of_best == {
+        "of": [],
+        "views.best.top.by": "quality",
+        "views.best.top.documents": 30,
+    }
+    assert options_of_plain == {"of": []}
 
 
 def test_another_budget_makes_the_view_stale(built_project):
