@@ -160,7 +160,7 @@ class Lineage:
         """Look up the shards of a dataset.
 
         Args:
-            dataset: The dataset of a corpus, a view or packs.
+            dataset: The dataset of a corpus; or a view or packs, which are made from one.
 
         Raises:
             MissingError: Its shards, or a dataset that it was made from, were deleted.

@@ -296,7 +296,7 @@ def _look_up(
 ) -> Iterator[_FoundDocument]:
     """Yield the documents of some datasets that have the name that a user gave.
 
-    A document that a view repeats is yielded once for each copy.
+    A document that a dataset repeats is yielded once for each copy.
 
     Args:
         datasets: The datasets to search.

@@ -175,12 +175,14 @@ class Run:
         self.spec = spec
         self.handoffs = tuple(handoffs)
         self.file = file
-        with _naming(file):
+        with _naming_in_errors(file):
             self.steps = Steps(spec)
         self._check_begins()
 
     def _check_begins(self) -> None:
         """Check that each handoff begins after the one before it, and where a step begins.
+
+        A handoff is the files with which the trainer was started, or continued at some sample.
 
         Raises:
             ConfigError: A handoff does not.
@@ -229,8 +231,7 @@ class Run:
             ConfigError: There are mistakes in run.yaml.
         """
         spec = read_run(file)
-        # `_naming` adds the path of run.yaml to errors.
-        with _naming(file):
+        with _naming_in_errors(file):
             handoffs = [_open_handoff(outputs, spec, folder) for folder in spec.handoffs]
         return Run(spec, _with_stops(handoffs), file)
 
@@ -271,7 +272,7 @@ class Run:
         """
         training_step = self.steps.step(step)
         handoff = self._handoff_of(training_step)
-        with _naming(self.file):  # errors name the run.yaml
+        with _naming_in_errors(self.file):
             dealt = handoff.dealer.deal(training_step, handoff.split_start)
 
         # Sort by rank, and the samples of a rank by micro-batch. `lexsort` takes the main key last.
@@ -285,7 +286,7 @@ class Run:
         )
 
     def _handoff_of(self, step: TrainingStep) -> RunHandoff:
-        """Return the handoff that the samples of a step were read from.
+        """Return the handoff (the trainer's files) that the samples of a step were read from.
 
         Raises:
             SampleIndexError: No handoff of the run has them.
@@ -308,7 +309,7 @@ class Run:
         """Yield the steps that read some samples of a handoff, in order.
 
         Args:
-            handoff: The handoff.
+            handoff: Files with which the trainer was started or continued.
             samples: Numbers in its train split, int64, shape (n_samples,).
         """
         for step in self._steps_that_may_read(handoff, samples):
@@ -343,7 +344,7 @@ class Run:
         """Return the steps that may read some samples of a handoff, ascending.
 
         Args:
-            handoff: The handoff.
+            handoff: Files with which the trainer was started or continued.
             samples: Numbers of samples in its train split, int64, shape (n_samples,).
         """
         # A resumed run reads some samples later than one that is never resumed. Which delay a
@@ -366,7 +367,7 @@ class Run:
         Returns:
             One position for each different sample, int64, shape (n_unique_samples,).
         """
-        with _naming(self.file):  # errors name the run.yaml
+        with _naming_in_errors(self.file):
             positions_in_split = handoff.dealer.positions(np.unique(samples))
         return positions_in_split + handoff.split_start
 
@@ -444,7 +445,7 @@ def _explain_rows(
     origins = explain_samples(context, handoff.loaded, handoff.name, TRAIN, numbers)
     for row, origin in zip(rows.tolist(), origins, strict=True):
         yield StepSample(
-            **_fields(origin),
+            **_fields_by_name(origin),
             rank=int(step_samples.ranks[row]),
             micro_batch=int(step_samples.micro_batches[row]),
         )
@@ -554,7 +555,7 @@ def _places_in_handoff(
 
     Args:
         context: The project or output root.
-        handoff: The handoff.
+        handoff: Files with which the trainer was started or continued.
         document: The fields of the `DocumentName`.
 
     Returns:
@@ -572,24 +573,24 @@ def _steps_of_document(run: Run, handoff: RunHandoff, places: DocumentPlaces) ->
 
     Args:
         run: The run.
-        handoff: The handoff.
+        handoff: Files with which the trainer was started or continued.
         places: The samples of the handoff that contain the document.
     """
     samples = np.array([appearance.sample for appearance in places.appearances], np.int64)
     return DocumentSteps(
-        **_fields(places),
+        **_fields_by_name(places),
         handoff=handoff.manifest.url(),
         steps=tuple(run.readings(handoff, samples)),
     )
 
 
-def _fields(value: SampleOrigin | DocumentPlaces) -> dict[str, Any]:
+def _fields_by_name(value: SampleOrigin | DocumentPlaces) -> dict[str, Any]:
     """Return the fields of a record, by which a record of a derived class can be made from it."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 @contextmanager
-def _naming(file: object) -> Iterator[None]:
+def _naming_in_errors(file: object) -> Iterator[None]:
     """Let errors that the block raises name a file, in front of the place in it.
 
     Args:
@@ -604,11 +605,9 @@ def _naming(file: object) -> Iterator[None]:
 def _with_stops(handoffs: Sequence[RunHandoff]) -> list[RunHandoff]:
     """Return the handoffs of a run, each of which stops at the latest where the next one starts.
 
-    The last handoff may have no stop: the run reads it until its data ends.
-
     Args:
-        handoffs: The handoffs, in the order of the run. A handoff for certain steps of the run
-            already has a stop, which it keeps.
+        handoffs: The sets of files from which the run read samples, in order. Those for certain
+            steps of the run have a stop already. Others are read until the next one or the end.
     """
     with_stops: list[RunHandoff] = []
     for number, handoff in enumerate(handoffs):
@@ -622,7 +621,7 @@ def _with_stops(handoffs: Sequence[RunHandoff]) -> list[RunHandoff]:
 
 
 def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandoff:
-    """Open a handoff of a run, and find out which samples of the run were read from it.
+    """Open a handoff, files for the trainer, and find out which samples a run read from it.
 
     Args:
         outputs: The outputs that contain it.
@@ -658,7 +657,7 @@ def _name_and_digest(outputs: OutputRoot, handoff: str) -> tuple[str, str]:
     """Return the name of a handoff's nanoset, and the digest of the handoff's version.
 
     Args:
-        outputs: The outputs that contain the handoff.
+        outputs: The outputs that contain the handoff, the files for a trainer.
         handoff: Its folder, which ends with the name and the digest, or with the name and
             `current`.
 

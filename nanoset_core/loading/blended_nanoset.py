@@ -85,7 +85,7 @@ class BlendedNanoset(SplitSamples):
         """Open a blend from index files; the exceptions are those of `open_nanoset`.
 
         Args:
-            plan: The plan of the split.
+            plan: The plan of the split: its datasets, and the names of their index files.
             config: Settings of the nanoset.
             cache_dir: Folder of the index files.
         """
@@ -239,7 +239,7 @@ def open_split(
     """Open the samples of a split from index files in a cache folder.
 
     Args:
-        plan: The plan of the split.
+        plan: The plan of the split: its datasets, and the names of their index files.
         config: Settings of the nanoset.
         cache_dir: Folder of the index files.
         access: Downloads files of a bucket; None for local files.

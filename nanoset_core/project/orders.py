@@ -40,7 +40,7 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
     """Return by which column a view is sorted, and whether in descending order.
 
     Args:
-        views: Name → settings of each view.
+        views: Name → settings of each view, a selection of documents.
         name: Name of a dataset, which may be a view.
 
     Returns:
@@ -69,7 +69,7 @@ def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset)
     samples of each split.
 
     Args:
-        views: Name → settings of each view.
+        views: Name → settings of each view, a selection of documents.
         spec: The settings of the nanoset.
     """
     for dataset in spec.corpora:
@@ -118,7 +118,7 @@ def reordering_warnings(
     """Yield a warning for each sorted view whose documents an output puts into another order.
 
     Args:
-        views: Name → settings of each view.
+        views: Name → settings of each view, a selection of documents.
         datasets: Names of the datasets that the output is made from. Those that are not sorted
             views give no warning.
         what: What the output does with the documents, as a clause such as "packs have an order of
@@ -137,7 +137,7 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
     But the limit is applied before the view is sorted.
 
     Args:
-        views: Name → settings of each view.
+        views: Name → settings of each view, a selection of documents.
         name: Name of the view.
     """
     takes_order_of_its_source = views[name].order == "stored"

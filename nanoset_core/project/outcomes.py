@@ -210,7 +210,7 @@ def _sources(graph: Graph, node: Node, manifest: Manifest) -> Iterator[_Source]:
 
 
 def _source_digests_of_version(graph: Graph, version: _Source) -> set[str]:
-    """Return the digests of what a version was made from, directly or through views and packs.
+    """Return the digests of what a version was made from, directly or through derived datasets.
 
     The result is empty if nothing is known of the version: it may have been deleted.
     """
