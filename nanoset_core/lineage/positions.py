@@ -209,6 +209,7 @@ class Split(NamedTuple):
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
         document_tokens = origin.tokens
         if len(pieces) == 1:
+            # If packing left out some of its tokens, there is a separate reason for these, below.
             document_tokens = pieces[0].stop - pieces[0].start
         appearances: list[Appearance] = []
         reasons: list[str | None] = []

@@ -103,6 +103,7 @@ class BlendedNanoset(SplitSamples):
         values = self.datasets[dataset_number].sample_of(sample, index)
         if not self._names_dataset:
             return values
+        # The dictionaries of some trainers say which dataset the sample is from.
         dataset_id = self.dataset_index[self._position(stored_index)]
         return {"dataset_id": dataset_id, **values}
 

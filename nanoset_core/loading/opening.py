@@ -187,9 +187,7 @@ def _masks_that_are_set(
 
     names: list[str] = []
     for mask, value in masks.items():
-        is_set = value
-        if value is None:
-            is_set = mask in masks_of_handoff
+        is_set = mask in masks_of_handoff if value is None else value
         if is_set:
             names.append(mask)
     return tuple(names)

@@ -261,10 +261,10 @@ def config_from(value: object, file: Path, text: str | None = None) -> ProjectCo
     """
     config, errors = check_config(value, file)
     if config is not None:
-        return config
+        return config  # there are no errors
     if text is None:
         raise combined(errors, file)
-    raise located(file, text, errors)
+    raise located(file, text, errors)  # with the line of each mistake
 
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:

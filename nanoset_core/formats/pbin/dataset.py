@@ -357,10 +357,11 @@ def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray
 
 
 def _first_of_next_sample(tokens_before: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
-    """Return for each piece which one starts the next sample, if a sample starts with this one.
+    """Return, for a sample that starts with each piece, with which piece the next sample starts.
 
     Args:
-        tokens_before: As for `_sample_bounds`, shape (n_pieces + 1,).
+        tokens_before: Tokens of all pieces before each one, and last those of all pieces, shape
+            (n_pieces + 1,).
         block_size: Largest number of tokens in a sample.
 
     Returns:

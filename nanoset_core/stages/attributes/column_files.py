@@ -42,9 +42,10 @@ class ColumnWriter:
             path: Path of the files, without their endings.
         """
         self.n_rows = 0
-        self.kind = ""
+        self.kind = ""  # as long as no row has a value
         self._valid_file = path.with_suffix(".valid").open("wb")
         self._values_file = path.with_suffix(".values").open("wb")
+        # Only a column of texts has a file of ends, and counts the bytes of all texts so far.
         self._ends_path = path.with_suffix(".ends")
         self._ends_file: BinaryIO | None = None
         self._text_bytes = 0

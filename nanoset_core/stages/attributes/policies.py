@@ -60,6 +60,7 @@ def check_policies(config: ProjectConfig, attributes: Manifest) -> None:
     Raises:
         InputError: An id is missing or repeated, and `on_missing` or `on_duplicate` forbids it.
     """
+    # Report the first violation only.
     for violation in violations(config, attributes):
         raise InputError(
             violation.what,

@@ -124,18 +124,14 @@ class AttributeSchema:
         Raises:
             FormatError: The column has another type than in an earlier file.
         """
+        # A column without values fits any type, so its type is that of the first file with a value.
         earlier = self._types.get(name)
-        if earlier is None:
+        if earlier is None or (earlier.kind is None and kind is not None):
             self._types[name] = _ColumnType(str(path), kind)
-            return
-        if kind is None or kind == earlier.kind:  # a column without values fits any type
-            return
-        if earlier.kind is None:
-            self._types[name] = _ColumnType(str(path), kind)
-            return
-        raise self._difference(
-            path, found=f"{name!r} of {kind}", expected=f"{earlier.kind}, as in {earlier.file}"
-        )
+        elif kind is not None and kind != earlier.kind:
+            raise self._difference(
+                path, found=f"{name!r} of {kind}", expected=f"{earlier.kind}, as in {earlier.file}"
+            )
 
     def _missing_column(self, path: Location, name: str, names: Collection[str]) -> ConfigError:
         """Return the error for a file without a column that it should have.
