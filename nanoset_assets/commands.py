@@ -31,7 +31,7 @@ from nanoset_core.project.disk import plan_line
 from nanoset_core.project.graph import ANOTHER_IS_CURRENT
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
-from nanoset_core.records.text import format_bytes
+from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.handoff.start import START
 from nanoset_core.text.notices import abbreviated
 from nanoset_core.tokenizers.cache import cache_read_only
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from nanoset_core.outputs.manifest import Manifest
     from nanoset_core.project.dry_run import DryRun
     from nanoset_core.project.graph import Graph, Step
+    from nanoset_core.project.planned_views import PlannedView
     from nanoset_core.project.status import StatusRow
 
 _MAX_NAMES = 3
@@ -180,9 +181,18 @@ def _print_dry_run(plan: DryRun) -> None:
     if n_more > 0:
         echo(f"… and {n_more:,} outputs more (--json lists all)")
 
+    for name, view in plan.views.items():
+        echo(_view_line(name, view))
     echo(plan_line(plan.step_count, plan.text_bytes))
     echo(_disk_line(plan))
     echo("Nothing was made: this was a dry run.")
+
+
+def _view_line(name: str, view: PlannedView) -> str:
+    """Return what a view would choose, and where its rules `top` end."""
+    documents = format_count(view.documents, "document")
+    tokens = format_count(view.tokens, "token")
+    return "; ".join([f"view {name} would hold {documents}, {tokens}", *view.cuts])
 
 
 def _disk_line(plan: DryRun) -> str:

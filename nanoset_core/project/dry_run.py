@@ -8,6 +8,7 @@ from typing import Any
 
 from nanoset_core.project.disk import disk_need, free_bytes, text_bytes
 from nanoset_core.project.graph import Graph, inventory_node
+from nanoset_core.project.planned_views import PlannedView, planned_views
 from nanoset_core.project.project import Project
 from nanoset_core.project.runs import add_stale_inputs
 from nanoset_core.project.status import PLANNED_BYTES, status_row
@@ -72,6 +73,8 @@ class DryRun:
     """How many bytes of the outputs' disk are free; None if they are in a bucket."""
     place: str
     """Where the outputs are: a folder, or a URL of a bucket."""
+    views: Mapping[str, PlannedView]
+    """Views that would be made → what they would choose; without those that cannot be told yet."""
 
     @property
     def step_count(self) -> int:
@@ -88,6 +91,7 @@ class DryRun:
             "disk": dict(self.disk_bytes),
             "free_bytes": self.free_bytes,
             "root": self.place,
+            "views": {name: view.to_json() for name, view in self.views.items()},
             "outputs": [row.to_json() for row in self.rows],
         }
 
@@ -120,6 +124,7 @@ def plan(
         disk_bytes=_disk_bytes(project, possible),
         free_bytes=free_bytes(project),
         place=_place(project),
+        views=planned_views(survey.graph, due),
     )
 
 

@@ -172,6 +172,21 @@ def plan_view(project: Project, name: str) -> ChosenView:
     return chosen
 
 
+def check_rules(project: Project, dataset: Manifest, name: str) -> None:
+    """Check that the documents of a view can be chosen.
+
+    Args:
+        project: The project.
+        dataset: The dataset of the view's corpus.
+        name: The view.
+
+    Raises:
+        NanosetError: A rule has a mistake, such as a file or a column that does not exist.
+    """
+    rule_of(project, name)
+    existing_columns(project, dataset, name)
+
+
 def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
     """Return the columns that a view's rules need in addition to those that all documents have.
 

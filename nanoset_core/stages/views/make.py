@@ -15,7 +15,7 @@ from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import copy_tokens
 from nanoset_core.stages.shards.framing import pair_name
 from nanoset_core.stages.stage import Key, require
-from nanoset_core.stages.views.choosing import ChosenView, choose, existing_columns, rule_of
+from nanoset_core.stages.views.choosing import ChosenView, check_rules, choose
 from nanoset_core.stages.views.settings import STAGE, base_of
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.views.writing import write_view_idx
@@ -119,19 +119,9 @@ def _recipes_of_stale_views(
             recipe = _recipe_of(project, name, dataset)
             is_up_to_date = project.outputs.find(recipe) is not None
             if not is_up_to_date:
-                _check_rules(project, dataset, name)
+                check_rules(project, dataset, name)
                 recipes[name] = recipe
     return recipes
-
-
-def _check_rules(project: Project, dataset: Manifest, name: str) -> None:
-    """Check that the documents of a view can be chosen.
-
-    Raises:
-        NanosetError: A rule has a mistake, such as a file or a column that does not exist.
-    """
-    rule_of(project, name)
-    existing_columns(project, dataset, name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,107 @@
+"""What the views would choose that a build is going to make, for a dry run."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.project.graph import Graph
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.stage import Key, Node, require
+from nanoset_core.stages.views.stage import VIEW
+
+MAX_DOCUMENTS = 4_000_000
+"""Documents of a corpus up to which a dry run chooses its views: this takes some seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedView:
+    """What a view would choose from the current dataset of its corpus."""
+
+    documents: int
+    tokens: int
+    cuts: tuple[str, ...]
+    """For each rule `top`, a sentence that says where it ends."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the view as plain values."""
+        return {"documents": self.documents, "tokens": self.tokens, "cuts": list(self.cuts)}
+
+
+def planned_views(graph: Graph, due: set[Node]) -> dict[str, PlannedView]:
+    """Choose the documents of the views that a build would make, without writing them.
+
+    Views are left out if their corpus or columns are rebuilt first, if the corpus is large or in a
+    bucket, and if a rule has a mistake, which the build reports.
+
+    Args:
+        graph: The outputs of the project.
+        due: The outputs that the build would make.
+
+    Returns:
+        Name of the view → what it would choose.
+    """
+    project = graph.project
+    if project.outputs.access.has_copies:
+        return {}  # the tables would have to be fetched from the bucket
+
+    views: dict[str, PlannedView] = {}
+    for corpus, names in _names_by_corpus(graph, due).items():
+        with contextlib.suppress(NanosetError):
+            views |= _choose_views(project, corpus, names)
+    return views
+
+
+def _names_by_corpus(graph: Graph, due: set[Node]) -> Mapping[str, list[str]]:
+    """Return each corpus → its views that a build would make from inputs that exist.
+
+    Args:
+        graph: The outputs of the project.
+        due: The outputs that the build would make.
+    """
+    names_by_corpus: dict[str, list[str]] = {}
+    for node in graph.nodes():
+        is_due_view = node in due and node.stage is VIEW
+        if is_due_view and not due.intersection(graph.inputs(node).values()):
+            name = VIEW.layout.name_of(node.key)
+            names_by_corpus.setdefault(node.key.subject, []).append(name)
+    return names_by_corpus
+
+
+def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict[str, PlannedView]:
+    """Return what some views would choose, by their names.
+
+    Args:
+        project: The project.
+        corpus: The corpus of the views. If it is large, nothing is returned.
+        names: Names of the views. Those whose rules have a mistake are left out.
+
+    Raises:
+        NanosetError: The dataset is missing, or a table cannot be read.
+    """
+    # Imported here, since what chooses documents is slow to import.
+    from nanoset_core.stages.views.choosing import check_rules, choose
+    from nanoset_core.stages.views.facts import TOPS, cut_text
+
+    dataset = require(project, DATASET, Key(corpus))
+    if dataset.facts["documents"] > MAX_DOCUMENTS:
+        return {}
+    correct_names: list[str] = []
+    for name in names:
+        with contextlib.suppress(NanosetError):
+            check_rules(project, dataset, name)
+            correct_names.append(name)
+
+    views: dict[str, PlannedView] = {}
+    with tempfile.TemporaryDirectory(prefix="nanoset-view-") as scratch:
+        for chosen in choose(project, corpus, correct_names, Path(scratch)):
+            cuts = tuple(cut_text(top) for top in chosen.facts.get(TOPS, []))
+            selection = chosen.selection
+            views[chosen.name] = PlannedView(selection.documents, selection.tokens, cuts)
+    return views

@@ -1,0 +1,83 @@
+"""A dry run shows what the views would choose that a build would make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.building import make_corpora, make_view, open_project
+from helpers.command import json_of, output_of
+from helpers.sample_project import jsonl, sentences, write_project
+from nanoset_assets.build import dry_run
+from nanoset_core.project import planned_views
+from nanoset_core.project.project import Project
+
+VIEWS = """\
+views:
+  long: {of: web, top: {by: tokens, documents: 30}}
+  short: {of: web, top: {by: tokens, tokens: 500, ascending: true}}
+  wrong: {of: web, top: {by: file, documents: 30}}
+nanosets:
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, tokenizer_file: Path) -> Project:
+    """A project whose corpora are built, and none of its views."""
+    file = write_project(tmp_path / "project", tokenizer_file, {"nanosets:\n": VIEWS})
+    project = open_project(file)
+    make_corpora(project)
+    return project
+
+
+def views_of(project: Project) -> Any:
+    """Return what the views would choose by a dry run."""
+    return dry_run(Project.open(project.config.file)).views
+
+
+def test_the_views_have_the_documents_and_tokens_that_a_build_gives_them(project):
+    planned = views_of(project)
+
+    for name in ["long", "short"]:
+        facts = make_view(project, name).facts
+        assert planned[name].documents == facts["documents"]
+        assert planned[name].tokens == facts["tokens"]
+
+
+def test_a_rule_with_a_mistake_hides_no_other_view(project):
+    assert list(views_of(project)) == ["long", "short"]
+
+
+def test_views_that_are_up_to_date_are_not_shown(project):
+    make_view(project, "long")  # makes all views of the corpus
+
+    assert views_of(project) == {}
+
+
+def test_views_of_a_corpus_that_is_rebuilt_first_are_not_shown(project):
+    raw = project.config.file.parent / "raw" / "web"
+    (raw / "late.jsonl").write_bytes(jsonl(sentences("late", 3)))
+
+    assert views_of(project) == {}
+
+
+def test_views_of_a_large_corpus_are_not_shown(project, monkeypatch):
+    monkeypatch.setattr(planned_views, "MAX_DOCUMENTS", 100)
+
+    assert views_of(project) == {}
+
+
+def test_the_command_prints_where_the_view_is_cut(project):
+    output = output_of("build", "--dry-run", "-c", project.config.file)
+
+    text = " ".join(output.split())
+    assert "view long would hold 30 documents" in text
+    assert "the cut is at tokens =" in text
+
+
+def test_the_command_prints_json(project):
+    values = json_of("build", "--dry-run", "--json", "-c", project.config.file)
+
+    assert values["views"]["long"] == views_of(project)["long"].to_json()
