@@ -164,8 +164,8 @@ class CompatibilityCheck:
         else:
             message = "a worker reaches another store"
             remedy = (
-                "give all machines the same endpoint and credentials: "
-                "see storage.endpoint_url and AWS_ENDPOINT_URL"
+                "give all machines the same endpoint and credentials: see storage.endpoint_url and "
+                "AWS_ENDPOINT_URL, or the variables of the cloud"
             )
         found = "no such file" if content is None else "another file of that name"
         marker = f"{self.run_folder}/{_MARKER}"

@@ -46,8 +46,8 @@ def load_nanoset(
 
     Args:
         root: The project's output root, wherever it is now. If it is in a bucket
-            (s3://bucket/prefix), the index files are downloaded, and those blocks of the tokens
-            that contain the samples that are read.
+            (s3://bucket/prefix, gs:// or abfs://), the index files are downloaded, and those blocks
+            of the tokens that contain the samples that are read.
         name: Name of the nanoset.
         split: train, valid or test.
         storage: How a bucket is accessed; by default as the AWS configuration says.

@@ -767,7 +767,7 @@ def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
 def open_root(
     location: str | os.PathLike[str] | OutputRoot, storage: StorageSpec | None = None
 ) -> OutputRoot:
-    """Open the outputs in a local folder, or at s3://bucket/prefix.
+    """Open the outputs in a local folder, or at an address such as s3://bucket/prefix.
 
     Args:
         location: The folder or address, or a root that is open already and returned unchanged.

@@ -55,7 +55,7 @@ def _not_in_bucket_error(project: Project) -> ConfigError:
         "these outputs are not in a bucket, so there are no copies",
         where=f"{project.config.file}: root",
         found=project.config.root,
-        expected="s3://bucket/prefix, of which this machine keeps copies",
+        expected="an address such as s3://bucket/prefix, of which this machine keeps copies",
         remedy="leave out --copies",
     )
 

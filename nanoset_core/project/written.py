@@ -60,7 +60,7 @@ class WrittenConfig(Section):
     https:// URL.
     """
     root: str = field(metadata={"example": "data"})
-    """Folder of outputs, outside of raw; or s3://bucket/prefix."""
+    """Folder of outputs, outside of raw; or s3://bucket/prefix, or a gs:// or abfs:// URL."""
     tokenizer: TokenizerSpec = field(metadata={"example": "{path: tokenizer.json, eod: </s>}"})
     """Which tokenizer makes the tokens."""
     documents: DocumentsSpec = field(default_factory=DocumentsSpec)
@@ -105,7 +105,7 @@ class WrittenConfig(Section):
     automation: AutomationSpec = field(default_factory=AutomationSpec)
     """When the platform looks for new text, and builds what is missing or stale."""
     storage: StorageSpec = field(default_factory=StorageSpec)
-    """How buckets are reached, if raw or root is s3://…"""
+    """How buckets are reached, if raw or root is in one."""
     dagster: DagsterSpec = field(default_factory=DagsterSpec)
     """What the project is called in Dagster."""
     history: str = ".dagster"

@@ -9,7 +9,7 @@ import re
 from urllib.parse import urlsplit
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.storage.filesystems import WRAPPERS, is_known
+from nanoset_core.storage.filesystems import ROOT_ADDRESSES, ROOT_SCHEMES, WRAPPERS, is_known
 from nanoset_core.untrusted import HIDDEN, without_secret_parameters, without_secrets
 
 _PASSWORD = re.compile(r"[^/@:]*:.*@", re.DOTALL)
@@ -129,8 +129,8 @@ def _has_credentials(endpoint: str) -> bool:
     return has_user or without_secrets(endpoint) != endpoint
 
 
-def check_readable(url: str, where: str, *, only_read: bool) -> None:
-    """Check a URL of another store than S3, from which nanoset can only read.
+def check_filesystem_url(url: str, where: str, *, only_read: bool) -> None:
+    """Check a URL of another store than S3.
 
     Args:
         url: The URL.
@@ -138,18 +138,18 @@ def check_readable(url: str, where: str, *, only_read: bool) -> None:
         only_read: Whether nothing will be written.
 
     Raises:
-        ConfigError: Something would be written, fsspec cannot read the URL, or the URL has a part
-            that may be a secret.
+        ConfigError: Something would be written to a file system that is only read, fsspec cannot
+            read the URL, or the URL has a part that may be a secret.
     """
     scheme = url.partition("://")[0].lower()
     if only_read and scheme in WRAPPERS:
         raise _wrapper_error(url, where)
-    if not only_read:
+    if not only_read and scheme not in ROOT_SCHEMES:
         raise _not_usable_error(
-            "only local folders and S3 can be used here",
+            "outputs cannot be kept there: files of this kind are only read",
             url,
             where,
-            expected="a path on a local or mounted file system, or s3://bucket/prefix",
+            expected=ROOT_ADDRESSES,
         )
     if not is_known(scheme):
         raise _not_usable_error(

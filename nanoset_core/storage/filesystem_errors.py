@@ -6,7 +6,22 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.storage.s3_requests import DamagedTransferError
 
 _TRANSIENT_ERRORS = (ConnectionError, TimeoutError, DamagedTransferError)
-_BROKEN_CONNECTIONS = frozenset(["ClientConnectionError", "ClientPayloadError", "TransportError"])
+_BROKEN_CONNECTIONS = frozenset(
+    [
+        # aiohttp, for web servers and gs://
+        "ClientConnectionError",
+        "ClientPayloadError",
+        # google-auth
+        "TransportError",
+        # gcsfs: the answer of a proxy, and bytes that were damaged on their way
+        "ProxyError",
+        "ChecksumError",
+        # azure-core
+        "ServiceRequestError",
+        "ServiceResponseError",
+        "IncompleteReadError",
+    ]
+)
 """Names of errors about connections; their packages need not be installed."""
 _REFUSED_STATUSES = (401, 403)
 """HTTP statuses of requests for which the client has no right."""
@@ -43,7 +58,10 @@ def is_missing_file(error: BaseException) -> bool:
 
 def is_refusal(error: BaseException) -> bool:
     """Return whether a server refused a request for lack of rights."""
-    return isinstance(error, PermissionError) or http_status(error) in _REFUSED_STATUSES
+    if isinstance(error, PermissionError) or http_status(error) in _REFUSED_STATUSES:
+        return True
+    # gcsfs raises a plain OSError with this text for status 403.
+    return isinstance(error, OSError) and str(error).startswith("Forbidden")
 
 
 def is_transient(error: BaseException) -> bool:
@@ -52,7 +70,9 @@ def is_transient(error: BaseException) -> bool:
     if status >= 500 or status in (408, 429) or isinstance(error, _TRANSIENT_ERRORS):
         return True
     class_names = {base.__name__ for base in type(error).__mro__}
-    return status == 0 and not class_names.isdisjoint(_BROKEN_CONNECTIONS)
+    # A body that was cut off may come with the status of the answer's head, such as 200.
+    was_refused = status >= 400
+    return not was_refused and not class_names.isdisjoint(_BROKEN_CONNECTIONS)
 
 
 def http_status(error: BaseException) -> int:

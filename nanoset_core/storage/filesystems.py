@@ -1,8 +1,9 @@
 """Read raw text through fsspec: from Google Storage, Hugging Face, Azure, web servers and others.
 
 fsspec is a library with one interface to many file systems, each with a package that may have to be
-installed. Files are only read. A file's *version* is its ETag, generation or hash, or else its
-time; every range is checked to be of the version that was listed.
+installed. The store of this module only reads; `object_store.py` adds writing for those that can
+be the root of a project. A file's *version* is its ETag, generation or hash, or else its time;
+every range is checked to be of the version that was listed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.storage.filesystem_errors import (
@@ -43,6 +44,13 @@ _EXTRAS = {
     "https": "http",
 }
 """Scheme → the extra of nanoset-platform that installs the package for it."""
+ROOT_SCHEMES = ("gs", "gcs", "abfs", "abfss", "az", "memory")
+"""Schemes of the places, in addition to s3://, in which a project can keep its outputs."""
+ROOT_ADDRESSES = (
+    "a path on a local or mounted file system, s3://bucket/prefix, gs://bucket/prefix or "
+    "abfs://container/prefix"
+)
+"""What errors say was expected of the address of a place for outputs."""
 _WEB = ("http", "https")
 """Schemes of web servers."""
 WRAPPERS = frozenset(
@@ -92,6 +100,11 @@ class FilesystemStore(Store):
     base: str
     """URL of the place, without a slash at its end."""
 
+    rights: ClassVar[str] = "read"
+    """What this process must be allowed to do there, for messages."""
+    max_attempts: ClassVar[int | None] = None
+    """How often a request is sent at most; None: as often as those to S3."""
+
     @property
     def scheme(self) -> str:
         """What precedes `://` in the URL; it decides which package reads the files."""
@@ -101,7 +114,7 @@ class FilesystemStore(Store):
         """Return the address of a file, or of the whole place."""
         return f"{self.base}/{name}".rstrip("/")
 
-    def below(self, folder: str) -> FilesystemStore:
+    def below(self, folder: str) -> Self:
         """Return a folder of this store as a store."""
         return replace(self, base=self.url(folder))
 
@@ -232,7 +245,7 @@ class FilesystemStore(Store):
         written_at = _first_value(info, _TIME_KEYS)
         written_ns = 0  # the time is not known
         if written_at is not None:
-            written_ns = _nanoseconds(written_at)
+            written_ns = nanoseconds(written_at)
 
         # A version is, for example, an ETag. Without one, the time serves as one.
         version = _first_value(info, _VERSION_KEYS)
@@ -316,32 +329,40 @@ class FilesystemStore(Store):
                 expected=f"at least {min_size:,}",
             )
 
-    def check_writable(self, name: str) -> NoReturn:
+    def check_writable(self, name: str) -> None:
         """Refuse to write: these file systems are only read.
 
         Raises:
             ConfigError: Always.
         """
-        raise ConfigError(
-            "outputs cannot be kept there",
-            where=self.url(name),
-            expected="a path on a local or mounted file system, or s3://bucket/prefix",
-            remedy="name another place for them",
-        )
+        raise self._read_only_error(name)
 
-    def put_parts(self, name: str, blocks: Iterable[bytes]) -> NoReturn:
+    def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
         """Refuse to write, as `check_writable`."""
-        self.check_writable(name)
+        raise self._read_only_error(name)
 
     def put_file(
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
-    ) -> NoReturn:
+    ) -> None:
         """Refuse to write, as `check_writable`."""
-        self.check_writable(name)
+        raise self._read_only_error(name)
 
-    def delete(self, name: str) -> NoReturn:
+    def delete(self, name: str) -> None:
         """Refuse to delete, as `check_writable`."""
-        self.check_writable(name)
+        raise self._read_only_error(name)
+
+    def _read_only_error(self, name: str) -> ConfigError:
+        """Return the error for a file that was to be written.
+
+        Args:
+            name: Name of the file.
+        """
+        return ConfigError(
+            "outputs cannot be kept there",
+            where=self.url(name),
+            expected=ROOT_ADDRESSES,
+            remedy="name another place for them",
+        )
 
     def _unreadable(self, what: str, name: str, found: str, expected: str) -> StorageError:
         """Return the error for a file that this server cannot give in the way that is needed.
@@ -390,12 +411,15 @@ class FilesystemStore(Store):
         # How a URL becomes a path depends on the package, and fsspec has no public name for this.
         return system, system._strip_protocol(self.url(name))
 
-    def _ask(self, name: str, request: Callable[[], T]) -> T | None:
-        """Send a request until it succeeds, at most 10 times.
+    def _ask(self, name: str, request: Callable[[], T], *, may_be_missing: bool = True) -> T | None:
+        """Send a request until it succeeds, at most `max_attempts` times.
 
         Args:
             name: Name of the file or folder that it is about.
             request: Sends the request once.
+            may_be_missing: Whether the answer that something does not exist is None. Otherwise,
+                such as for a request that writes, it means that the bucket does not exist, and is
+                an error.
 
         Returns:
             The result of the request, or None if the file or folder does not exist.
@@ -404,7 +428,7 @@ class FilesystemStore(Store):
             StorageError: The request failed each time, or in a way that another attempt would not
                 change, such as missing permissions.
         """
-        attempts = Attempts(self.url(name))
+        attempts = Attempts(self.url(name), self.max_attempts)
         while True:
             try:
                 # If the server does not answer for long, a warning names it.
@@ -419,10 +443,25 @@ class FilesystemStore(Store):
                 if isinstance(cause, NanosetError):
                     raise cause from error
                 if is_missing_file(cause):
-                    return None
+                    if may_be_missing:
+                        return None
+                    raise self._no_bucket_error(cause) from error
                 if attempts.is_last or not is_transient(cause):
                     raise self._failure(cause, name, attempts.number) from error
                 attempts.pause(error)
+
+    def _no_bucket_error(self, error: BaseException) -> StorageError:
+        """Return the error for a bucket that does not exist.
+
+        Args:
+            error: What the request raised.
+        """
+        return StorageError(
+            "there is no such bucket",
+            where=self.url(),
+            found=_one_line(error),
+            remedy="create the bucket, or correct its name",
+        )
 
     def _failure(self, error: BaseException, name: str, attempts: int) -> NanosetError:
         """Return the error for a request that failed for good.
@@ -443,20 +482,24 @@ class FilesystemStore(Store):
         if is_refusal(error):
             message = f"{self.scheme}:// refuses"
             remedy = (
-                "give this process credentials that may read there, in a place where the package "
-                f"for {self.scheme}:// looks for them"
+                f"give this process credentials that may {self.rights} there, in a place where the "
+                f"package for {self.scheme}:// looks for them"
             )
         else:
             after_attempts = f", after {attempts} attempts" if attempts > 1 else ""
-            message = f"{self.scheme}:// cannot be read{after_attempts}"
+            verb = "read" if self.rights == "read" else "used"
+            message = f"{self.scheme}:// cannot be {verb}{after_attempts}"
             remedy = (
                 "see whether the name is right and the server up, then run again: what is finished "
                 "is kept"
             )
-        description = f"{type(error).__name__}: {error}"
-        # Some packages have messages of several lines.
-        one_line = " ".join(description.split())
-        return StorageError(message, where=self.url(name), found=one_line, remedy=remedy)
+        return StorageError(message, where=self.url(name), found=_one_line(error), remedy=remedy)
+
+
+def _one_line(error: BaseException) -> str:
+    """Return the kind and the message of an error in one line; some packages write several."""
+    description = f"{type(error).__name__}: {error}"
+    return " ".join(description.split())
 
 
 def is_known(scheme: str) -> bool:
@@ -542,7 +585,7 @@ def _first_value(info: Mapping[str, Any], keys: Iterable[str]) -> Any:
     return None
 
 
-def _nanoseconds(time_of_file: Any) -> int:
+def nanoseconds(time_of_file: Any) -> int:
     """Return when a file was written, in nanoseconds since 1970, precise to a microsecond.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
@@ -20,11 +20,15 @@ from nanoset_core.records.settings import Range
 from nanoset_core.storage.address_checks import (
     check_address,
     check_endpoint,
-    check_readable,
+    check_filesystem_url,
     check_without_secrets,
 )
+from nanoset_core.storage.azure_store import AzureStore
 from nanoset_core.storage.filesystems import FilesystemStore
+from nanoset_core.storage.google_store import GoogleStore
 from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.memory_store import MemoryStore
+from nanoset_core.storage.object_store import ObjectStore
 from nanoset_core.storage.paths import expanded, has_control_characters, is_inside
 from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3 import SCHEME, S3Store
@@ -36,20 +40,29 @@ _INVALID_NAMES = ("", ".", "..")
 _URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """Beginning of an address that is not a path of this machine."""
 _FILE_URL = re.compile("file://", re.IGNORECASE)
+_ROOT_STORES: Mapping[str, type[ObjectStore]] = {
+    "gs": GoogleStore,
+    "gcs": GoogleStore,
+    "abfs": AzureStore,
+    "abfss": AzureStore,
+    "az": AzureStore,
+    "memory": MemoryStore,
+}
+"""Scheme of a place for outputs → its class; `ROOT_SCHEMES` has the same schemes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """How buckets are accessed. Credentials come from AWS's usual sources."""
+    """How buckets are accessed. Credentials come from the usual sources of each cloud."""
 
     endpoint_url: str | None = None
     """URL of a store that speaks S3; absent = AWS, or what AWS_ENDPOINT_URL says."""
     region: str | None = None
-    """Region of the bucket; absent = what the AWS configuration says."""
+    """Region of a bucket of S3; absent = what the AWS configuration says."""
     profile: str | None = None
     """Name of a profile in the AWS configuration."""
     anonymous: bool = False
-    """Send requests without a signature, as public buckets allow."""
+    """Send requests to S3 without a signature, as public buckets allow."""
     fingerprint: Literal["content", "etag", "etag-pieces"] = "content"
     """How changes of raw objects are recognized: by a digest of their bytes, as for local files,
     for which each object is read once more; or by their ETags, which needs no reading. Then each
@@ -101,7 +114,7 @@ def is_remote(location: str) -> bool:
 
 
 def is_in_bucket(location: str) -> bool:
-    """Return whether a location is in a bucket of S3, the only one that can store outputs."""
+    """Return whether a location is in a bucket of S3."""
     return location[: len(SCHEME)].lower() == SCHEME
 
 
@@ -368,13 +381,13 @@ def remote_location(
             "this does not name a place in a bucket",
             where=where,
             found=repr(url),
-            expected="s3://bucket/prefix, without empty parts, '.' and '..'",
+            expected="s3://bucket/prefix or a similar URL, without empty parts, '.' and '..'",
             remedy="write it as s3://bucket/prefix",
         )
 
     if not is_in_bucket(url):
-        check_readable(url, where, only_read=only_read)
-        return RemoteFolder(FilesystemStore(f"{scheme.lower()}://{host}"), path)
+        check_filesystem_url(url, where, only_read=only_read)
+        return RemoteFolder(_filesystem(scheme.lower(), host, only_read=only_read), path)
     check_endpoint(storage.endpoint_url or "")
     return RemoteFolder(_bucket(host, storage, only_read=only_read), path)
 
@@ -391,6 +404,20 @@ def _names_a_place(url: str, host: str, path: str) -> bool:
     has_valid_parts = not any(part in _INVALID_NAMES for part in parts)
     is_host_valid = host != "" and "?" not in host
     return is_remote(url) and is_host_valid and has_valid_parts and "\0" not in url
+
+
+def _filesystem(scheme: str, host: str, *, only_read: bool) -> Store:
+    """Return a place that fsspec accesses as a store; one that is only read cannot be written to.
+
+    Args:
+        scheme: Scheme of its address.
+        host: What follows the scheme, such as the bucket.
+        only_read: Whether nothing will be written.
+    """
+    store_class: type[FilesystemStore] = FilesystemStore
+    if not only_read:
+        store_class = _ROOT_STORES[scheme]
+    return store_class(f"{scheme}://{host}")
 
 
 def _bucket(name: str, storage: StorageSpec, *, only_read: bool) -> Store:

@@ -35,11 +35,10 @@ from nanoset_core.storage.s3_requests import (
     with_retries,
 )
 from nanoset_core.storage.store import (
-    RANGE_BYTES,
-    THREADS,
     OnJoin,
     Store,
     Stored,
+    blocks_in_parallel,
     changed,
     checked_name,
     damaged,
@@ -375,17 +374,7 @@ class S3Store(Store):
 
     def blocks(self, stored: Stored) -> Iterator[bytes]:
         """Yield the bytes of an object or of a range of it, in order, read in parallel requests."""
-        end = stored.begin + stored.size
-
-        def read(begin: int) -> bytes:
-            """Return the block that begins at a position."""
-            return self.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
-
-        # All blocks of a window are in memory at the same time.
-        window_bytes = RANGE_BYTES * THREADS
-        for window_begin in range(stored.begin, end, window_bytes):
-            window_end = min(window_begin + window_bytes, end)
-            yield from in_parallel(read, range(window_begin, window_end, RANGE_BYTES))
+        return blocks_in_parallel(self, stored)
 
     def check_writable(self, name: str) -> None:
         """Check that this process may write an object, by beginning an upload and aborting it."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from nanoset_core.storage.s3_requests import DamagedTransferError
+from nanoset_core.storage.store import regrouped
 
 MULTIPART_BYTES = 64 << 20
 """Files above this are sent in parts of at least this size."""
@@ -102,18 +103,8 @@ def stream_parts(blocks: Iterable[bytes], part_bytes: int) -> Iterator[Part]:
     Yields:
         The parts; a single empty part if there are no bytes.
     """
-    buffer = bytearray()
-    is_empty = True
-    for block in blocks:
-        buffer += block
-        while len(buffer) >= part_bytes:
-            # Through a memoryview, the bytes are copied only once.
-            data = bytes(memoryview(buffer)[:part_bytes])
-            del buffer[:part_bytes]
-            is_empty = False
-            yield bytes_part(data)
-    if buffer or is_empty:
-        yield bytes_part(bytes(buffer))
+    for data in regrouped(blocks, part_bytes):
+        yield bytes_part(data)
 
 
 def bytes_part(data: bytes) -> Part:

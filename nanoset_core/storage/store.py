@@ -333,14 +333,14 @@ class Store(ABC):
     ) -> str | None:
         """Write an object that is the concatenation of other objects.
 
-        This implementation reads the sources and writes their bytes. It neither compares nor
-        returns checksums. A bucket copies the bytes itself, and its class overrides this method.
+        This implementation reads the sources and writes their bytes. Some buckets join large
+        objects themselves, and their classes override this method.
 
         Args:
             name: Name of the object.
             sources: Objects of this store, or ranges of them, in order.
             sha256: Expected sha256 of each source as hex, or None for those that are not known. A
-                store that knows checksums of its objects compares them; others ignore this.
+                bucket that joins objects itself compares those that it knows.
             joined: Receives the progress.
 
         Returns:
@@ -351,15 +351,28 @@ class Store(ABC):
             StorageError: A source has other bytes than expected, or the object cannot be written.
             MissingError: A source does not exist.
         """
+        whole_sha256 = hashlib.sha256()
+        expected_sha256 = sha256 or [None] * len(sources)
 
         def blocks() -> Iterator[bytes]:
             """Yield the bytes of all sources, and report each source that was read."""
-            for source in sources:
-                yield from self.blocks(source)
+            for source, expected in zip(sources, expected_sha256, strict=True):
+                source_sha256 = hashlib.sha256()
+                for block in self.blocks(source):
+                    whole_sha256.update(block)
+                    if expected is not None:
+                        source_sha256.update(block)
+                    yield block
+                if expected is not None and source_sha256.hexdigest() != expected:
+                    raise damaged(
+                        self.url(source.name),
+                        found=f"sha256 {source_sha256.hexdigest()}",
+                        expected=f"sha256 {expected}",
+                    )
                 joined(source.size)
 
         self.put_parts(name, blocks())
-        return None
+        return whole_sha256.hexdigest()
 
     def check_writable(self, name: str) -> None:  # noqa: B027 - most stores need no check
         """Check that this process may write an object with this name.
@@ -523,6 +536,50 @@ def changed(url: str, found: str, expected: str) -> SourceChangedError:
         expected=expected,
         remedy="build again once nothing writes to it",
     )
+
+
+def regrouped(blocks: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Regroup blocks of any size into parts of one size.
+
+    Args:
+        blocks: Consecutive bytes of an object.
+        size: Bytes of each part, except the last one, which may be smaller.
+
+    Yields:
+        The parts; a single empty part if there are no bytes.
+    """
+    buffer = bytearray()
+    is_empty = True
+    for block in blocks:
+        buffer += block
+        while len(buffer) >= size:
+            # Through a memoryview, the bytes are copied only once.
+            part = bytes(memoryview(buffer)[:size])
+            del buffer[:size]
+            is_empty = False
+            yield part
+    if buffer or is_empty:
+        yield bytes(buffer)
+
+
+def blocks_in_parallel(store: Store, stored: Stored) -> Iterator[bytes]:
+    """Yield the bytes of an object or of a range of it, in order, read by parallel requests.
+
+    Args:
+        store: The store with the object.
+        stored: The object or range.
+    """
+    end = stored.begin + stored.size
+
+    def read(begin: int) -> bytes:
+        """Return the block that begins at a position."""
+        return store.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
+
+    # All blocks of a window are in memory at the same time.
+    window_bytes = RANGE_BYTES * THREADS
+    for window_begin in range(stored.begin, end, window_bytes):
+        window_end = min(window_begin + window_bytes, end)
+        yield from in_parallel(read, range(window_begin, window_end, RANGE_BYTES))
 
 
 def in_parallel(

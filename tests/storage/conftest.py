@@ -2,20 +2,21 @@
 
 All tests share the server and one built project, and each test gets a new bucket. With
 S3_SERVER=ceph or S3_SERVER=swift, the tests run against another server than moto: see
-`helpers.chosen_server`.
+`helpers.chosen_server`. Emulators of other clouds take part if they are installed.
 """
 
 from __future__ import annotations
 
 import functools
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from helpers import s3_server, swift_server
+from helpers import azure_server, google_server, s3_server, swift_server
 from helpers.building import build_all
 from helpers.ceph_server import ceph_server
 from helpers.chosen_server import CREDENTIALS, chosen_server
@@ -24,6 +25,10 @@ from helpers.large_texts import PIECE_BYTES, WINDOW_BYTES, write_project_of_larg
 from helpers.s3_server import root_in, upload_raw
 from helpers.sample_project import WITH_PBIN, write_project
 from nanoset_core.storage import s3, s3_reading
+from nanoset_core.storage.azure_store import AzureStore
+from nanoset_core.storage.google_store import GoogleStore
+from nanoset_core.storage.memory_store import MemoryStore
+from nanoset_core.storage.object_store import ObjectStore
 from nanoset_core.storage.s3 import S3Store
 
 
@@ -65,6 +70,49 @@ def swift_place(_swift: str, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     for name, value in (s3_server.CREDENTIALS | swift_server.CREDENTIALS).items():
         monkeypatch.setenv(name, value)
     return s3_server.new_bucket(_swift, "some/prefix")
+
+
+@pytest.fixture
+def memory_place() -> MemoryStore:
+    """A place in the memory of this process."""
+    return MemoryStore(f"memory://{uuid.uuid4().hex}/some/prefix")
+
+
+@pytest.fixture(scope="session")
+def google_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an emulator of Google Storage, if one is installed."""
+    with google_server.google_server(tmp_path_factory.mktemp("google")) as address:
+        yield address
+
+
+@pytest.fixture
+def google_place(google_address: str, monkeypatch: pytest.MonkeyPatch) -> GoogleStore:
+    """A new bucket on an emulator of Google Storage."""
+    for name, value in google_server.environment(google_address).items():
+        monkeypatch.setenv(name, value)
+    return google_server.new_google_bucket(google_address, "some/prefix")
+
+
+@pytest.fixture(scope="session")
+def azure_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an emulator of Azure, if one is installed."""
+    with azure_server.azure_server(tmp_path_factory.mktemp("azure")) as address:
+        yield address
+
+
+@pytest.fixture
+def azure_place(azure_address: str, monkeypatch: pytest.MonkeyPatch) -> AzureStore:
+    """A new container on an emulator of Azure."""
+    for name, value in azure_server.environment(azure_address).items():
+        monkeypatch.setenv(name, value)
+    return azure_server.new_container("some/prefix")
+
+
+@pytest.fixture(params=["memory", "google", "azure"])
+def cloud(request: pytest.FixtureRequest) -> ObjectStore:
+    """A place in each cloud other than S3, and in memory."""
+    place: ObjectStore = request.getfixturevalue(f"{request.param}_place")
+    return place
 
 
 @pytest.fixture

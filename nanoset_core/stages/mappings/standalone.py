@@ -99,7 +99,7 @@ def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> No
                     "a dataset in a bucket needs a folder for its index files",
                     where="--data-cache-path",
                     found=f"{member.prefix}, and no folder for index files",
-                    expected="a folder of this machine, or s3://bucket/path",
+                    expected="a folder of this machine, or an address such as s3://bucket/path",
                     remedy="name one with --data-cache-path",
                 )
 

@@ -1,0 +1,430 @@
+"""Write objects of Azure Blob Storage, `abfs://`.
+
+The package adlfs provides the connection and the credentials. The requests are sent by Azure's own
+client, which adlfs opens: the methods of adlfs for files delete the object before they write it,
+and do not say which version of an object they read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, TypeVar
+
+from nanoset_core.storage.filesystem_errors import http_status
+from nanoset_core.storage.filesystems import nanoseconds
+from nanoset_core.storage.long_listings import LongListing
+from nanoset_core.storage.object_store import LostUploadError, ObjectStore, PartsUpload, prefix_of
+from nanoset_core.storage.s3_requests import DamagedTransferError
+from nanoset_core.storage.store import Stored, changed, checked_name, gone
+
+T = TypeVar("T")
+_HOST_ENDING = ".core.windows.net"
+"""How the host of an account ends, if it is part of the address."""
+_SHA256 = "nanoset_sha256"
+"""Key of an object's metadata: the sha256 of its bytes, as hex."""
+_FOLDER_MARKS = ("hdi_isfolder", "is_directory")
+"""Keys of the metadata by which accounts with a hierarchy of folders mark a folder."""
+_OPTIONS = {"retry_total": 0}
+"""Arguments of all requests: `ObjectStore` sends them again, sooner than Azure's client would."""
+_ACCOUNT = re.compile(r"(?i)(?:^|;)AccountName=([^;]+)")
+"""The name of the account in a connection string."""
+
+
+class _Page(NamedTuple):
+    """A page of a listing."""
+
+    objects: Sequence[Any]
+    """Azure's descriptions of the objects."""
+    folders: Sequence[str]
+    """Names of the folders, with a slash at the end; only of a listing of one level."""
+    next_token: str | None
+    """Token with which the next page is requested; None for the last page."""
+
+
+@dataclass(frozen=True, slots=True)
+class AzureStore(ObjectStore):
+    """The blobs below a prefix of a container."""
+
+    @property
+    def container(self) -> str:
+        """Name of the container."""
+        return self._container_and_prefix[0]
+
+    @property
+    def _container_and_prefix(self) -> tuple[str, str]:
+        """(name of the container, prefix of all names in it).
+
+        The address is abfs://container/prefix, abfs://container@account.dfs.core.windows.net/prefix
+        or abfs://account.dfs.core.windows.net/container/prefix.
+        """
+        host, _, path = self.base.partition("://")[2].partition("/")
+        container, _, account = host.partition("@")
+        if not account and host.endswith(_HOST_ENDING):
+            container, _, path = path.partition("/")
+        return container, path
+
+    @property
+    def copies_name(self) -> str:
+        """Name of the local folder for working copies.
+
+        The account is part of what it is computed from, since two accounts may have containers of
+        the same name.
+        """
+        connection = _ACCOUNT.search(os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+        account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+        if connection is not None:
+            account = connection[1]
+        return hashlib.sha256(f"{self.url()} {account}".encode()).hexdigest()
+
+    def key(self, name: str) -> str:
+        """Return the name of a blob, or of a folder, in the container."""
+        _, prefix = self._container_and_prefix
+        return f"{prefix}/{name}".strip("/")
+
+    def request(
+        self,
+        name: str,
+        send: Callable[[Any], Awaitable[T]],
+        *,
+        may_be_missing: bool = False,
+    ) -> T | None:
+        """Send a request about a blob, with retries.
+
+        Args:
+            name: Name of the blob.
+            send: Called with Azure's client for the blob. It may raise DamagedTransferError for a
+                faulty answer; then the request is sent again.
+            may_be_missing: Whether the blob may be missing. Otherwise it is an error about the
+                container if the server finds nothing.
+
+        Returns:
+            What `send` returns, or None if the blob does not exist.
+        """
+        key = self.key(checked_name(name))
+        return self._request(
+            name,
+            lambda service: send(service.get_blob_client(self.container, key)),
+            may_be_missing=may_be_missing,
+        )
+
+    def _request(
+        self,
+        name: str,
+        send: Callable[[Any], Awaitable[T]],
+        *,
+        may_be_missing: bool = False,
+    ) -> T | None:
+        """Send a request with Azure's client for the account; otherwise as `request`."""
+        from fsspec.asyn import sync
+
+        system = self.system()
+        return self._ask(
+            name,
+            # The client belongs to the thread in which fsspec runs coroutines.
+            lambda: sync(system.loop, send, system.service_client),
+            may_be_missing=may_be_missing,
+        )
+
+    def now(self) -> int:
+        """Return the time of the server's clock, in nanoseconds since 1970."""
+        dates: list[str] = []
+
+        async def send(service: Any) -> None:
+            """Ask for something small: every answer has the time in a header."""
+            container = service.get_container_client(self.container)
+            blobs = container.list_blobs(
+                results_per_page=1,
+                raw_response_hook=lambda answer: dates.append(answer.http_response.headers["Date"]),
+                **_OPTIONS,
+            )
+            await anext(blobs.by_page(), None)
+
+        self._request("", send)
+        return int(parsedate_to_datetime(dates[-1]).timestamp()) * 10**9
+
+    def list(self, folder: str = "") -> Iterator[Stored]:
+        """Yield all blobs below a folder, in the order of the bytes of their names."""
+        prefix_length = len(prefix_of(self.key("")))
+        stored = []
+        for page in self._pages(folder):
+            for blob in page.objects:
+                stored.append(_stored(blob.name[prefix_length:], blob))
+        # Accounts with a hierarchy of folders have another order.
+        yield from sorted(stored, key=lambda entry: entry.name.encode())
+
+    def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        """Return the names of the folders, and of the blobs, directly in a folder."""
+        prefix_length = len(prefix_of(self.key(folder)))
+        folder_names: set[str] = set()
+        blob_names: set[str] = set()
+        for page in self._pages(folder, one_level=True):
+            folder_names.update(name[prefix_length:].removesuffix("/") for name in page.folders)
+            blob_names.update(blob.name[prefix_length:] for blob in page.objects)
+        return sorted(folder_names), sorted(blob_names)
+
+    def holds(self, folder: str) -> bool:
+        """Return whether there is any blob below a folder."""
+        return any(page.objects for page in self._pages(folder))
+
+    def _pages(self, folder: str, *, one_level: bool = False) -> Iterator[_Page]:
+        """Yield the pages of a listing.
+
+        Args:
+            folder: The folder that is listed.
+            one_level: Whether folders in it are listed by their names, instead of what is in them.
+
+        Raises:
+            StorageError: The server repeats pages, or the listing does not end.
+        """
+        listing = LongListing(self.url(folder))
+        prefix = prefix_of(self.key(folder))
+        token: str | None = None
+
+        async def send(service: Any) -> _Page:
+            """Request the page that `token` names."""
+            container = service.get_container_client(self.container)
+            method = container.walk_blobs if one_level else container.list_blobs
+            # Only their metadata tell folders from blobs in accounts that have folders.
+            found = method(name_starts_with=prefix, include=["metadata"], **_OPTIONS)
+            pages = found.by_page(token)
+            entries = [entry async for entry in await anext(pages)]
+            return _page(entries, pages.continuation_token)
+
+        while True:
+            page = self._request(folder, send)
+            assert page is not None, "a missing container is an error"
+            yield page
+            if not page.next_token:
+                return
+            token = page.next_token
+            entries = [*page.folders, *(blob.name for blob in page.objects)]
+            listing.turn_page(len(entries), next_token=token, first_entry=repr(entries[:1]))
+
+    def stat(self, name: str) -> Stored | None:
+        """Return the description of a blob, or None if it does not exist."""
+
+        async def send(client: Any) -> Stored | None:
+            """Request the description."""
+            properties = await client.get_blob_properties(**_OPTIONS)
+            return None if _is_folder(properties) else _stored(name, properties)
+
+        return self.request(name, send, may_be_missing=True)
+
+    def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
+        """Return the bytes and the description of a small blob, or None if it does not exist."""
+
+        async def send(client: Any) -> tuple[bytes, Stored] | None:
+            """Request both at once."""
+            stream = await client.download_blob(**_OPTIONS)
+            data = await stream.readall()
+            if _is_folder(stream.properties):
+                return None
+            stored = _stored(name, stream.properties)
+            if len(data) != stored.size:
+                raise DamagedTransferError(f"{len(data):,} bytes instead of {stored.size:,}")
+            return data, stored
+
+        return self.request(name, send, may_be_missing=True)
+
+    def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
+        """Return the bytes from `begin` to `end`, exclusive, of a blob.
+
+        Args:
+            name: Name of the blob.
+            begin: Position of the first byte.
+            end: Position after the last byte.
+            mark: The version that is expected, as `Stored.mark`; None for any version.
+
+        Raises:
+            SourceChangedError: The blob has another mark, or fewer bytes.
+            MissingError: The blob does not exist.
+        """
+        from azure.core import MatchConditions
+
+        checked_name(name)
+        if begin >= end:
+            return b""
+        if mark is None:
+            stored = self.stat(name)
+            if stored is None:
+                raise gone(self.url(name))
+            mark = stored.mark
+        etag, _, size = mark.rpartition("-")
+        if end > int(size):
+            raise changed(
+                self.url(name), found=f"{int(size):,} bytes", expected=f"at least {end:,}"
+            )
+
+        async def send(client: Any) -> bytes | None:
+            """Request the range; None if the blob has another version."""
+            try:
+                stream = await client.download_blob(
+                    offset=begin,
+                    length=end - begin,
+                    etag=etag,
+                    match_condition=MatchConditions.IfNotModified,
+                    **_OPTIONS,
+                )
+                data: bytes = await stream.readall()
+            except Exception as error:
+                if http_status(error) == 412:  # the blob has another ETag
+                    return None
+                raise
+            if len(data) != end - begin:
+                raise DamagedTransferError(f"{len(data):,} bytes instead of {end - begin:,}")
+            return data
+
+        range_bytes = self.request(name, send, may_be_missing=True)
+        if range_bytes is None:
+            self._check_version(name, mark, min_size=end)
+            raise changed(self.url(name), found="another version", expected=mark)
+        return range_bytes
+
+    def check_writable(self, name: str) -> None:
+        """Check that this process may write a blob, by sending a block that no blob uses."""
+        # Azure deletes such blocks after a week.
+        self.begin_upload(name, None).send(b"x")
+
+    def delete(self, name: str) -> None:
+        """Delete a blob, if it exists."""
+        # It may have been deleted by this request, if the first answer was lost.
+        self.request(
+            name,
+            lambda client: client.delete_blob(delete_snapshots="include", **_OPTIONS),
+            may_be_missing=True,
+        )
+
+    def write_whole(self, name: str, data: bytes, sha256: str) -> None:
+        """Write a blob by one request; the server refuses bytes that were damaged on the way."""
+        self.request(
+            name,
+            lambda client: client.upload_blob(
+                data,
+                overwrite=True,
+                metadata={_SHA256: sha256},
+                validate_content=True,
+                **_OPTIONS,
+            ),
+        )
+
+    def begin_upload(self, name: str, sha256: str | None) -> PartsUpload:
+        """Begin to write a blob in parts."""
+        return _AzureUpload(self, name, sha256)
+
+
+def _page(entries: Sequence[Any], next_token: str | None) -> _Page:
+    """Return a page of a listing.
+
+    Args:
+        entries: Azure's descriptions of blobs and, in a listing of one level, of folders.
+        next_token: Token with which the next page is requested.
+    """
+    from azure.storage.blob.aio import BlobPrefix
+
+    folders = []
+    objects = []
+    for entry in entries:
+        if isinstance(entry, BlobPrefix):
+            folders.append(entry.name)
+        elif not _is_folder(entry):
+            objects.append(entry)
+    return _Page(objects, folders, next_token)
+
+
+def _is_folder(properties: Any) -> bool:
+    """Return whether Azure describes a folder, which some accounts store like a blob."""
+    metadata: Mapping[str, str] = properties.metadata or {}
+    values = {key.lower(): value for key, value in metadata.items()}
+    return any(values.get(mark) == "true" for mark in _FOLDER_MARKS)
+
+
+def _stored(name: str, properties: Any) -> Stored:
+    """Return the description of a blob.
+
+    Args:
+        name: Name of the blob in the store.
+        properties: How Azure describes it.
+    """
+    # Listings have the ETag without its quotes.
+    etag = properties.etag.strip('"')
+    metadata: Mapping[str, str] = properties.metadata or {}
+    return Stored(
+        name,
+        size=properties.size,
+        mark=f'"{etag}"-{properties.size}',
+        written_ns=nanoseconds(properties.last_modified),
+        sha256=metadata.get(_SHA256),
+    )
+
+
+class _AzureUpload(PartsUpload):
+    """Blocks of a blob, from which it is made by a last request.
+
+    Azure deletes the blocks of unfinished uploads after a week.
+    """
+
+    def __init__(self, store: AzureStore, name: str, sha256: str | None) -> None:
+        """Begin without blocks.
+
+        Args:
+            store: The container.
+            name: Name of the blob.
+            sha256: The sha256 of the blob as hex, to be stored with it; None if not known.
+        """
+        self._store = store
+        self._name = checked_name(name)
+        self._metadata = {} if sha256 is None else {_SHA256: sha256}
+        self._mark = secrets.token_hex(8)
+        """Beginning of the names of its blocks, so that other uploads have other blocks."""
+        self._block_names: list[str] = []
+
+    def send(self, part: bytes) -> None:
+        """Send the next part, which is not the last one."""
+        # Azure requires names in base64, and all of the same length.
+        number = len(self._block_names)
+        block_name = base64.b64encode(f"{self._mark}-{number:05d}".encode()).decode()
+        self._store.request(
+            self._name,
+            lambda client: client.stage_block(
+                block_name, part, length=len(part), validate_content=True, **_OPTIONS
+            ),
+        )
+        self._block_names.append(block_name)
+
+    def complete(self, last_part: bytes) -> None:
+        """Send the last part, and let the blob appear.
+
+        Raises:
+            LostUploadError: Another process has written the blob, which deletes all other blocks.
+        """
+        from azure.storage.blob import BlobBlock
+
+        self.send(last_part)
+        blocks = [BlobBlock(block_name) for block_name in self._block_names]
+
+        async def send(client: Any) -> None:
+            """Make the blob from its blocks."""
+            try:
+                await client.commit_block_list(blocks, metadata=self._metadata, **_OPTIONS)
+            except Exception as error:
+                if getattr(error, "error_code", None) == "InvalidBlockList":
+                    raise LostUploadError(
+                        "the container does not hold what was sent",
+                        where=self._store.url(self._name),
+                        found="another process wrote the same object meanwhile",
+                        remedy="run again, which uploads it again",
+                    ) from error
+                raise
+
+        self._store.request(self._name, send)
+
+    def abandon(self) -> None:
+        """Forget the blocks, which Azure deletes after a week."""
+        self._block_names.clear()

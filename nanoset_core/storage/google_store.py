@@ -1,0 +1,585 @@
+"""Write objects of Google Storage, `gs://`.
+
+The package gcsfs provides the connection and the credentials. The requests are those of Google's
+JSON API, since the methods of gcsfs for files send two or three requests where one is enough, and
+do not say which version of an object they read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, ClassVar, NamedTuple, TypeVar
+from urllib.parse import quote
+
+from nanoset_core.errors import StorageError
+from nanoset_core.storage.atomic import UNFINISHED
+from nanoset_core.storage.filesystems import nanoseconds
+from nanoset_core.storage.long_listings import LongListing
+from nanoset_core.storage.object_store import LostUploadError, ObjectStore, PartsUpload, prefix_of
+from nanoset_core.storage.s3_requests import ATTEMPTS, CONNECTIONS, DamagedTransferError
+from nanoset_core.storage.store import (
+    OnJoin,
+    Store,
+    Stored,
+    changed,
+    checked_name,
+    damaged,
+    gone,
+    in_parallel,
+    no_progress,
+)
+
+T = TypeVar("T")
+MAX_SOURCES = 32
+"""Objects that one request can join; a limit of Google Storage."""
+_SHA256 = "nanoset-sha256"
+"""Key of an object's metadata: the sha256 of its bytes, as hex."""
+_UPLOAD = "nanoset-upload"
+"""Key of an object's metadata: a random mark of the upload that made it."""
+_OBJECT_FIELDS = "name,size,generation,updated,metadata"
+"""What is requested about an object."""
+_LIST_FIELDS = "nextPageToken,prefixes,items(name,size,generation,updated)"
+"""What is requested about the objects of a listing."""
+_BYTES = "application/octet-stream"
+_JSON = "application/json; charset=UTF-8"
+"""Types of content, for headers of requests."""
+
+
+class Answer(NamedTuple):
+    """The answer to a request."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GoogleStore(ObjectStore):
+    """The objects below a prefix of a bucket of Google Storage."""
+
+    max_attempts: ClassVar[int | None] = 3  # gcsfs sends each request up to 6 times itself
+
+    @property
+    def bucket(self) -> str:
+        """Name of the bucket."""
+        address = self.base.partition("://")[2]
+        return address.partition("/")[0]
+
+    def key(self, name: str) -> str:
+        """Return the key of an object, or of a folder, in the bucket."""
+        address = self.base.partition("://")[2]
+        prefix = address.partition("/")[2]
+        return f"{prefix}/{name}".strip("/")
+
+    @property
+    def objects_path(self) -> str:
+        """The path of all objects of the bucket, relative to the URL of the JSON API."""
+        return f"b/{quote(self.bucket, safe='')}/o"
+
+    def object_path(self, name: str) -> str:
+        """Return the path of an object, relative to the URL of the JSON API."""
+        return f"{self.objects_path}/{quote(self.key(checked_name(name)), safe='')}"
+
+    @property
+    def upload_url(self) -> str:
+        """The URL to which new objects are sent."""
+        api = self.system().base  # https://storage.googleapis.com/storage/v1/
+        server = api.removesuffix("storage/v1/")
+        return f"{server}upload/storage/v1/{self.objects_path}"
+
+    def request(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        take: Callable[[Answer], T],
+        *,
+        may_be_missing: bool = False,
+        headers: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        **parameters: Any,
+    ) -> T | None:
+        """Send a request to the JSON API, with retries.
+
+        Args:
+            name: Name of the object that it is about, for messages.
+            method: Method of HTTP, such as GET.
+            path: Path relative to the URL of the JSON API, or a whole URL.
+            take: Called with the answer. It may raise DamagedTransferError for a faulty one; then
+                the request is sent again.
+            may_be_missing: Whether the object may be missing. Otherwise it is an error about the
+                bucket if the server finds nothing.
+            headers: Headers of the request.
+            data: The bytes that are sent.
+            parameters: Parameters of the URL; those that are None are left out.
+
+        Returns:
+            What `take` returns, or None if the object does not exist.
+        """
+        call = self.system().call
+
+        def once() -> T:
+            """Send the request once."""
+            answer = call(method, path, headers=headers, data=data, **parameters)
+            return take(Answer(*answer))
+
+        return self._ask(name, once, may_be_missing=may_be_missing)
+
+    def now(self) -> int:
+        """Return the time of the server's clock, in nanoseconds since 1970."""
+        # Every answer has the time in a header: ask for something small.
+        date = self.request(
+            "", "GET", self.objects_path, lambda answer: answer.headers["Date"], maxResults=1
+        )
+        return int(parsedate_to_datetime(str(date)).timestamp()) * 10**9
+
+    def list(self, folder: str = "") -> Iterator[Stored]:
+        """Yield all objects below a folder, in the order of their names."""
+        prefix_length = len(prefix_of(self.key("")))
+        for page in self._pages(folder):
+            for item in page.get("items", ()):
+                yield _stored(item["name"][prefix_length:], item)
+
+    def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        """Return the names of the folders, and of the objects, directly in a folder."""
+        prefix_length = len(prefix_of(self.key(folder)))
+        folder_names: set[str] = set()
+        object_names: set[str] = set()
+        for page in self._pages(folder, delimiter="/"):
+            for prefix in page.get("prefixes", ()):
+                folder_names.add(prefix[prefix_length:].removesuffix("/"))
+            for item in page.get("items", ()):
+                object_names.add(item["name"][prefix_length:])
+        return sorted(folder_names), sorted(object_names)
+
+    def holds(self, folder: str) -> bool:
+        """Return whether there is any object below a folder."""
+        return next(self.list(folder), None) is not None
+
+    def _pages(self, folder: str, **parameters: Any) -> Iterator[Any]:
+        """Yield the pages of a listing, as the JSON API describes them.
+
+        Args:
+            folder: The folder that is listed, with all folders in it.
+            parameters: Further parameters of the request.
+
+        Raises:
+            StorageError: The server repeats pages, or the listing does not end.
+        """
+        listing = LongListing(self.url(folder))
+        prefix = prefix_of(self.key(folder))
+        page_token = None
+        while True:
+            page: Any = self.request(
+                folder,
+                "GET",
+                self.objects_path,
+                lambda answer: json.loads(answer.body),
+                prefix=prefix,
+                pageToken=page_token,
+                fields=_LIST_FIELDS,
+                **parameters,
+            )
+            yield page
+            page_token = page.get("nextPageToken")
+            if page_token is None:
+                return
+            entries = [*page.get("items", ()), *page.get("prefixes", ())]
+            first_entry = repr(entries[:1])
+            listing.turn_page(len(entries), next_token=page_token, first_entry=first_entry)
+
+    def stat(self, name: str) -> Stored | None:
+        """Return the description of an object, or None if it does not exist."""
+        return self.request(
+            name,
+            "GET",
+            self.object_path(name),
+            lambda answer: _stored(name, json.loads(answer.body)),
+            may_be_missing=True,
+            fields=_OBJECT_FIELDS,
+        )
+
+    def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
+        """Return the bytes from `begin` to `end`, exclusive, of an object.
+
+        Args:
+            name: Name of the object.
+            begin: Position of the first byte.
+            end: Position after the last byte.
+            mark: The version that is expected, as `Stored.mark`; None for any version.
+
+        Raises:
+            SourceChangedError: The object has another mark, or fewer bytes.
+            MissingError: The object does not exist.
+        """
+        path = self.object_path(name)
+        if begin >= end:
+            return b""
+        if mark is None:
+            stored = self.stat(name)
+            if stored is None:
+                raise gone(self.url(name))
+            mark = stored.mark
+        version = Version.of_mark(mark)
+        if end > version.size:
+            raise changed(
+                self.url(name),
+                found=f"{version.size:,} bytes",
+                expected=f"at least {end:,}",
+            )
+
+        def take(answer: Answer) -> bytes:
+            """Return the bytes, after checking that none is missing."""
+            if len(answer.body) != end - begin:
+                raise DamagedTransferError(f"{len(answer.body):,} bytes instead of {end - begin:,}")
+            return answer.body
+
+        # The request names the version, so that no other one can answer.
+        data = self.request(
+            name,
+            "GET",
+            path,
+            take,
+            may_be_missing=True,
+            headers={"Range": f"bytes={begin}-{end - 1}"},
+            alt="media",
+            generation=version.generation,
+        )
+        if data is None:
+            self._check_version(name, mark, min_size=end)
+            raise changed(self.url(name), found="another version", expected=mark)
+        return data
+
+    def check_writable(self, name: str) -> None:
+        """Check that this process may write an object, by beginning an upload and cancelling it."""
+        _GoogleUpload(self, name, None).abandon()
+
+    def delete(self, name: str) -> None:
+        """Delete an object, if it exists."""
+        # It may have been deleted by this request, if the first answer was lost.
+        self.request(name, "DELETE", self.object_path(name), bool, may_be_missing=True)
+
+    def write_whole(self, name: str, data: bytes, sha256: str) -> None:
+        """Write an object by one request; the server refuses bytes that were damaged on the way."""
+        md5 = hashlib.md5(data, usedforsecurity=False).digest()
+        description = {
+            "name": self.key(checked_name(name)),
+            "md5Hash": base64.b64encode(md5).decode(),
+            "metadata": {_SHA256: sha256},
+        }
+        # The request has two halves, divided by a line that must not occur in them.
+        boundary = secrets.token_hex(16)
+        head = (
+            f"--{boundary}\r\nContent-Type: {_JSON}\r\n\r\n{json.dumps(description)}\r\n"
+            f"--{boundary}\r\nContent-Type: {_BYTES}\r\n\r\n"
+        )
+        self.request(
+            name,
+            "POST",
+            self.upload_url,
+            bool,
+            headers={"Content-Type": f"multipart/related; boundary={boundary}"},
+            data=b"".join([head.encode(), data, f"\r\n--{boundary}--".encode()]),
+            uploadType="multipart",
+        )
+
+    def begin_upload(self, name: str, sha256: str | None) -> PartsUpload:
+        """Begin to write an object in parts."""
+        return _GoogleUpload(self, name, sha256)
+
+    def compose(
+        self,
+        name: str,
+        sources: Sequence[Stored],
+        *,
+        sha256: Sequence[str | None] | None = None,
+        joined: OnJoin = no_progress,
+    ) -> str | None:
+        """Write an object that is the concatenation of others.
+
+        Google Storage joins whole objects itself. The bytes of all sources are read and written if
+        there are few of them, which takes fewer requests, or if a source is a range of an object.
+        The arguments are described in `Store.compose`.
+        """
+        size = sum(source.size for source in sources)
+        if size <= self.part_bytes or not all(_is_whole(source) for source in sources):
+            return Store.compose(self, name, sources, sha256=sha256, joined=joined)
+        checked_name(name)
+        self._check_sources(sources)
+        if len(sources) > MAX_SOURCES:
+            self._join_in_steps(name, sources, joined)
+        else:
+            self._join(name, sources)
+            joined(size)
+        return None
+
+    def _join_in_steps(self, name: str, sources: Sequence[Stored], joined: OnJoin) -> None:
+        """Join more objects than one request can, by way of temporary objects.
+
+        Args:
+            name: Name of the new object.
+            sources: Whole objects, in order.
+            joined: Receives the progress.
+        """
+        folder, slash, base = name.rpartition("/")
+        prefix = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
+        groups: dict[str, Sequence[Stored]] = {}  # name of a temporary object → its sources
+        for start in range(0, len(sources), MAX_SOURCES):
+            groups[f"{prefix}-{start}"] = sources[start : start + MAX_SOURCES]
+
+        def join_group(temporary_name: str) -> Stored:
+            """Join the sources of one temporary object, and return its description."""
+            group = groups[temporary_name]
+            joined_group = self._join(temporary_name, group)
+            joined(joined_group.size)
+            return joined_group
+
+        try:
+            joined_groups = in_parallel(join_group, groups)
+            self.compose(name, joined_groups)  # in steps again if there are more than 32 groups
+        finally:
+            # If they cannot be deleted now, `nanoset gc` recognises them by their names.
+            with suppress(StorageError):
+                in_parallel(self.delete, groups)
+
+    def _check_sources(self, sources: Sequence[Stored]) -> None:
+        """Check that objects exist in the versions that were listed.
+
+        Raises:
+            SourceChangedError: A source has another mark.
+            MissingError: A source does not exist.
+        """
+
+        def check(source: Stored) -> None:
+            """Check one object."""
+            self._check_version(source.name, source.mark, min_size=source.size)
+
+        in_parallel(check, sources, CONNECTIONS)
+
+    def _join(self, name: str, sources: Sequence[Stored]) -> Stored:
+        """Let the server join up to 32 whole objects, and return the description of the result.
+
+        Args:
+            name: Name of the new object.
+            sources: The objects, in order.
+
+        Raises:
+            SourceChangedError: A source has another mark.
+            MissingError: A source does not exist.
+        """
+        descriptions = []
+        for source in sources:
+            generation = Version.of_mark(source.mark).generation
+            descriptions.append(
+                {
+                    "name": self.key(checked_name(source.name)),
+                    "generation": generation,
+                    "objectPreconditions": {"ifGenerationMatch": generation},
+                }
+            )
+        request = {"sourceObjects": descriptions, "destination": {"contentType": _BYTES}}
+        try:
+            stored = self.request(
+                name,
+                "POST",
+                f"{self.object_path(name)}/compose",
+                lambda answer: _stored(name, json.loads(answer.body)),
+                headers={"Content-Type": _JSON},
+                data=json.dumps(request).encode(),
+            )
+        except StorageError:
+            # The reason may be a source that was deleted or replaced since it was checked.
+            self._check_sources(sources)
+            raise
+        assert stored is not None, "a missing object is an error"
+
+        expected_bytes = sum(source.size for source in sources)
+        if stored.size != expected_bytes:
+            raise damaged(
+                self.url(name), found=f"{stored.size:,} bytes", expected=f"{expected_bytes:,} bytes"
+            )
+        return stored
+
+
+class Version(NamedTuple):
+    """A version of an object, as its mark (`Stored.mark`) names it."""
+
+    generation: str
+    """Number that Google gives to each version."""
+    size: int
+    """Bytes."""
+
+    @staticmethod
+    def of_mark(mark: str) -> Version:
+        """Return the version that a mark stands for, such as 1700000000000000-1234."""
+        generation, _, size = mark.rpartition("-")
+        return Version(generation, int(size))
+
+
+def _stored(name: str, item: Mapping[str, Any]) -> Stored:
+    """Return the description of an object.
+
+    Args:
+        name: Name of the object in the store.
+        item: How the JSON API describes it.
+    """
+    size = int(item["size"])
+    metadata = item.get("metadata", {})
+    return Stored(
+        name,
+        size=size,
+        mark=f"{item['generation']}-{size}",
+        written_ns=nanoseconds(item["updated"]),
+        sha256=metadata.get(_SHA256),
+        upload=metadata.get(_UPLOAD),
+    )
+
+
+def _is_whole(source: Stored) -> bool:
+    """Return whether this describes a whole object, not a range of it."""
+    return source.begin == 0 and source.size == Version.of_mark(source.mark).size
+
+
+class _GoogleUpload(PartsUpload):
+    """A resumable upload, as Google calls it: the server keeps the parts until the last one.
+
+    Parts are sent in order. If an answer is lost, the part is sent again, and the server ignores
+    the bytes that it has already. It forgets unfinished uploads after a week.
+    """
+
+    def __init__(self, store: GoogleStore, name: str, sha256: str | None) -> None:
+        """Begin an upload.
+
+        Args:
+            store: The bucket.
+            name: Name of the object.
+            sha256: The sha256 of the object as hex, to be stored with it; None if not known.
+        """
+        self._store = store
+        self._name = checked_name(name)
+        self._mark = secrets.token_hex(8)
+        """Stored with the object, so that it can be recognised as that of this upload."""
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        """Digest of all bytes that were sent."""
+        self._position = 0
+        """Number of bytes that the server has."""
+
+        metadata = {_UPLOAD: self._mark}
+        if sha256 is not None:
+            metadata[_SHA256] = sha256
+        description = {"name": store.key(name), "metadata": metadata}
+        self._session = store.request(
+            name,
+            "POST",
+            store.upload_url,
+            lambda answer: answer.headers["Location"],
+            headers={"Content-Type": _JSON, "X-Upload-Content-Type": _BYTES},
+            data=json.dumps(description).encode(),
+            uploadType="resumable",
+        )
+        """URL of the upload."""
+
+    def send(self, part: bytes) -> None:
+        """Send the next part, which is not the last one.
+
+        Raises:
+            LostUploadError: The server does not know the upload any more.
+        """
+        if self._send(part, total="*") is None:
+            raise self._lost_error()
+
+    def complete(self, last_part: bytes) -> None:
+        """Send the last part, and let the object appear.
+
+        Raises:
+            LostUploadError: The server does not know the upload any more.
+            StorageError: The object has other bytes than were sent.
+        """
+        total = self._position + len(last_part)
+        answer = self._send(last_part, total=str(total))
+        if answer is None:
+            # A completed upload is not known any more either. If the first answer was lost, and the
+            # request was sent again, the object exists, and has the mark of this upload.
+            stored = self._store.stat(self._name)
+            if stored is None or stored.upload != self._mark:
+                raise self._lost_error()
+            return
+
+        expected_md5 = base64.b64encode(self._md5.digest()).decode()
+        found_md5 = json.loads(answer.body).get("md5Hash", expected_md5)
+        if found_md5 != expected_md5:
+            self._store.delete(self._name)
+            raise damaged(
+                self._store.url(self._name),
+                found=f"MD5 {found_md5}",
+                expected=f"MD5 {expected_md5}",
+            )
+
+    def _send(self, part: bytes, total: str) -> Answer | None:
+        """Send a part until the server has all of it.
+
+        Args:
+            part: The part.
+            total: Bytes of the object if this is the last part, else "*".
+
+        Returns:
+            The last answer; None if the server does not know the upload any more.
+
+        Raises:
+            StorageError: The server does not take the part.
+        """
+        self._md5.update(part)
+        begin = self._position
+        end = begin + len(part)
+        for _ in range(ATTEMPTS):
+            rest = part[self._position - begin :]
+            byte_range = f"bytes {self._position}-{end - 1}/{total}" if rest else f"bytes */{total}"
+            answer = self._store.request(
+                self._name,
+                "PUT",
+                str(self._session),
+                lambda answer: answer,
+                may_be_missing=True,
+                headers={"Content-Range": byte_range, "Content-Type": _BYTES},
+                data=rest,
+            )
+            if answer is None:
+                return None
+
+            # An answer without a range is the description of the object, which is complete now, or
+            # says that the server has taken nothing.
+            range_header = answer.headers.get("Range")
+            if range_header is not None:
+                self._position = int(range_header.rpartition("-")[2]) + 1
+            is_complete = total != "*" and range_header is None and answer.body != b""
+            has_part = total == "*" and self._position == end
+            if is_complete or has_part:
+                return answer
+        raise StorageError(
+            "the bucket does not take a part of an object",
+            where=self._store.url(self._name),
+            found=f"{self._position:,} bytes",
+            expected=f"{end:,} bytes",
+            remedy="run again",
+        )
+
+    def _lost_error(self) -> LostUploadError:
+        """Return the error for an upload that the server does not know any more."""
+        return LostUploadError(
+            "the bucket does not hold what was sent",
+            where=self._store.url(self._name),
+            found="the upload has ended",
+            remedy="run again, which uploads it again",
+        )
+
+    def abandon(self) -> None:
+        """Cancel the upload; if that fails, the server forgets it later."""
+        # Its answer has the status 499, which gcsfs takes for success.
+        with suppress(Exception):
+            self._store.system().call("DELETE", self._session)

@@ -1,0 +1,253 @@
+"""Write objects through fsspec, so that Google Storage and Azure can be the root of a project.
+
+`ObjectStore` extends the store that only reads by everything that a root needs. Its subclasses say
+how one request is sent: `google_store.py`, `azure_store.py` and `memory_store.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nanoset_core.errors import MissingError, SourceChangedError, StorageError
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.filesystems import FilesystemStore
+from nanoset_core.storage.store import (
+    Stored,
+    blocks_in_parallel,
+    checked_name,
+    damaged,
+    regrouped,
+)
+
+PART_BYTES = 16 << 20
+"""Objects larger than this are sent in parts of at least this size, one of which is in memory."""
+MAX_PARTS = 50_000
+"""Maximum number of parts of an object; a limit of Azure."""
+_PART_STEP = 256 << 10
+"""The size of a part is a multiple of this, as Google Storage requires."""
+_SMALL_BYTES = 256 << 10
+"""Files up to this size are sent without asking first whether the store has them already."""
+_READ_BYTES = 4 << 20
+"""Bytes that are read from a local file at once."""
+_ATTEMPTS = 10
+"""How often something is tried that fails if another process writes the same object meanwhile."""
+
+
+class LostUploadError(StorageError):
+    """An upload in parts cannot be completed, since another process has written the object."""
+
+
+class PartsUpload(ABC):
+    """An upload in parts. The object appears, or is replaced, when the upload is completed."""
+
+    @abstractmethod
+    def send(self, part: bytes) -> None:
+        """Send the next part, which is not the last one."""
+
+    @abstractmethod
+    def complete(self, last_part: bytes) -> None:
+        """Send the last part, and let the object appear.
+
+        Raises:
+            LostUploadError: Another process has written the object meanwhile.
+        """
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Give up the upload; raises no error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore(FilesystemStore):
+    """The objects below one place that fsspec can write to."""
+
+    part_bytes: int = field(default=PART_BYTES, kw_only=True)
+    """Objects larger than this are sent in parts of at least this size."""
+
+    rights: ClassVar[str] = "read and write"
+
+    @abstractmethod
+    def now(self) -> int:
+        """Return the time of the server's clock, in nanoseconds since 1970."""
+
+    @abstractmethod
+    def check_writable(self, name: str) -> None:
+        """Check that this process may write an object, without changing it."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Delete an object, if it exists."""
+
+    @abstractmethod
+    def write_whole(self, name: str, data: bytes, sha256: str) -> None:
+        """Write an object by one request.
+
+        Args:
+            name: Name of the object.
+            data: Its bytes.
+            sha256: Their sha256 as hex, which is stored with the object if the store can do that.
+        """
+
+    @abstractmethod
+    def begin_upload(self, name: str, sha256: str | None) -> PartsUpload:
+        """Begin to write an object in parts.
+
+        Args:
+            name: Name of the object.
+            sha256: The sha256 of its bytes as hex, to be stored with it; None if not known yet.
+        """
+
+    def system(self) -> Any:
+        """Return the fsspec object by which this process accesses the place."""
+        system, _ = self._system_and_path("")
+        return system
+
+    def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
+        """Return the bytes and the description of a small object, or None if it does not exist."""
+        for _ in range(_ATTEMPTS):
+            stored = self.stat(name)
+            if stored is None:
+                return None
+            try:
+                return self.read_range(name, 0, stored.size, stored.mark), stored
+            except (SourceChangedError, MissingError) as error:
+                replaced = error  # between the two requests: look at it again
+        raise replaced
+
+    def blocks(self, stored: Stored) -> Iterator[bytes]:
+        """Yield the bytes of an object or of a range of it, in order, read in parallel requests."""
+        return blocks_in_parallel(self, stored)
+
+    def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
+        """Write an object from consecutive blocks, which are sent in parts of `part_bytes`."""
+        checked_name(name)
+        self._send(name, regrouped(blocks, self.part_bytes), sha256=None)
+
+    def put_file(
+        self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
+    ) -> None:
+        """Write an object from a local file, unless it is large and has the same bytes already.
+
+        Args:
+            name: Name of the object.
+            path: The file.
+            sha256: Expected sha256 of the file as hex; None: it is not compared.
+            is_new: Whether the caller knows that the object does not exist, which saves a request.
+
+        Raises:
+            StorageError: The file has other bytes than expected, or the object cannot be written.
+        """
+        checked_name(name)
+        file_sha256 = sha256_file(path)
+        if sha256 is not None and sha256 != file_sha256:
+            raise damaged(
+                str(path),
+                found=f"sha256 {file_sha256}",
+                expected=f"sha256 {sha256}",
+            )
+
+        size = path.stat().st_size
+        may_exist = not is_new and size > _SMALL_BYTES
+        for _ in range(_ATTEMPTS):
+            if may_exist and self._has_bytes(name, size, file_sha256):
+                return
+            try:
+                self._send(name, self._file_parts(path, size), file_sha256)
+                return
+            except LostUploadError as error:
+                # Another process, perhaps a build of the same output, has written the object.
+                may_exist = True
+                lost = error
+        raise lost
+
+    def _has_bytes(self, name: str, size: int, sha256: str) -> bool:
+        """Return whether an object exists, and was stored with this size and sha256."""
+        stored = self.stat(name)
+        return stored is not None and stored.size == size and stored.sha256 == sha256
+
+    def _file_parts(self, path: Path, size: int) -> Iterator[bytes]:
+        """Yield the bytes of a local file in parts.
+
+        Args:
+            path: The file.
+            size: Its bytes. Of a very large file, the parts are larger, so that there are not too
+                many of them.
+        """
+        smallest_allowed = -(-size // MAX_PARTS)  # rounded up
+        part_bytes = max(self.part_bytes, smallest_allowed)
+        part_bytes = -(-part_bytes // _PART_STEP) * _PART_STEP
+        return regrouped(_blocks_of_file(path), part_bytes)
+
+    def _send(self, name: str, parts: Iterable[bytes], sha256: str | None) -> None:
+        """Write an object: by one request if it is a single part, else by an upload in parts.
+
+        Args:
+            name: Name of the object.
+            parts: Its bytes in parts, at least one.
+            sha256: The expected sha256 of its bytes as hex; None: it is not compared.
+
+        Raises:
+            StorageError: The parts have other bytes than expected, or cannot be sent.
+        """
+        # The parts may be read from a stream: find out whether there is a second one.
+        remaining_parts = iter(parts)
+        first_part = next(remaining_parts)
+        second_part = next(remaining_parts, None)
+        if second_part is None:
+            found_sha256 = hashlib.sha256(first_part).hexdigest()
+            self._check_sha256(name, found_sha256, sha256)
+            self.write_whole(name, first_part, found_sha256)
+            return
+
+        digest = hashlib.sha256(first_part)
+        upload = self.begin_upload(name, sha256)
+        try:
+            # Send each part once the next one is known: the last one completes the upload.
+            part = first_part
+            for next_part in chain([second_part], remaining_parts):
+                upload.send(part)
+                digest.update(next_part)
+                part = next_part
+            self._check_sha256(name, digest.hexdigest(), sha256)
+            upload.complete(part)
+        except BaseException:
+            upload.abandon()
+            raise
+
+    def _check_sha256(self, name: str, found: str, expected: str | None) -> None:
+        """Check that the bytes that are sent are the expected ones.
+
+        Args:
+            name: Name of the object, for the error.
+            found: Their sha256.
+            expected: The expected sha256; None: nothing is compared.
+
+        Raises:
+            StorageError: The local file was changed while it was sent.
+        """
+        if expected is not None and found != expected:
+            raise StorageError(
+                "a file was changed while it was uploaded",
+                where=self.url(name),
+                found=f"sha256 {found}",
+                expected=f"sha256 {expected}",
+                remedy="run again once nothing else writes to the folder of working copies",
+            )
+
+
+def _blocks_of_file(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a local file in blocks."""
+    with path.open("rb") as file:
+        while block := file.read(_READ_BYTES):
+            yield block
+
+
+def prefix_of(folder: str) -> str:
+    """Return what the keys of all objects below a folder begin with; "" for the whole bucket."""
+    return f"{folder}/" if folder else ""

@@ -1,0 +1,155 @@
+"""A project whose root is in Google Storage, in Azure or in memory, as one in a local folder."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.building import build_all
+from helpers.command import invoke_nanoset, run_nanoset, told_by
+from helpers.s3_server import MEMORY
+from helpers.sample_project import WITH_PBIN, outputs_of
+from nanoset_core import load_nanoset
+from nanoset_core.project.gc import collect
+from nanoset_core.project.project import Project
+from nanoset_core.storage.location import remote_location
+from nanoset_core.storage.object_store import ObjectStore
+
+READING_COMMANDS = (
+    "status --json",
+    "gc --json",
+    "verify --json",
+    "verify --deep --json",
+    "explain pretrain train 3 --json",
+    "explain shuffled --number 5 --corpus code --json",
+)
+"""Commands that change nothing."""
+
+
+@pytest.fixture
+def project_in_cloud(make_project: Callable[..., Path], cloud: ObjectStore) -> Path:
+    """The nanoset.yaml of a project with its root in a cloud, which is not built yet."""
+    return make_project("project", {"root: data": f"root: {cloud.url()}"} | WITH_PBIN)
+
+
+def digests_in(cloud: ObjectStore) -> dict[str, str | None]:
+    """Return the sha256 of each object, by name; not of files that only save time."""
+    names = [stored.name for stored in cloud.list()]
+    return {name: cloud.sha256(name) for name in names if MEMORY not in name}
+
+
+def append_document(config: Path) -> None:
+    """Append a document to a file of raw text."""
+    with (config.parent / "raw" / "web" / "part-0" / "web-0.jsonl").open("ab") as file:
+        file.write(b'{"text": "one document more"}\n')
+
+
+def report_of(config: Path, command: str) -> str:
+    """Return what a command prints, without the place of the outputs and the times of builds."""
+    text = run_nanoset(*command.split(), "--config", config).output
+    settings = Project.open(config).config
+    places = [str(settings.root_folder), str(config.parent)]
+    if settings.root_place:
+        places.append(settings.root)
+    for place in places:
+        text = text.replace(place, "<place>")
+    return re.sub(r'"(made_at|seconds)": [^,}]*', "", text)
+
+
+def remove_copies(config: Path) -> None:
+    """Delete the working copies of a project, as if another machine used it."""
+    shutil.rmtree(config.parent / ".nanoset", ignore_errors=True)
+
+
+def test_outputs_in_a_cloud_have_the_bytes_of_those_in_a_local_folder(
+    project_in_cloud, cloud, local_build
+):
+    build_all(project_in_cloud)
+
+    assert digests_in(cloud) == outputs_of(local_build)
+
+
+def test_commands_report_the_same_of_a_cloud_as_of_a_local_folder(project_in_cloud, local_build):
+    build_all(project_in_cloud)
+
+    for command in READING_COMMANDS:
+        remove_copies(project_in_cloud)
+        assert report_of(project_in_cloud, command) == report_of(local_build, command), command
+
+
+def test_samples_are_read_from_a_cloud(project_in_cloud, cloud, local_build):
+    build_all(project_in_cloud)
+    remove_copies(project_in_cloud)
+
+    remote = load_nanoset(cloud.url(), "pretrain", "train")
+
+    local = load_nanoset(local_build.parent / "data", "pretrain", "train")
+    all_samples = np.arange(len(local))
+    np.testing.assert_array_equal(remote.batch(all_samples), local.batch(all_samples))
+
+
+def test_new_text_is_appended_and_old_outputs_are_collected_as_in_a_local_folder(
+    project_in_cloud, cloud, local_copy
+):
+    build_all(project_in_cloud)
+    for config in (project_in_cloud, local_copy):
+        remove_copies(config)
+        append_document(config)
+        build_all(config)
+        assert collect(Project.open(config)).garbage
+
+    assert digests_in(cloud) == outputs_of(local_copy)
+
+
+def test_documents_are_purged_as_in_a_local_folder(project_in_cloud, cloud, local_copy):
+    build_all(project_in_cloud)
+    remove_copies(project_in_cloud)
+
+    for config in (project_in_cloud, local_copy):
+        run_nanoset("purge", "web-7", "--yes", "--config", config)
+
+    purged = digests_in(cloud)
+    # The receipts of the purge have the time of each.
+    assert without_receipts(purged) == without_receipts(outputs_of(local_copy))
+    project = Project.open(project_in_cloud)
+    assert project.outputs.current("datasets", "web").facts["documents"] == 239
+
+
+def without_receipts(digests: dict[str, str | None]) -> dict[str, str | None]:
+    """Return the objects that are not receipts of purges."""
+    return {name: digest for name, digest in digests.items() if "purge" not in name}
+
+
+@pytest.mark.parametrize(
+    ("cloud_of_bucket", "url"),
+    [
+        pytest.param("google", "gs://no-such-bucket/root", id="google"),
+        pytest.param("azure", "abfs://no-such-container/root", id="azure"),
+    ],
+)
+def test_a_missing_bucket_is_reported_without_credentials(
+    request, make_project, cloud_of_bucket, url
+):
+    request.getfixturevalue(f"{cloud_of_bucket}_place")
+    config = make_project("project", {"root: data": f"root: {url}"})
+
+    outcome = invoke_nanoset(["build", "--config", config])
+
+    assert outcome.exit_code != 0
+    message = told_by(outcome)
+    assert "there is no such bucket" in message
+    assert "create the bucket, or correct its name" in message
+    assert "AccountKey" not in message
+
+
+def test_a_memory_root_is_one_store_for_all_who_open_it(memory_place):
+    memory_place.put("a", b"x")
+
+    opened = remote_location(memory_place.url(), where="root").place
+
+    assert opened.read("a") == b"x"
