@@ -150,7 +150,7 @@ def _samples_of_blend_epoch(plan: SplitPlan, config: NanosetConfig) -> Sequence[
     """Return how many samples of each dataset are in one epoch of the blend.
 
     Some trainers build one epoch of the blend, and repeat it. It has as many samples as all
-    datasets together. The weights divide them among the datasets.
+    datasets together, which the weights divide among the datasets.
 
     Args:
         plan: Plan of the split.
@@ -218,7 +218,7 @@ def _tokens_unseen(
         member: Plan of the dataset.
         n_samples: Samples that the split takes.
         config: Configuration of the nanoset.
-        samples_in_epoch: Samples of it in one epoch of the blend, if the trainer repeats such an
+        samples_in_epoch: Samples of it in one epoch of the blend, if the trainer repeats this
             epoch; otherwise None.
 
     Returns:
@@ -237,9 +237,10 @@ def _tokens_unseen(
     if n_of_run == 0:
         return member.tokens
     if member.epochs > 1:
-        # All tokens are read once all samples of the epochs that are shuffled together are taken.
-        # Until then, it depends on the shuffle.
-        return 0 if n_of_run >= _samples_shuffled_together(member, config) else None
+        # Until all samples of the epochs that are shuffled together are taken, it depends on the
+        # shuffle which tokens were read.
+        are_all_taken = n_of_run >= _samples_shuffled_together(member, config)
+        return 0 if are_all_taken else None
     return max(0, member.tokens - _tokens_of_first_epoch(n_of_run, member.tokens, config))
 
 

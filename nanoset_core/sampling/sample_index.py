@@ -219,7 +219,7 @@ def _running_sums(
         """Return the running sums of the block that starts at a position."""
         sequences = document_index[first_position : first_position + BLOCK_DOCUMENTS]
         block_sizes = np.take(sizes, sequences)  # (n_positions_of_block,)
-        fits_int32 = all_blocks_fit_int32 or _sum_fits_int32(block_sizes)
+        fits_int32 = all_blocks_fit_int32 or int(block_sizes.sum(dtype=np.int64)) < _INT32_MAX
         stops = _stops_of(block_sizes, np.int32 if fits_int32 else np.int64)
         return _BlockSums(first_position, stops)
 
@@ -233,11 +233,6 @@ def _running_sums(
 def _longest(sizes: NDArray[np.int32]) -> int:
     """Return the tokens of the longest sequence, or 0 if there are no sequences."""
     return int(sizes.max()) if len(sizes) else 0
-
-
-def _sum_fits_int32(sizes: NDArray[np.int32]) -> bool:
-    """Return whether the sum of some sizes is less than the largest int32."""
-    return int(sizes.sum(dtype=np.int64)) < _INT32_MAX
 
 
 def _stops_of(sizes: NDArray[np.int32], dtype: type[np.signedinteger]) -> NDArray[np.signedinteger]:

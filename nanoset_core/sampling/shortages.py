@@ -38,6 +38,7 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
     if not prefixes:
         return False
 
+    # Whether every dataset must have a sample, or only a token, depends on the trainer.
     token_counts = [data.part_of(prefix).tokens for prefix in prefixes]
     is_blend = weights is not None or len(prefixes) > 1
     is_unweighted_blend = is_blend and weights is None
@@ -60,12 +61,13 @@ def _lacks_a_sample(token_counts: Sequence[int], config: NanosetConfig) -> bool:
 
 
 def _is_too_small_for_nanotron(token_counts: Sequence[int], config: NanosetConfig) -> bool:
-    """Return whether nanotron refuses a blend: a dataset gets no index files, or no one a sample.
+    """Return whether nanotron refuses a blend: a dataset is too small, or none has a sample.
 
     Args:
         token_counts: Tokens of each dataset of the blend.
         config: Configuration of the nanoset.
     """
+    # A smaller dataset gets no index files.
     has_index_files = min(token_counts) >= MIN_NANOTRON_TOKENS
     has_sample = any(config.samples_in(tokens) for tokens in token_counts)
     return not (has_index_files and has_sample)

@@ -125,7 +125,10 @@ def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
     Raises:
         ConfigError: The text is anything else, or the numbers add up to 0 or to infinity.
     """
-    separators = _separators_of_nemo(split) if exactly_three else ",/;"
+    separators = ",/;"
+    if exactly_three:
+        # NeMo divides the text at commas, or if there are none, at slashes.
+        separators = "," if "," in split else "/"
     parts = [part.strip(_SPACES) for part in re.split(f"[{separators}]", split)]
     for part in parts:
         if not _NUMBER.fullmatch(part):
@@ -136,11 +139,6 @@ def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
     numbers = [float(part) for part in parts]
     _check_total(split, sum(numbers))
     return numbers
-
-
-def _separators_of_nemo(split: str) -> str:
-    """Return the character at which NeMo divides a split's text: a comma, or else a slash."""
-    return "," if "," in split else "/"
 
 
 def _check_total(split: str, total: float) -> None:

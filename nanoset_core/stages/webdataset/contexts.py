@@ -154,7 +154,8 @@ class ContextTable:
             rows_of_source = cut.part(streams.start, streams.stop)
             counts = _counts_of(name, n_tokens, rows_of_source, settings)
             all_counts.append(counts)
-            self.choices.append(_choice_of(counts, settings.seed))
+            seed = choice_seed(settings.seed, name)
+            self.choices.append(Choice(counts.rows, counts.chosen, seed))
         self.sources = tuple(all_counts)
         """The counts of each source, in the order that numbers the contexts."""
 
@@ -203,7 +204,8 @@ class ContextTable:
         sources = np.searchsorted(self.first_contexts, contexts, side="right") - 1
         rows = self._rows_over_all_sources(contexts, sources)
         streams = np.searchsorted(self.first_rows, rows, side="right") - 1
-        starts = self._first_tokens(rows, streams)
+        rows_in_stream = rows - self.first_rows[streams]
+        starts = self.starts[streams] + rows_in_stream * self.settings.row_tokens
 
         # The last row of a stream may be shorter than the others.
         lengths = np.clip(self.stops[streams] - starts, 0, self.settings.row_tokens)
@@ -235,21 +237,6 @@ class ContextTable:
         # The first row of a source is the first row of its first stream.
         rows += self.first_rows[self.first_streams[sources]]
         return rows
-
-    def _first_tokens(
-        self,
-        rows: NDArray[np.int64],
-        streams: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        """Return the first token of each row, counted within the row's source.
-
-        Args:
-            rows: Numbers of the rows over all sources, shape (n_rows,).
-            streams: Stream of each row, shape (n_rows,).
-        """
-        rows_in_stream = rows - self.first_rows[streams]
-        starts: NDArray[np.int64] = self.starts[streams] + rows_in_stream * self.settings.row_tokens
-        return starts
 
     def _rows_of(self, sources: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each context, counted within its source.
@@ -623,11 +610,6 @@ def _configured_streams(name: str, settings: PlanSettings) -> tuple[int, ...] | 
     if stream_lengths is None:
         return None
     return tuple(map(int, stream_lengths))
-
-
-def _choice_of(source: SourceContexts, seed: int) -> Choice:
-    """Return which rows of a source occur once more, under the seed of the order."""
-    return Choice(source.rows, source.chosen, choice_seed(seed, source.name))
 
 
 def _running_sum(counts: Sequence[int]) -> NDArray[np.int64]:

@@ -240,26 +240,10 @@ def _chunks_of_rows(
     offset = int(starts[0]) % row_tokens
     are_of_one_matrix = bool((starts % row_tokens == offset).all())
     if are_of_one_matrix:
-        matrix = _as_matrix(tokens[offset:], row_tokens)
+        n_rows = (len(tokens) - offset) // row_tokens
+        matrix = tokens[offset : offset + n_rows * row_tokens].reshape(n_rows, row_tokens)
         return _chunks_of_matrix(matrix, (starts - offset) // row_tokens, rows_per_chunk)
     return _chunks_of_windows(tokens, starts, row_tokens, rows_per_chunk)
-
-
-def _as_matrix(
-    tokens: NDArray[np.integer[Any]],
-    row_tokens: int,
-) -> NDArray[np.integer[Any]]:
-    """View tokens as the rows of a matrix, without those that fill no row.
-
-    Args:
-        tokens: Shape (n_tokens,).
-        row_tokens: Tokens of a row.
-
-    Returns:
-        A view of the tokens, shape (n_tokens // row_tokens, row_tokens).
-    """
-    n_rows = len(tokens) // row_tokens
-    return tokens[: n_rows * row_tokens].reshape(n_rows, row_tokens)
 
 
 def _chunks_of_matrix(

@@ -625,7 +625,8 @@ def frequencies_of_weights(
             )
     shares = _shares(weights)
     if contexts is None:
-        n_contexts = _contexts_without_repetition(rows, shares)
+        # A source of 100 rows and a share of 1/2 is used up by 200 contexts in all.
+        n_contexts = min(rows[name] / share for name, share in shares.items())
     else:
         n_contexts = Fraction(contexts)
 
@@ -641,18 +642,3 @@ def _shares(weights: Mapping[str, float]) -> dict[str, Fraction]:
     exact_weights = {name: Fraction(weight) for name, weight in weights.items()}
     sum_of_weights = sum(exact_weights.values())
     return {name: weight / sum_of_weights for name, weight in exact_weights.items()}
-
-
-def _contexts_without_repetition(
-    rows: Mapping[str, int],
-    shares: Mapping[str, Fraction],
-) -> Fraction:
-    """Return how many contexts can be mixed in some proportions until a source is used up.
-
-    A source of 100 rows and a share of 1/2 is used up by 200 contexts in all.
-
-    Args:
-        rows: Name of each source → its rows.
-        shares: Name of each source → its share of the contexts.
-    """
-    return min(rows[name] / share for name, share in shares.items())

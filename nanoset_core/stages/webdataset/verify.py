@@ -507,7 +507,8 @@ def _planned_contexts(
         return {}
     contexts = expected.plan.shard_contexts(shard)
 
-    if _are_in_bucket(expected.sources):
+    reads_from_bucket = any(source.access is not None for source in expected.sources)
+    if reads_from_bucket:
         # The tokens of the contexts are scattered over the datasets. To read all of them would take
         # too many requests, so that only the first and the last context are compared.
         numbers = [number for number in numbers if number in (0, len(contexts) - 1)]
@@ -515,11 +516,6 @@ def _planned_contexts(
         return {}
     tokens = gather(expected.sources, expected.plan.table, contexts[list(numbers)])
     return dict(zip(numbers, tokens, strict=True))
-
-
-def _are_in_bucket(sources: Sequence[TokenSource]) -> bool:
-    """Return whether tokens are fetched from a bucket when they are read."""
-    return any(source.access is not None for source in sources)
 
 
 def _open_source(project: Project, corpus: str, *, deep: bool) -> TokenSource:

@@ -105,25 +105,17 @@ def probe_classes(rules: ClassRules, rest: int) -> Bytes:
         uint8, shape (0x110000,); surrogates, which no text contains, have `rest`.
     """
     classes = np.full(CODE_POINTS, rest, np.uint8)
-    members_of_any_rule = _union_of_brackets(rules)
+    # Brackets inside brackets are a union, as in [[a-z][0-9]]. DIGITS is no regular expression.
+    members_of_any_rule = "".join(f"[{members}]" for members, _ in rules if members != DIGITS)
     for points in _blocks_of_code_points():
         # Most code points are in no class. To ask for all rules together first saves time: after
-        # that, each single rule is asked for these candidates only. The union lacks DIGITS.
+        # that, each single rule is asked for these candidates only.
         candidates = points[are_in(members_of_any_rule, points)]
         for members, class_of_members in rules:
             probed_points = points if members == DIGITS else candidates
             member_points = probed_points[are_in(members, probed_points)]
             classes[member_points] = class_of_members
     return classes
-
-
-def _union_of_brackets(rules: ClassRules) -> str:
-    """Return the members of all rules together, as in the brackets of a regular expression.
-
-    Brackets inside brackets are a union, as in [[a-z][0-9]]. DIGITS is no regular expression, and
-    so it is left out.
-    """
-    return "".join(f"[{members}]" for members, _ in rules if members != DIGITS)
 
 
 def _blocks_of_code_points() -> Iterator[Ints]:

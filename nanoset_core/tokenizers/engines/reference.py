@@ -296,16 +296,12 @@ class SentencePieceEngine(ReferenceEngine):
         for match in special_pattern.finditer(text):
             piece_ids = self._encode_piece(text[piece_start : match.start()])
             is_between_special_tokens = piece_start > 0
-            if is_between_special_tokens:
-                piece_ids = self._without_space(piece_ids)
+            if is_between_special_tokens and piece_ids[:1] == [self._space_id]:
+                piece_ids = piece_ids[1:]
             ids += piece_ids
             ids.append(self._special_tokens[match.group()])
             piece_start = match.end()
         return ids + self._encode_piece(text[piece_start:])
-
-    def _without_space(self, ids: list[int]) -> list[int]:
-        """Return tokens without the token ▁, if they begin with it."""
-        return ids[1:] if ids[:1] == [self._space_id] else ids
 
     def _encode_piece(self, piece: str) -> list[int]:
         """Return the tokens of a text without special tokens."""

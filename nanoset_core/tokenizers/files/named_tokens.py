@@ -135,14 +135,18 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
         special_map = contents.get(SPECIAL_TOKENS_MAP, {})
     listed = _listed_tokens(config, special_map, contents.get(ADDED_TOKENS, {}), added_ids)
     special = _special_tokens(config, special_map)
+
+    # A token that another entry names without doubt is certain.
     doubts = {**_other_doubts(config), **special.doubts}
+    for name in ("", *texts_of([*listed, *special.tokens])):
+        doubts.pop(name, None)
 
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
     is_known_class = class_name in _CLASS_TOKENS
     return NamedTokens(
         listed=listed,
         special=special.tokens,
-        doubts=_remaining_doubts(doubts, listed, special),
+        doubts=doubts,
         class_tokens=_class_tokens(class_name, {*config, *special_map}),
         unknown_class="" if is_known_class else class_name,
         sources=list(contents),
@@ -188,20 +192,6 @@ def _special_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
         tokens=[*purpose_tokens.tokens, *further_tokens.tokens],
         doubts={**further_tokens.doubts, **purpose_tokens.doubts},
     )
-
-
-def _remaining_doubts(
-    doubts: Mapping[str, str], listed: Sequence[Token], special: _SpecialTokens
-) -> dict[str, str]:
-    """Return the doubts about tokens, except those that another entry names without doubt.
-
-    Args:
-        doubts: Text of a token → why it is not certain that transformers adds it.
-        listed: The tokens that are listed with their ids.
-        special: The tokens that are named for a purpose.
-    """
-    certain_names = {"", *texts_of([*listed, *special.tokens])}
-    return {name: reason for name, reason in doubts.items() if name not in certain_names}
 
 
 def _read_object(path: Path) -> Mapping[str, Any] | None:
