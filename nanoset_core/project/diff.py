@@ -219,8 +219,8 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
         diff = FileDiff(
             path,
             _change_of_file(path, old, new),
-            counts_before.get(path, DocumentCounts()),
-            counts_after.get(path, DocumentCounts()),
+            before=counts_before.get(path, DocumentCounts()),
+            after=counts_after.get(path, DocumentCounts()),
         )
         # Other settings need not make a difference to every file.
         is_unaffected = diff.change == "other settings" and diff.before == diff.after

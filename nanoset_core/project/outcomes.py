@@ -52,7 +52,7 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
         An outcome for each line of `nanoset status`, such as that of the split `train` of a
         nanoset. Outputs that are not made from any dataset have none.
     """
-    graph = Graph(project, {}, [old.name])
+    graph = Graph(project, known={}, corpora=[old.name])
     dataset = Node(DATASET, Key(old.name))
     for outputs_of_line in graph.rows():
         label = outputs_of_line[0].row.label

@@ -259,7 +259,7 @@ def survey_project(project: Project, corpora: Iterable[str]) -> ProjectSurvey:
         corpora: Names of the corpora.
     """
     names = tuple(corpora)
-    graph = Graph(project, {}, names)
+    graph = Graph(project, known={}, corpora=names)
     survey = CorpusSurvey(graph)
     failures: dict[str, str] = {}
     for corpus in names:

@@ -165,7 +165,8 @@ def _all_targets(project: Project) -> list[Target]:
     # Targets are sent to other processes, which find a stage by its number in the list of stages.
     stage_numbers = {stage: number for number, stage in enumerate(stages())}
     all_targets: list[Target] = []
-    for row in Graph(project, {}, corpus_names(project)).rows():
+    graph = Graph(project, known={}, corpora=corpus_names(project))
+    for row in graph.rows():
         # A part of an output, such as a group of tars, is verified with the output.
         nodes = [node for node in row if not isinstance(node.stage, InParts)]
         outputs = tuple((stage_numbers[node.stage], node.key) for node in nodes)
