@@ -146,7 +146,7 @@ def check_filesystem_url(url: str, where: str, *, only_read: bool) -> None:
         raise _wrapper_error(url, where)
     if not only_read and scheme not in ROOT_SCHEMES:
         raise _not_usable_error(
-            "outputs cannot be kept there: files of this kind are only read",
+            "this kind of address cannot be used here",
             url,
             where,
             expected=ROOT_ADDRESSES,

@@ -565,7 +565,7 @@ def test_an_address_that_is_no_place_of_raw_text_is_refused_without_its_secrets(
 
 
 def test_outputs_must_not_be_in_a_file_system_that_is_only_read():
-    with pytest.raises(ConfigError, match="outputs cannot be kept there"):
+    with pytest.raises(ConfigError, match="cannot be used here"):
         remote_location("https://host/outputs", where="root")
 
 
