@@ -120,7 +120,7 @@ class DocumentOrigin:
     file: str
     """Path of its file, relative to the corpus's folder."""
     line: int
-    """Number of its line, or of its row in a Parquet or Arrow file, from 1."""
+    """Number of its line, or of its row in a table, from 1."""
     byte_offset: int
     """First byte of the line in the decompressed file; -1 for a row of a table."""
     id: str | None

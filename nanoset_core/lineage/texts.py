@@ -5,7 +5,8 @@ of the text, so that a reader of many documents can continue with the next one.
 
 An uncompressed file is read at the document's byte. A compressed file, and a row group of a table,
 can only be read from its start: documents that are requested in the file's order are read in one
-pass, and those far into it only if the caller allows it.
+pass, and those far into it only if the caller allows it. This also holds for rows of CSV files,
+whose positions are not recorded.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from nanoset_core.errors import FormatError, InputError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.csv_rows import CsvRows, read_csv
 from nanoset_core.text.document_batch import DocumentBatch
-from nanoset_core.text.endings import is_cuttable, is_table
+from nanoset_core.text.endings import format_of, is_cuttable
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.lines import LineBlock, read_lines
 from nanoset_core.text.listing import stat_file
@@ -27,11 +29,12 @@ from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
 from nanoset_core.text.piece_cuts import WINDOW_BYTES
 from nanoset_core.text.pieces import Inventory, Piece, is_same_object
 from nanoset_core.text.raw_files import blocks_of, open_raw, status_of
-from nanoset_core.text.record_batches import TooFarError
+from nanoset_core.text.record_batches import TooFarError, rows_between
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.stored_piece import StoredPiece
 from nanoset_core.text.table_documents import RowReader
 from nanoset_core.text.tables import read_table
+from nanoset_core.text.txt_documents import parse_file_text, read_file_text
 
 MOST_LINE_BYTES = 64 << 20
 """Longer lines are not read into memory."""
@@ -79,18 +82,21 @@ def read_texts(
     fields = Fields(text_key, "")
     for file, group in groupby(origins, attrgetter("file")):
         file_origins = list(group)
-        reader: _LineReader | _TableReader
-        if is_table(file):
+        file_format = format_of(file)
+        reader: _LineReader | _TableReader | _TxtReader
+        if file_format == "lines":
+            reader = _LineReader(folder, file, fields, most_skipped_bytes)
+        elif file_format == "txt":
+            reader = _TxtReader(folder, file)
+        else:
             lines = [origin.line for origin in file_origins]
             reader = _TableReader(folder, file, fields, lines, most_skipped_bytes)
-        else:
-            reader = _LineReader(folder, file, fields, most_skipped_bytes)
         for origin in file_origins:
             yield _text_or_error(folder, origin, reader)
 
 
 def _text_or_error(
-    folder: RawFolder, origin: DocumentOrigin, reader: _LineReader | _TableReader
+    folder: RawFolder, origin: DocumentOrigin, reader: _LineReader | _TableReader | _TxtReader
 ) -> str | NanosetError:
     """Return the text of a document, or the error that says why there is none.
 
@@ -149,6 +155,45 @@ class _FaultyStream(Generic[T]):
             except FaultError as error:
                 self._fault = error
         raise self._fault
+
+
+def _complete_file(folder: RawFolder, file: str) -> StoredPiece:
+    """Return a file as one piece, to be read from its start.
+
+    Args:
+        folder: The corpus's folder.
+        file: The file, relative to it.
+    """
+    with open_raw(folder / file) as opened:
+        size = status_of(opened).st_size
+    return StoredPiece(folder, Piece(path=file, begin=0, end=size, first_line=1, digest=""))
+
+
+class _TxtReader:
+    """Reads a .txt file, which is one document."""
+
+    def __init__(self, folder: RawFolder, file: str) -> None:
+        """Prepare to read a file.
+
+        Args:
+            folder: The corpus's folder.
+            file: The file, relative to it.
+        """
+        self._folder = folder
+        self._file = file
+
+    def text(self, _origin: DocumentOrigin) -> str:
+        """Return the text of the file.
+
+        Raises:
+            NotADocumentError: It is not UTF-8.
+            TooFarError: It is too long.
+            FaultError: The file is damaged.
+        """
+        file_text = read_file_text(_complete_file(self._folder, self._file), MOST_LINE_BYTES)
+        if file_text.n_bytes > MOST_LINE_BYTES:
+            raise TooFarError(f"a file of more than {MOST_LINE_BYTES:,} bytes")
+        return parse_file_text(file_text, MOST_LINE_BYTES)
 
 
 class _LineReader:
@@ -235,14 +280,7 @@ class _LineReader:
         # block does not begin after the byte.
         if self._open is not None and self._open.block.begin <= offset:
             return self._open
-        return _OpenLines.of(self._whole_file())
-
-    def _whole_file(self) -> StoredPiece:
-        """Return the file as one piece, to be read from its start."""
-        with open_raw(self._folder / self._file) as opened:
-            size = status_of(opened).st_size
-        piece = Piece(path=self._file, begin=0, end=size, first_line=1, digest="")
-        return StoredPiece(self._folder, piece)
+        return _OpenLines.of(_complete_file(self._folder, self._file))
 
     def _line_at(self, offset: int) -> StoredPiece:
         """Return the line at a byte of an uncompressed file, together with the byte before it.
@@ -395,7 +433,7 @@ class _TablePass:
 
 
 class _TableReader:
-    """Reads documents of a Parquet or Arrow file.
+    """Reads documents of a Parquet, Arrow or CSV file.
 
     The file is read in one pass as long as rows are requested in its order.
     """
@@ -415,10 +453,11 @@ class _TableReader:
             file: The table, relative to it.
             fields: Names the column with the text.
             rows: Numbers of all rows that will be requested, from 1. Others are not read.
-            most_skipped_bytes: How many bytes of a row group are read to reach a document; None for
-                no limit.
+            most_skipped_bytes: How many bytes of a row group, or of a CSV file, are read to reach a
+                document; None for no limit.
         """
-        self._path = folder / file
+        self._folder = folder
+        self._file = file
         self._reader = RowReader(file, fields, MOST_LINE_BYTES)
         self._rows = rows
         self._most_skipped_bytes = most_skipped_bytes
@@ -481,14 +520,47 @@ class _TableReader:
                 return _TableRow(number, row)
             return _TableRow(number, self._reader.documents(row, number))
 
+        if format_of(self._file) == "csv":
+            return self._read_csv(row_numbers)
         return read_table(
-            self._path,
+            self._folder / self._file,
             self._reader.choose,  # selects the columns
             convert,
             rows=row_numbers,
             # How far into a row group a row may be.
             most_skipped_bytes=self._most_skipped_bytes,
         )
+
+    def _read_csv(self, row_numbers: Sequence[int]) -> Iterator[_TableRow]:
+        """Read some rows of a CSV file.
+
+        Args:
+            row_numbers: Numbers of the rows, from 1, ascending.
+        """
+        n_read_bytes = 0
+        for part in read_csv(_complete_file(self._folder, self._file), self._reader.choose):
+            limit = self._most_skipped_bytes
+            if limit is not None and n_read_bytes > limit:
+                error = TooFarError(f"more than {limit:,} bytes into a CSV file")
+                for number in rows_between(row_numbers, part.first_row, row_numbers[-1] + 1):
+                    yield _TableRow(number, error)
+                return
+            for number in rows_between(row_numbers, part.first_row, part.stop_row):
+                yield _TableRow(number, self._document_of_row(part, number))
+            if part.stop_row > row_numbers[-1]:
+                return
+            n_read_bytes += part.n_bytes
+
+    def _document_of_row(self, part: CsvRows, number: int) -> DocumentBatch:
+        """Return the document of a row of a CSV file, or its reject.
+
+        Args:
+            part: Consecutive rows of the file that contain the row.
+            number: Number of the row.
+        """
+        if part.problem is not None:
+            return self._reader.rejected(number, part.problem)
+        return self._reader.documents(part.rows.slice(number - part.first_row, 1), number)
 
 
 def file_state(

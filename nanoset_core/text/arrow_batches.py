@@ -21,6 +21,8 @@ from nanoset_core.text.record_batches import (
 )
 
 ARROW_MAGIC = b"ARROW1"
+_FILE_PREFIX_BYTES = 8
+"""Bytes before the first message of the file format: the magic bytes, and two zeros."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _CONTINUATION = _END_OF_STREAM[:4]
 _OLD_END_OF_STREAM = _END_OF_STREAM[4:]
@@ -113,6 +115,37 @@ def arrow_batches(file: mmap.mmap | BoundedFile, choose: ColumnChooser) -> Itera
         batch.validate()
         yield NumberedBatch(row, batch)
         row += batch.num_rows
+
+
+def stored_bytes_of_rows(file: BinaryIO, n_rows: int) -> int:
+    """Return how many bytes of an Arrow file store its first rows, with all columns.
+
+    Args:
+        file: The open file.
+        n_rows: How many rows. If they end within a record batch, its share counts.
+
+    Raises:
+        pyarrow.ArrowException: The file is damaged before the end of these rows.
+    """
+    import pyarrow as pa
+
+    # After its magic bytes and two zeros, the file format is a stream, too.
+    starts_with_magic = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
+    source = pa.PythonFile(file, "r")
+    source.seek(_FILE_PREFIX_BYTES if starts_with_magic else 0)
+
+    batch_start = 0  # bytes before the current record batch
+    rows_before = 0
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    for batch in pa.ipc.open_stream(source, options=options):
+        batch_stop = int(source.tell())
+        missing_rows = n_rows - rows_before
+        if batch.num_rows >= missing_rows:
+            share = missing_rows / max(batch.num_rows, 1)
+            return batch_start + int(share * (batch_stop - batch_start))
+        batch_start = batch_stop
+        rows_before += batch.num_rows
+    return batch_start
 
 
 def _file_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:

@@ -47,6 +47,10 @@ _UNPACK = "unpack it"
 _RECODE = "convert it to UTF-8"
 _EXPORT = "export its text"
 
+_GIT_LFS_POINTER = _kind(
+    "a pointer of Git LFS and not the data: fetch it with `git lfs pull`",
+    rb"version https://git-lfs\.github\.com/",
+)
 _KINDS = (
     _misnamed("gzip data", ".gz", rb"\x1f\x8b\x08"),
     _misnamed("zstd data", ".zst", rb"\x28\xb5\x2f\xfd"),
@@ -81,10 +85,7 @@ _KINDS = (
         rb"(\s\0)*[{\[]\0[\s{}\[\]\"]\0"  # little-endian
         rb"|(\0\s)*\0[{\[]\0[\s{}\[\]\"]",  # big-endian
     ),
-    _kind(
-        "a pointer of Git LFS and not the data: fetch it with `git lfs pull`",
-        rb"version https://git-lfs\.github\.com/",
-    ),
+    _GIT_LFS_POINTER,
     _unread("a PDF document", "extract its text", rb"%PDF-\d"),
     _unread("an SQLite database", _EXPORT, rb"SQLite format 3\0"),
     _unread("an HDF5 file", _EXPORT, rb"\x89HDF\r\n\x1a\n"),
@@ -96,6 +97,11 @@ _KINDS = (
 )
 """Kinds that are certain: no JSON lines start with such bytes. The first match counts."""
 
+_UTF_16 = _unread(
+    "text in UTF-16 without a byte order mark",
+    _RECODE,
+    rb"([^\0]\0){8}|(\0[^\0]){8}",  # ASCII characters: every second byte is zero
+)
 _WEB_PAGE = _kind(
     "an HTML page, which servers send in place of a file: download it again",
     rb"(\xef\xbb\xbf)?\s*<(?i:!doctype html|html)\b",
@@ -121,7 +127,7 @@ _MAX_CONTROL_FRACTION = 0.1
 """Data with a larger fraction of control characters is not text in any encoding that is read."""
 
 
-def describe_mismatch(head: bytes, magic: bytes) -> str | None:
+def describe_mismatch(head: bytes, magic: bytes, *, may_be_lines: bool = True) -> str | None:
     """Describe a file whose content is not of the format that its name promises.
 
     An example is a web page with the name `a.jsonl.gz`, which a server sent in place of the file.
@@ -129,6 +135,7 @@ def describe_mismatch(head: bytes, magic: bytes) -> str | None:
     Args:
         head: The first bytes of the file, as stored.
         magic: The first bytes of every file of the promised format, such as those of gzip.
+        may_be_lines: Whether the name would fit JSON lines.
 
     Returns:
         What the file contains, and what to do about it. None if the file starts with `magic`, or
@@ -143,6 +150,8 @@ def describe_mismatch(head: bytes, magic: bytes) -> str | None:
     is_blank = not head.strip()
     if is_blank or _CONTROL_CHARACTER.search(head):
         return None
+    if not may_be_lines:
+        return "plain text, whose name should not end as that of compressed text"
     return "plain text, whose name should end in .jsonl if it is JSON lines"
 
 
@@ -165,6 +174,23 @@ def describe_unreadable_content(head: bytes, path: str) -> str | None:
     if path.lower().endswith((".json", ".json.gz", ".json.zst")):
         return _first_match(_ONE_JSON_VALUE, head)
     return None
+
+
+def describe_other_than_text(head: bytes) -> str | None:
+    """Describe a file that certainly is no .txt or .csv in UTF-8, before it is read.
+
+    Args:
+        head: The first bytes of the file, decompressed.
+
+    Returns:
+        What the file contains, and what to do about it; None if it may be text.
+    """
+    # Some kinds start with characters that also a text may start with, such as PAR1 for Parquet.
+    # But a file of these kinds has control characters, too.
+    is_binary = _CONTROL_CHARACTER.search(head) is not None or b"\xff" in head
+    if is_binary:
+        return _first_match((*_KINDS, _UTF_16), head)
+    return _first_match((_GIT_LFS_POINTER,), head)
 
 
 def describe_content(head: bytes) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -11,7 +11,13 @@ from typing import NamedTuple
 from nanoset_core.errors import MissingError
 from nanoset_core.storage.location import RawFolder, RemoteFolder
 from nanoset_core.text.choice import FileChoice
-from nanoset_core.text.endings import ending_of, is_companion, is_text, is_unfinished
+from nanoset_core.text.endings import (
+    ending_of,
+    is_companion,
+    is_text,
+    is_txt_or_csv,
+    is_unfinished,
+)
 from nanoset_core.text.listing import FileStat, folders_of, list_below, natural_key
 from nanoset_core.text.notices import Notice, abbreviated, notices_on
 
@@ -24,6 +30,8 @@ class Contents:
     """Files that are read, in the order in which the file system listed them."""
     others: tuple[str, ...] = ()
     """Files that are not read, in natural order."""
+    passed_over: tuple[FileStat, ...] = ()
+    """Those of them that would be read if the folder had no other text: .txt, .csv and .tsv."""
     corpus: str = ""
     """Name of the corpus, if it is the folder of one."""
     left_out: tuple[str, ...] = ()
@@ -49,7 +57,7 @@ class Contents:
         rows.sort()
         return hashlib.blake2b("".join(rows).encode(), digest_size=10).hexdigest()
 
-    @property
+    @cached_property
     def ordered(self) -> list[FileStat]:
         """The files that are read, in natural order."""
         return sorted(self.texts, key=lambda file: natural_key(file.path))
@@ -71,14 +79,30 @@ class Contents:
         # Patterns may also name files that would not be read anyway.
         paths = [*self.others, *(file.path for file in self.texts)]
         paths.sort(key=natural_key)
-        chosen_paths = {path for path in paths if choice.takes(path)}
         return replace(
-            self,
-            texts=tuple(file for file in self.texts if file.path in chosen_paths),
-            others=tuple(path for path in self.others if path in chosen_paths),
-            left_out=tuple(path for path in paths if path not in chosen_paths),
+            self.without(lambda path: not choice.takes(path)),
+            left_out=tuple(path for path in paths if not choice.takes(path)),
             unmatched=choice.unmatched(paths),
             misnamed=tuple(path for path in self.misnamed if choice.takes(path)),
+        )
+
+    def without(self, is_removed: Callable[[str], bool]) -> Contents:
+        """Return contents without some files, as if the folder did not have them.
+
+        Args:
+            is_removed: Returns whether a file, by its path, is one of them.
+        """
+        files = [file for file in (*self.texts, *self.passed_over) if not is_removed(file.path)]
+        divided = _divide_files(files)
+        text_paths = {file.path for file in divided.texts}
+
+        # Files may now be read that were passed over, and are no longer among the others.
+        others = [path for path in self.others if not is_removed(path) and path not in text_paths]
+        return replace(
+            self,
+            texts=divided.texts,
+            others=tuple(others),
+            passed_over=divided.passed_over,
         )
 
     def notices(self, previous_sizes: Mapping[str, int] | None = None) -> list[Notice]:
@@ -94,7 +118,7 @@ class Contents:
             previous_sizes = {}
         files = self.ordered
         others = _group_unread(self.others)
-        notices = _unread_notices(others.unknown)
+        notices = _unread_notices(others.unknown, has_passed_over=bool(self.passed_over))
         notices += notices_on(
             {
                 # Folders that are named like a file of text.
@@ -144,11 +168,12 @@ def _group_unread(paths: Iterable[str]) -> _UnreadFiles:
     return groups
 
 
-def _unread_notices(paths: Sequence[str]) -> list[Notice]:
+def _unread_notices(paths: Sequence[str], *, has_passed_over: bool) -> list[Notice]:
     """Return one notice on files that may contain text but are not read because of their endings.
 
     Args:
         paths: The files. Their endings are listed in the notice, the most frequent one first.
+        has_passed_over: Whether some of them are not read because of the other files.
 
     Returns:
         A list with the notice, or an empty list if there are no such files.
@@ -163,7 +188,10 @@ def _unread_notices(paths: Sequence[str]) -> list[Notice]:
     for ending in sorted(paths_by_ending, key=lambda ending: -len(paths_by_ending[ending])):
         group = paths_by_ending[ending]
         descriptions.append(f"{len(group):,} {ending} ({abbreviated(group)})")
-    return [Notice("not_read", len(paths), ", ".join(descriptions))]
+    names = ", ".join(descriptions)
+    if has_passed_over:
+        names += "; to have .txt, .csv and .tsv read, put them into a folder of their own"
+    return [Notice("not_read", len(paths), names)]
 
 
 def _shrunk_files(files: Sequence[FileStat], previous_sizes: Mapping[str, int]) -> list[str]:
@@ -188,19 +216,46 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
         InputError: A folder cannot be read, a link may not be followed, or a name cannot be shown.
     """
     files, folders = _listed(folder, within)
-    texts = [file for file in files if is_text(file.path)]
-    others = [file.path for file in files if not is_text(file.path)]
+    divided = _divide_files(files)
+    text_paths = {file.path for file in divided.texts}
+    others = [file.path for file in files if file.path not in text_paths]
 
     # A folder such as `a.jsonl/` is often an archive that was unpacked. If it has no text, the user
     # should know that `a.jsonl` is not read.
-    folders_with_text = folders_of(file.path for file in texts)
+    folders_with_text = folders_of(text_paths)
     folders_like_texts = {path for path in folders if is_text(path)}
     misnamed = folders_like_texts - folders_with_text
     return Contents(
-        texts=tuple(texts),
+        texts=divided.texts,
         others=tuple(sorted(others, key=natural_key)),
+        passed_over=divided.passed_over,
         misnamed=tuple(sorted(misnamed, key=natural_key)),
     )
+
+
+class _DividedFiles(NamedTuple):
+    """The files of a corpus that may be read."""
+
+    texts: tuple[FileStat, ...]
+    """Files that are read."""
+    passed_over: tuple[FileStat, ...]
+    """.txt, .csv and .tsv that are not read, because the corpus has files of other formats."""
+
+
+def _divide_files(files: Sequence[FileStat]) -> _DividedFiles:
+    """Decide by their names which files of a corpus are read.
+
+    Versions before .txt, .csv and .tsv were read ignored such files. So they are only read if there
+    is nothing else: then a corpus of an older version still has the same files.
+
+    Args:
+        files: The files, in any order, which is kept. Some may be no text at all.
+    """
+    texts = tuple(file for file in files if is_text(file.path))
+    txt_and_csv = tuple(file for file in files if is_txt_or_csv(file.path))
+    if texts:
+        return _DividedFiles(texts, txt_and_csv)
+    return _DividedFiles(txt_and_csv, ())
 
 
 def _listed(folder: RawFolder, within: RawFolder | None) -> tuple[list[FileStat], set[str]]:

@@ -1,12 +1,12 @@
-"""Read the documents of a corpus, from lines and tables, with a reject for everything else.
+"""Read the documents of a corpus from files of all formats, with a reject for everything else.
 
-Every line and row is accounted for: it is a document, it is rejected, or it was erased and is left
-out. A fault that ends a file early is one more reject.
+Every line, row and .txt file is accounted for: it is a document, it is rejected, or it was erased
+and is left out. A fault that ends a file early is one more reject.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -26,7 +26,8 @@ from nanoset_core.text.pieces import Piece, SourceRange
 from nanoset_core.text.raw_files import too_large
 from nanoset_core.text.rejects import FaultError, Reject, excerpt
 from nanoset_core.text.stored_piece import StoredPiece
-from nanoset_core.text.table_documents import read_table_documents
+from nanoset_core.text.table_documents import read_csv_documents, read_table_documents
+from nanoset_core.text.txt_documents import read_txt_document
 from nanoset_core.text.values import from_json
 
 BATCH_BYTES = 1 << 20
@@ -87,7 +88,7 @@ def read_documents(
     for piece_number, piece in enumerate(source.pieces):
         # A piece is a file, or a part of a large one.
         stored = StoredPiece(folder, piece, source.marks.get(piece.path))
-        read = reader_of(piece.path)
+        read = reader_of(piece.path, json_lines=source.json_lines)
         erased = frozenset(erased_by_piece.get(piece_number, ()))
         position = piece.begin  # the stored bytes before it are counted in a batch
         n_lines = 0
@@ -135,13 +136,22 @@ def _lines_of_piece(folder: RawFolder, piece: Piece, n_read: int) -> int:
     return sum(block.count(b"\n") for block in StoredPiece(folder, piece).blocks())
 
 
-def reader_of(path: str) -> DocumentReader:
-    """Return the function that reads files of this name, by their format."""
+def reader_of(path: str, json_lines: Collection[str] = ()) -> DocumentReader:
+    """Return the function that reads a file, by the format that the ending of its name stands for.
+
+    Args:
+        path: Path of the file.
+        json_lines: Files that are read as JSON lines, whatever their endings are.
+    """
     readers: dict[str, DocumentReader] = {
         "lines": _read_line_documents,
         "parquet": read_table_documents,
         "arrow": read_table_documents,
+        "txt": read_txt_document,
+        "csv": read_csv_documents,
     }
+    if path in json_lines:
+        return readers["lines"]
     return readers[format_of(path)]
 
 

@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import product
 from typing import Literal
 
-Format = Literal["lines", "parquet", "arrow"]
+Format = Literal["lines", "parquet", "arrow", "txt", "csv"]
 LINES = (".jsonl", ".json", ".ndjson")
 COMPRESSED = (".gz", ".zst")
 PARQUET = ".parquet"
 ARROW = ".arrow"
-_LINE_ENDINGS = [plain + compression for plain, compression in product(LINES, ("", *COMPRESSED))]
+TXT = ".txt"
+TSV = ".tsv"
+CSV = (".csv", TSV)
+
+
+def _with_compressions(endings: Iterable[str]) -> list[str]:
+    """Return endings, each alone and with each compression that is read."""
+    return [plain + compression for plain, compression in product(endings, ("", *COMPRESSED))]
+
+
+_LINE_ENDINGS = _with_compressions(LINES)
+_TXT_ENDINGS = _with_compressions([TXT])
+_CSV_ENDINGS = _with_compressions(CSV)
+_ENDINGS_OF_ANY_FOLDER = (*_LINE_ENDINGS, PARQUET, ARROW)
+_ENDINGS_READ_ALONE = (*_TXT_ENDINGS, *_CSV_ENDINGS)
 FORMATS: dict[str, Format] = {
     **dict.fromkeys(_LINE_ENDINGS, "lines"),
     PARQUET: "parquet",
     ARROW: "arrow",
+    **dict.fromkeys(_TXT_ENDINGS, "txt"),
+    **dict.fromkeys(_CSV_ENDINGS, "csv"),
 }
 """Format by the ending of a file's name, in small or capital letters. Files with other endings are
 not read.
 """
-ACCEPTED = f"{', '.join(LINES)} (each also with {' or '.join(COMPRESSED)}), {PARQUET} or {ARROW}"
+ACCEPTED = (
+    f"{', '.join([*LINES, TXT, *CSV])} (each also with {' or '.join(COMPRESSED)}), "
+    f"{PARQUET} or {ARROW}"
+)
 """The same endings, for messages."""
 
 _NOT_DOCUMENTS = re.compile(
     # Descriptions of a dataset, such as those of Hugging Face and of `nanoset tokenize`.
     r"(dataset_dict|dataset_infos?|(.*\.)?manifest|metadata|state|croissant|checksums)\.json"
+    # Tables that describe the files next to them.
+    r"|(metadata|manifest)\.[ct]sv"
     # Results of a map, filter or shuffle of Hugging Face `datasets`: the same documents again.
     r"|cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow",
     re.IGNORECASE,
@@ -65,21 +87,39 @@ def format_of(path: str) -> Format:
 
 
 def is_text(path: str) -> bool:
-    """Return whether a file of a corpus's folder is read, by its name.
+    """Return whether a file is read in any folder of a corpus, by its name.
 
     Descriptions of a dataset, such as dataset_info.json, are not.
     """
-    return suffix_of(path) is not None and not _NOT_DOCUMENTS.fullmatch(_name_of(path))
+    has_ending = path.lower().endswith(_ENDINGS_OF_ANY_FOLDER)
+    return has_ending and not _NOT_DOCUMENTS.fullmatch(_name_of(path))
+
+
+def is_txt_or_csv(path: str) -> bool:
+    """Return whether a file is read if its corpus has no file for which `is_text` is true.
+
+    These are .txt, .csv and .tsv. Next to JSON lines and tables, such files are usually not text to
+    train on: older versions never read them, and nobody removed lists of URLs, for example.
+    """
+    return path.lower().endswith(_ENDINGS_READ_ALONE) and not is_companion(path)
 
 
 def is_table(path: str) -> bool:
-    """Return whether a file is read as rows of a table, not as lines."""
-    return format_of(path) != "lines"
+    """Return whether a file is a table in one of Arrow's formats, which is not read as a stream."""
+    return format_of(path) in ("parquet", "arrow")
+
+
+def is_compressed(path: str) -> bool:
+    """Return whether a file is compressed as a whole, by its name."""
+    return path.lower().endswith(COMPRESSED)
 
 
 def is_cuttable(path: str) -> bool:
-    """Return whether a file can be cut into pieces at line ends: only uncompressed lines can."""
-    return not is_table(path) and not path.lower().endswith(COMPRESSED)
+    """Return whether a file can be cut into pieces at line ends: only uncompressed lines can.
+
+    A line end of a CSV file may be part of a text, and a .txt file is one document.
+    """
+    return format_of(path) == "lines" and not is_compressed(path)
 
 
 def is_companion(path: str) -> bool:

@@ -167,8 +167,9 @@ def take_inventory(
     if not inventory.pieces:
         raise _all_files_being_written(folder, files)
 
-    # Another corpus may read the files that this one leaves out, so remember these, too.
-    memory.save({*contents.left_out, *(file.path for file in files)})
+    # Another corpus may read the files that this one does not read, so remember these, too.
+    read_paths = [file.path for file in files]
+    memory.save({*contents.left_out, *contents.others, *read_paths})
     ignored = tuple(path for path in contents.others if not is_unfinished(path))
     return replace(inventory, ignored=ignored)
 

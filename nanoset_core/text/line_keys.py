@@ -1,4 +1,4 @@
-"""Look at the first lines of a corpus to see which of their keys hold the text and the id."""
+"""Look at the first lines or rows of a corpus to see which keys hold the text and the id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import orjson
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.contents import Contents
-from nanoset_core.text.endings import is_table
+from nanoset_core.text.csv_rows import read_csv
+from nanoset_core.text.endings import format_of
 from nanoset_core.text.lines import read_lines
 from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import whole_file
@@ -146,7 +147,9 @@ def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
     """
     # The JSON objects of the first lines, or the rows of tables, of the first files.
     rows: list[dict[str, Any]] = []
-    for file in contents.ordered[:_MAX_FILES]:
+    # A .txt file has no keys.
+    files = [file for file in contents.ordered if format_of(file.path) != "txt"]
+    for file in files[:_MAX_FILES]:
         with suppress(NanosetError, FaultError):
             rows.extend(islice(_rows(folder, file), _MAX_ROWS_PER_FILE))
 
@@ -184,7 +187,7 @@ def _key_named(name: str, keys: Iterable[str]) -> str | None:
 
 
 def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects at the beginning of a file of lines, or the first rows of a table.
+    """Yield the JSON objects of a file of lines, or the rows of a table, from the start.
 
     Args:
         folder: The folder of the corpus.
@@ -194,16 +197,28 @@ def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
         FaultError: The file cannot be read to its end.
         NanosetError: The file cannot be opened or read.
     """
-    if is_table(file.path):
+    file_format = format_of(file.path)
+    if file_format == "lines":
+        yield from _rows_of_lines(folder, file)
+    elif file_format == "csv":
+        yield from _rows_of_csv(folder, file)
+    else:
         batches = read_table(
             folder / file.path,
-            lambda schema: None,  # read all columns
+            _all_columns,
             lambda rows, first_number: rows.slice(0, _MAX_ROWS_PER_FILE),
         )
         for batch in batches:
             yield from _rows_of_table(batch)
-        return
 
+
+def _all_columns(_schema: Any) -> None:
+    """Choose all columns of a table: its readers take None for that."""
+    return
+
+
+def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a file of lines."""
     # Lines that are not JSON, or other values than objects, are skipped.
     for block in read_lines(StoredPiece(folder, whole_file(file)), _MAX_LINE_BYTES):
         for line in block.lines:
@@ -211,6 +226,29 @@ def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
                 value = orjson.loads(line)
                 if isinstance(value, dict):
                     yield value
+
+
+def _rows_of_csv(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a CSV file as dictionaries of texts and numbers.
+
+    All values of the documents will be texts. But a column of numbers is not that of the text.
+
+    Rows that are not UTF-8, or have a wrong number of fields, are left out.
+    """
+    for part in read_csv(StoredPiece(folder, whole_file(file)), _all_columns):
+        if part.problem is not None:
+            continue
+        for row in part.rows.to_pylist():
+            with suppress(UnicodeDecodeError):
+                yield {name: _number_or_text(value.decode()) for name, value in row.items()}
+
+
+def _number_or_text(text: str) -> int | float | str:
+    """Return the number that a text is, or the text itself."""
+    for number_type in (int, float):
+        with suppress(ValueError):
+            return number_type(text)
+    return text
 
 
 def _rows_of_table(batch: Any) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -15,6 +16,7 @@ from nanoset_core.text.content_kinds import (
     describe_mismatch,
     describe_unreadable_content,
 )
+from nanoset_core.text.endings import format_of
 from nanoset_core.text.pieces import Piece
 from nanoset_core.text.raw_files import open_raw
 from nanoset_core.text.rejects import EXCERPT_BYTES, WRONG_FORMAT, FaultError
@@ -22,6 +24,7 @@ from nanoset_core.text.stored_piece import StoredPiece
 
 _DESCRIBED_BYTES = 64 << 10
 """How much of a file is examined to describe what it is."""
+_OBJECT_START = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"')
 SPLIT_BYTES = 256 << 10
 """How many bytes are divided into lines at once. This limits the number of lines in a block, which
 would be largest if they were all empty.
@@ -174,7 +177,38 @@ def _feeds(stored: StoredPiece, size: int) -> Iterator[bytes]:
             yield block[start : start + size]
 
 
-def _text_chunks(stored: StoredPiece, codec: Codec | None) -> Iterator[bytes]:
+def text_chunks(stored: StoredPiece, describe: Callable[[bytes], str | None]) -> Iterator[bytes]:
+    """Yield the text of a piece in chunks, decompressed if it is compressed.
+
+    Args:
+        stored: The piece.
+        describe: Called with the first bytes of the file's text. It returns what the file is if it
+            is certainly of another format than its name says, otherwise None.
+
+    Raises:
+        FaultError: The file is of another format, or cannot be decompressed to its end. In the
+            latter case, everything before the fault was yielded.
+        MissingError: The file was deleted.
+        InputError: The file cannot be opened or read.
+        SourceChangedError: The file has changed since it was listed.
+    """
+    codec = codec_of(stored.piece.path)
+    is_first_chunk = True
+    try:
+        for chunk in _undescribed_chunks(stored, codec):
+            if is_first_chunk and stored.piece.begin == 0:
+                content = describe(chunk[:HEAD_BYTES])
+                if content is not None:
+                    raise FaultError(WRONG_FORMAT, f"the file is {content}", offset=0)
+            is_first_chunk = False
+            yield chunk
+    except FaultError as fault:
+        if is_first_chunk and codec is not None:
+            _add_description(fault, stored, codec)
+        raise
+
+
+def _undescribed_chunks(stored: StoredPiece, codec: Codec | None) -> Iterator[bytes]:
     """Return the text of a piece in chunks, decompressed if it is compressed."""
     if codec is None:
         return stored.blocks()
@@ -192,12 +226,32 @@ def describe_file(folder: RawFolder, path: str) -> str | None:
         What the file seems to contain, and what to do about it; None if that is not clear, or if
         the file cannot be read.
     """
+    return describe_content(_head_of(folder, path))
+
+
+def begins_with_object(folder: RawFolder, path: str) -> bool:
+    """Return whether a file begins like JSON lines: with an object that has a key.
+
+    Args:
+        folder: The folder of the file.
+        path: The file, relative to the folder.
+    """
+    return _OBJECT_START.match(_head_of(folder, path)) is not None
+
+
+def _head_of(folder: RawFolder, path: str) -> bytes:
+    """Return the first bytes of a file, decompressed; fewer if it cannot be read or decompressed.
+
+    Args:
+        folder: The folder of the file.
+        path: The file, relative to the folder.
+    """
     head = b""
     try:
         stored_bytes = min((folder / path).stat().st_size, _DESCRIBED_BYTES)
         beginning = Piece(path, begin=0, end=stored_bytes, first_line=1, digest="")
         stored = StoredPiece(folder, beginning)
-        for chunk in _text_chunks(stored, codec_of(path)):
+        for chunk in _undescribed_chunks(stored, codec_of(path)):
             head += chunk
             if len(head) >= _DESCRIBED_BYTES:
                 break
@@ -205,7 +259,7 @@ def describe_file(folder: RawFolder, path: str) -> str | None:
         # What was read before the fault is enough. Often the first bytes of a compressed file end
         # within a member, which is a fault, too.
         pass
-    return describe_content(head[:_DESCRIBED_BYTES])
+    return head[:_DESCRIBED_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,40 +308,27 @@ def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
         SourceChangedError: The file has changed since it was listed.
     """
     piece = stored.piece
-    codec = codec_of(piece.path)
+
+    def describe(head: bytes) -> str | None:
+        """Return what the file is if it certainly contains no JSON lines."""
+        return describe_unreadable_content(head, piece.path)
+
     first_line = piece.first_line or 1  # 0 if the lines of the file have not been counted
     splitter = _LineSplitter(first_line, piece.begin, max_line_bytes)
     fault: FaultError | None = None
-    is_first_chunk = True
     try:
-        for chunk in _text_chunks(stored, codec):
-            if is_first_chunk and piece.begin == 0:
-                _check_lines(chunk, piece.path)
-            is_first_chunk = False
+        for chunk in text_chunks(stored, describe):
             for start in range(0, len(chunk), SPLIT_BYTES):
                 yield from splitter.feed(chunk[start : start + SPLIT_BYTES])
     except FaultError as error:
         fault = error
         fault.line = splitter.line_number
-        if is_first_chunk and codec is not None:
-            _add_description(fault, stored, codec)
 
     # The last line, if it has no line end. A fault is raised only after everything that was read.
     if splitter.held_bytes > 0:
         yield splitter.release(n_line_ends=0)
     if fault is not None:
         raise fault
-
-
-def _check_lines(chunk: bytes, path: str) -> None:
-    """Check that a file may contain JSON lines, by its first chunk of text.
-
-    Raises:
-        FaultError: The first bytes are those of another kind of file, such as a zip archive.
-    """
-    content = describe_unreadable_content(chunk[:HEAD_BYTES], path)
-    if content is not None:
-        raise FaultError(WRONG_FORMAT, f"the file is {content}", offset=0)
 
 
 def _add_description(fault: FaultError, stored: StoredPiece, codec: Codec) -> None:
@@ -299,7 +340,9 @@ def _add_description(fault: FaultError, stored: StoredPiece, codec: Codec) -> No
         codec: The compression that the name of the file promises.
     """
     with open_raw(stored.path) as file:
-        content = describe_mismatch(file.read(HEAD_BYTES), codec.magic)
+        head = file.read(HEAD_BYTES)
+    may_be_lines = format_of(stored.piece.path) == "lines"
+    content = describe_mismatch(head, codec.magic, may_be_lines=may_be_lines)
     if content is not None:
         fault.detail = f"the file is {content}; {fault.detail}"
 

@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.arrow_batches import stored_bytes_of_rows
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.endings import PARQUET, is_cuttable, is_table
+from nanoset_core.text.endings import format_of, is_compressed
 from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import SourceRange, whole_file
+from nanoset_core.text.raw_files import open_raw
 
 _SAMPLE_BYTES = 1 << 20
 """Bytes of lines or rows after which a sample is large enough."""
@@ -168,12 +170,17 @@ def _estimated_stored_bytes(
     Returns:
         The estimate, which may exceed the size of the file.
     """
-    if file.path.lower().endswith(PARQUET):
-        # The columns that are read may be a small part of the file, so compare rows.
+    # The columns that are read may be a small part of a table, and they may be compressed. So count
+    # the rows.
+    file_format = format_of(file.path)
+    if file_format == "parquet":
         return file.size * beginning.n_rows / max(_parquet_rows(folder, file), 1)
-    if is_table(file.path) or is_cuttable(file.path):
-        return beginning.n_bytes  # Arrow files and plain lines are stored as they are read
-    # Other lines are compressed: assume as well as some of the text is here.
+    if file_format == "arrow":
+        with open_raw(folder / file.path) as opened:
+            return stored_bytes_of_rows(opened, beginning.n_rows)
+    if not is_compressed(file.path):
+        return beginning.n_bytes  # the file is stored as it is read
+    # The others are compressed: assume as well as some of the text is here.
     text_bytes = text.encode(errors="replace")
     compressed_bytes = len(zlib.compress(text_bytes))
     return beginning.n_bytes * compressed_bytes / max(len(text_bytes), 1)

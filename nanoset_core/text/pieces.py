@@ -109,6 +109,11 @@ class SourceRange(_PieceSequence):
     bytes of the decompressed file or rows of a table.
     """
 
+    json_lines: frozenset[str] = frozenset()
+    """Files that are read as JSON lines, although their names end in .txt, .csv or .tsv. Only
+    commands without a project read such files, as they always did.
+    """
+
     @property
     def digest(self) -> str:
         """A digest of the names, cuts and content of the files, and of the skipped documents."""

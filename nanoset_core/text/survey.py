@@ -10,7 +10,7 @@ from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.records.text import format_count
 from nanoset_core.storage.location import RawFolder, RemoteFolder
 from nanoset_core.text.contents import Contents, contents_of
-from nanoset_core.text.endings import ACCEPTED, is_companion, is_text
+from nanoset_core.text.endings import ACCEPTED, is_companion, is_text, is_txt_or_csv
 from nanoset_core.text.listing import walk
 from nanoset_core.text.notices import abbreviated
 
@@ -69,7 +69,7 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
             if not entry.is_dir():
                 _check_not_text(raw, entry)
                 if not is_companion(name):  # a README.md is normal here
-                    unread_entries[name] = "a file in no corpus, which is not read"
+                    unread_entries[name] = _unread_file(name)
                 continue
             contents = _contents_of_folder(raw, entry, names_only=names_only)
             if isinstance(contents, Contents):
@@ -79,6 +79,13 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
         except NanosetError as error:
             faults[name] = error
     return RawText(corpora, faults, unread_entries)
+
+
+def _unread_file(name: str) -> str:
+    """Return what a file in the raw folder is, outside of all corpora, and what can be done."""
+    if is_txt_or_csv(name):
+        return "a file in no corpus, which is not read: move it into a folder, its corpus"
+    return "a file in no corpus, which is not read"
 
 
 def _contents_of_folder(raw: RawFolder, folder: RawFolder, *, names_only: bool) -> Contents | str:
@@ -261,7 +268,11 @@ def _check_not_text(raw: RawFolder, file: RawFolder) -> None:
 def _may_hold_text(folder: RawFolder) -> bool:
     """Return whether a folder contains a file that would be read, or cannot be listed."""
     try:
-        return any(is_text(file.path) for file in walk(folder, folder.parent))
+        for file in walk(folder, folder.parent):
+            # Either of them makes the folder a corpus: .txt and .csv are read if nothing else is.
+            if is_text(file.path) or is_txt_or_csv(file.path):
+                return True
+        return False
     except NanosetError:
         return True
 

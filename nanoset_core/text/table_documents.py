@@ -1,4 +1,4 @@
-"""Read the documents of Parquet and Arrow files."""
+"""Read the documents of Parquet, Arrow and CSV files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import InputError
 from nanoset_core.text.columns import ColumnTexts, RowProblem, column_at, locate, texts_at
+from nanoset_core.text.csv_rows import read_csv
 from nanoset_core.text.document_batch import DocumentBatch, counter_of
 from nanoset_core.text.json_values import NotJsonError
 from nanoset_core.text.parsing import Fields, NotADocumentError
@@ -48,14 +49,41 @@ def read_table_documents(
     return read_table(stored.path, reader.choose, reader.documents, expected_bytes)
 
 
+def read_csv_documents(
+    stored: StoredPiece, fields: Fields, max_text_bytes: int, _verify: bool
+) -> Iterator[DocumentBatch]:
+    """Read the documents of a CSV or TSV file.
+
+    Args:
+        stored: The file.
+        fields: The columns of texts, ids and kept values.
+        max_text_bytes: Rows with longer texts are rejected.
+
+    Raises:
+        FaultError: The file cannot be read to its end.
+        SourceChangedError: The file has changed since it was listed.
+        MissingError: The file was deleted.
+        InputError: The file cannot be opened or read.
+    """
+    reader = RowReader(stored.piece.path, fields, max_text_bytes)
+    for part in read_csv(stored, reader.choose):
+        if part.problem is None:
+            batch = reader.documents(part.rows, part.first_row)
+        else:
+            batch = reader.rejected(part.first_row, part.problem)
+        # Unlike a table of columns, the file was read with all its columns.
+        batch.read_bytes = part.n_bytes
+        yield batch
+
+
 class RowReader:
-    """Converts the rows of one Parquet or Arrow file to documents.
+    """Converts the rows of one Parquet, Arrow or CSV file to documents.
 
     A row is treated like the line that `import_parquet` writes for it: the document has the same
     text and id, and the row is rejected if that line would be. Rows with text that is not UTF-8 are
     rejected, too.
 
-    `read_table` calls `choose` and then `documents`.
+    `read_table` calls `choose` and then `documents`, and so does the reader of CSV files.
     """
 
     def __init__(self, path: str, fields: Fields, max_text_bytes: int) -> None:
@@ -127,6 +155,15 @@ class RowReader:
         self._add_ids(batch, rows, document_rows)
         self._add_kept_values(batch, rows, document_rows)
         return batch
+
+    def rejected(self, row: int, problem: RowProblem) -> DocumentBatch:
+        """Return the reject of a row that has no values, in a batch without documents.
+
+        Args:
+            row: 1-based number of the row in the file.
+            problem: Why it has none.
+        """
+        return DocumentBatch(rejects=self._rejects({0: problem}, first_row=row))
 
     def _rejects(self, problems: Mapping[int, RowProblem], first_row: int) -> list[Reject]:
         """Return the rejects of a record batch, by row.

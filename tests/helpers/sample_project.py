@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import io
@@ -88,7 +89,7 @@ def encoded(
 
     Args:
         name: For example `a.jsonl`, `a.jsonl.gz` (two members), `a.jsonl.zst` (two frames),
-            `a.parquet`, `a.arrow` or `a.stream.arrow`.
+            `a.parquet`, `a.arrow`, `a.stream.arrow`, `a.csv` or `a.tsv.gz`.
         rows: One document each.
         part: Rows of the first member or frame, of a row group, or of a record batch.
         checked: Whether zstd frames and pages of Parquet have checksums.
@@ -98,7 +99,11 @@ def encoded(
     if name.endswith(".arrow"):
         return _encoded_arrow(rows, part, is_stream=name.endswith(".stream.arrow"))
 
-    parts = [jsonl(part_rows) for part_rows in (rows[:part], rows[part:]) if part_rows]
+    if ".csv" in name or ".tsv" in name:
+        data = _encoded_csv(rows, delimiter="\t" if ".tsv" in name else ",")
+        parts = [data[: len(data) // 2], data[len(data) // 2 :]]
+    else:
+        parts = [jsonl(part_rows) for part_rows in (rows[:part], rows[part:]) if part_rows]
     if name.endswith(".gz"):
         parts = [gzip.compress(data, mtime=0) for data in parts]
     if name.endswith(".zst"):
@@ -118,6 +123,15 @@ def _encoded_parquet(rows: Sequence[Mapping[str, object]], part: int, *, checked
     file = io.BytesIO()
     pq.write_table(table, file, row_group_size=part, write_page_checksum=checked)
     return file.getvalue()
+
+
+def _encoded_csv(rows: Sequence[Mapping[str, object]], delimiter: str) -> bytes:
+    """Return rows as a CSV file with a header."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue().encode()
 
 
 def _encoded_arrow(rows: Sequence[Mapping[str, object]], part: int, *, is_stream: bool) -> bytes:

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from helpers.sample_project import jsonl, sentences
+from helpers.sample_project import encoded, jsonl, sentences
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.lineage import texts
 from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.lineage.texts import NotReadError, read_texts
-from nanoset_core.text import tables
+from nanoset_core.text import csv_rows, tables
 from nanoset_core.text.endings import is_cuttable
 
 ROWS = sentences("web", 50)
@@ -41,12 +41,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.fixture(params=["a.parquet", "a.arrow"])
+@pytest.fixture(params=["a.parquet", "a.arrow", "a.csv", "a.csv.gz", "a.tsv"])
 def table_file(request, tmp_path):
     """A file with a table of all rows, in groups or batches of ROWS_PER_GROUP."""
     file = tmp_path / request.param
     table = pa.Table.from_pylist(ROWS)
-    if file.suffix == ".parquet":
+    if file.suffix not in (".parquet", ".arrow"):
+        file.write_bytes(encoded(file.name, ROWS, ROWS_PER_GROUP))
+    elif file.suffix == ".parquet":
         pq.write_table(table, file, row_group_size=ROWS_PER_GROUP)
     else:
         with pa.ipc.new_file(file, table.schema) as writer:
@@ -231,3 +233,66 @@ def test_no_more_of_a_row_group_is_decompressed_than_allowed(table_file):
     assert isinstance(far, NotReadError)
     assert "bytes into a row group" in far.found
     assert first_of_next_group == TEXTS[9]
+
+
+# CSV and .txt files
+
+
+def test_a_row_of_a_csv_file_that_became_invalid_is_an_error(tmp_path):
+    (tmp_path / "a.csv").write_text("id,text\n1,one\n2,two,2\n3,three\n")
+
+    first, error, third = read_rows(tmp_path / "a.csv", [1, 2, 3])
+
+    assert first == "one"
+    assert "wrong_field_count" in error.found
+    assert third == "three"
+
+
+def test_no_more_of_a_csv_file_is_read_than_allowed(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_rows, "SLICE_BYTES", 500)
+    (tmp_path / "a.csv").write_bytes(encoded("a.csv", ROWS, ROWS_PER_GROUP))
+
+    near, far, farther = read_rows(tmp_path / "a.csv", [1, 40, 50], most_skipped_bytes=2000)
+
+    assert near == TEXTS[0]
+    assert isinstance(far, NotReadError)
+    assert "2,000 bytes into a CSV file" in far.found
+    assert isinstance(farther, NotReadError)
+
+
+def origin_of_file(file: str) -> DocumentOrigin:
+    """Return the origin of the document that is a .txt file."""
+    return DocumentOrigin(
+        corpus="web",
+        document=0,
+        file=file,
+        line=1,
+        byte_offset=0,
+        id=file,
+        tokens=1,
+        shard="",
+    )
+
+
+def test_the_text_of_a_txt_file_is_read_again(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo\n")
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"three"))
+
+    documents = read_texts(tmp_path, map(origin_of_file, ["a.txt", "b.txt.gz"]), "text")
+
+    assert list(documents) == ["one\r\n\r\ntwo\n", "three"]
+
+
+def test_a_txt_file_that_cannot_be_read_does_not_prevent_reading_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(texts, "MOST_LINE_BYTES", 9)
+    (tmp_path / "a.txt").write_bytes(b"\xff")
+    (tmp_path / "b.txt").write_bytes(b"0123456789")
+    (tmp_path / "c.txt").write_bytes(b"c")
+
+    origins = map(origin_of_file, ["a.txt", "b.txt", "gone.txt", "c.txt"])
+    not_utf_8, too_long, missing, document = read_texts(tmp_path, origins, "text")
+
+    assert "invalid_utf8" in not_utf_8.found
+    assert isinstance(too_long, NotReadError)
+    assert isinstance(missing, MissingError)
+    assert document == "c"

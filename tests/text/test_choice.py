@@ -146,6 +146,26 @@ def test_notices_report_what_is_left_out_and_patterns_that_fit_nothing(chosen_co
     }
 
 
+def test_chosen_txt_files_are_read_although_the_folder_has_files_of_other_formats(tmp_path):
+    write_files(tmp_path, *PATHS, "a.txt", "b.txt", "c.csv")
+    choice = FileChoice(files=("*.txt",), exclude=("b.*",))
+
+    contents = contents_of(tmp_path).chosen(choice)
+
+    assert [file.path for file in contents.ordered] == ["a.txt"]
+    assert contents.others == ()
+
+
+def test_a_choice_does_not_add_txt_files_to_files_of_other_formats(tmp_path):
+    write_files(tmp_path, *PATHS, "a.txt")
+    choice = FileChoice(exclude=("test-*",))
+
+    contents = contents_of(tmp_path).chosen(choice)
+
+    assert "a.txt" not in [file.path for file in contents.texts]
+    assert contents.others == ("a.txt",)
+
+
 def test_a_choice_without_patterns_changes_nothing(tmp_path):
     write_files(tmp_path, *PATHS, "notes.txt")
 

@@ -68,7 +68,8 @@ def test_other_files_are_counted_by_their_endings(not_read_notice):
     assert not_read_notice.files == 14
     assert not_read_notice.text == (
         "14 files are not read: 12 .txt (n-0.txt, n-1.txt, n-2.txt and 9 more), 1 no ending (c), "
-        "1 .jsonl.bz2 (sub/b.JSONL.bz2)"
+        "1 .jsonl.bz2 (sub/b.JSONL.bz2); to have .txt, .csv and .tsv read, put them into a folder of "
+        "their own"
     )
 
 
@@ -155,7 +156,7 @@ def test_files_with_similar_names_do_not_replace_a_missing_file(tmp_path, names)
 def test_folders_in_which_nothing_is_read_are_reported(tmp_path, names_only):
     write_files(tmp_path, "web/a.jsonl")
     write_files(tmp_path, "c4/a.json.bz2", "c4/b.json.bz2", "docs/README.md")
-    write_files(tmp_path, "notes.txt", "README.md")
+    write_files(tmp_path, "notes.doc", "notes.txt", "README.md")
     (tmp_path / "new").mkdir()
 
     corpora = list_corpora(tmp_path, names_only=names_only)
@@ -166,8 +167,68 @@ def test_folders_in_which_nothing_is_read_are_reported(tmp_path, names_only):
         "docs": "a folder in which nothing is read: "
         "1 file accompanies the text and is not read, judging by its name: README.md",
         "new": "a folder in which nothing is read: it is empty",
-        "notes.txt": "a file in no corpus, which is not read",
+        "notes.doc": "a file in no corpus, which is not read",
+        "notes.txt": "a file in no corpus, which is not read: move it into a folder, its corpus",
     }
+
+
+# .txt, .csv and .tsv, which are only read without files of other formats
+
+
+def test_txt_and_csv_files_are_read_if_there_is_nothing_else(tmp_path):
+    write_files(tmp_path, "b.csv", "a/2.txt", "a/10.txt.gz", "C.TSV.ZST", "README.txt", "x.pdf")
+
+    contents = contents_of(tmp_path)
+
+    assert [file.path for file in contents.ordered] == [
+        "C.TSV.ZST",
+        "a/2.txt",
+        "a/10.txt.gz",
+        "b.csv",
+    ]
+    assert contents.others == ("README.txt", "x.pdf")
+    assert [notice.kind for notice in contents.notices()] == ["not_read", "beside"]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "sub/a.json.gz", "A.NDJSON", "a.parquet", "a.arrow"])
+def test_txt_and_csv_files_are_passed_over_next_to_a_file_of_another_format(tmp_path, name):
+    write_files(tmp_path, name, "notes.txt", "urls.csv")
+
+    contents = contents_of(tmp_path)
+
+    assert [file.path for file in contents.texts] == [name]
+    assert contents.others == ("notes.txt", "urls.csv")
+    [notice] = contents.notices()
+    assert notice.kind == "not_read"
+    assert notice.text == (
+        "2 files are not read: 1 .txt (notes.txt), 1 .csv (urls.csv); to have .txt, .csv and .tsv "
+        "read, put them into a folder of their own"
+    )
+
+
+def test_a_description_of_data_does_not_hide_txt_files(tmp_path):
+    write_files(tmp_path, "a.txt", "dataset_info.json", "metadata.csv")
+
+    assert listed_paths(tmp_path) == ["a.txt"]
+
+
+def test_files_that_are_removed_do_not_hide_txt_files(tmp_path):
+    write_files(tmp_path, "a.txt", "out/rejects.jsonl")
+
+    contents = contents_of(tmp_path).without(lambda path: path.startswith("out/"))
+
+    assert [file.path for file in contents.texts] == ["a.txt"]
+    assert contents.others == ()
+
+
+@pytest.mark.parametrize("names_only", [True, False])
+def test_a_folder_of_txt_files_is_a_corpus(tmp_path, names_only):
+    write_files(tmp_path, "books/a.txt", "tables/a.csv", "notes/README.txt")
+
+    corpora = list_corpora(tmp_path, names_only=names_only)
+
+    assert list(corpora.corpora) == ["books", "tables"]
+    assert list(corpora.unread_entries) == ["notes"]
 
 
 # Natural order

@@ -23,6 +23,7 @@ from nanoset_core.text.endings import (
     is_cuttable,
     is_table,
     is_text,
+    is_txt_or_csv,
 )
 from nanoset_core.text.fingerprints import fingerprint
 from nanoset_core.text.inventories import take_inventory
@@ -82,14 +83,30 @@ def test_files_of_text_are_recognized_by_their_names(path):
         "out/web_text_document.manifest.json",
         "web_text_document.manifest.json",
         # Formats that are not read.
-        "a.txt",
+        "a.pdf",
         "a.jsonl.bz2",
         "jsonl",
-        "a.csv",
+        # Tables that describe other files.
+        "metadata.csv",
+        "sub/manifest.tsv",
+        # Files that often accompany text.
+        "README.txt",
+        "sha256sums.txt",
     ],
 )
 def test_other_files_are_not_read(path):
     assert not is_text(path)
+    assert not is_txt_or_csv(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["a.txt", "A.TXT.GZ", "sub/a.csv", "a.csv.zst", "a.tsv", "my_metadata.csv"]
+)
+def test_txt_and_csv_are_read_only_without_other_formats(path):
+    assert is_txt_or_csv(path)
+    assert not is_text(path)
+    assert not is_table(path)
+    assert not is_cuttable(path)
 
 
 @pytest.mark.parametrize("path", ["A.JSONL", "a.json"])
@@ -138,7 +155,7 @@ def test_files_that_usually_accompany_text_are_companions(path):
 
 
 @pytest.mark.parametrize(
-    "path", ["a.txt", "a.jsonl.bz2", "_data.txt", "reader.txt", "data", "a.csv"]
+    "path", ["a.txt", "a.jsonl.bz2", "_data.txt", "reader.txt", "data", "a.csv", "data.tsv"]
 )
 def test_files_that_may_be_text_are_no_companions(path):
     assert not is_companion(path)
@@ -160,11 +177,11 @@ def test_files_that_are_not_read_are_counted_by_ending(path, ending):
 
 def test_an_ending_that_is_added_needs_a_reader(monkeypatch):
     """Otherwise files of a new format would be read as lines."""
-    monkeypatch.setitem(FORMATS, ".csv", "csv")
+    monkeypatch.setitem(FORMATS, ".avro", "avro")
 
-    assert not is_cuttable("a.csv")
+    assert not is_cuttable("a.avro")
     with pytest.raises(KeyError):
-        reader_of("a.csv")
+        reader_of("a.avro")
 
 
 def test_files_of_every_ending_have_documents(tmp_path):
@@ -187,6 +204,22 @@ def test_files_of_every_ending_have_documents(tmp_path):
 
     assert batch.texts == list(inventory.files)
     assert len(batch.texts) == 11
+    assert batch.rejects == []
+
+
+def test_txt_and_csv_files_of_every_ending_have_documents(tmp_path):
+    contents = {"txt": "the text", "csv": "n,text\n1,the text\n", "tsv": "n\ttext\n1\tthe text\n"}
+    for ending, content in contents.items():
+        data = content.encode()
+        (tmp_path / f"a.{ending}").write_bytes(data)
+        (tmp_path / f"B.{ending.upper()}.GZ").write_bytes(gzip.compress(data))
+        (tmp_path / f"c.{ending}.zst").write_bytes(zstandard.compress(data))
+
+    inventory = take_inventory(tmp_path, "web")
+    [batch] = read_documents(tmp_path, SourceRange(inventory.pieces))
+
+    assert len(inventory.files) == 9
+    assert batch.texts == ["the text"] * 9
     assert batch.rejects == []
 
 

@@ -52,6 +52,28 @@ def test_an_inventory_lists_the_files_that_are_not_read(folder):
     assert take_inventory(folder, "web").ignored == ("README.md",)
 
 
+def test_txt_and_csv_files_next_to_others_do_not_change_the_digest(folder):
+    before = take_inventory(folder, "web")
+
+    write_aged(folder / "notes.txt", b"notes")
+    write_aged(folder / "sub" / "urls.csv", b"text\nurl\n")
+    after = take_inventory(folder, "web")
+
+    assert after.pieces == before.pieces
+    assert after.digest == before.digest
+    assert after.ignored == ("README.md", "notes.txt", "sub/urls.csv")
+
+
+def test_txt_and_csv_files_are_one_piece_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 4)
+    write_aged(tmp_path / "web" / "a.txt", b"one\ntwo\n")
+    write_aged(tmp_path / "web" / "b.csv", b"text\none\n")
+
+    inventory = take_inventory(tmp_path / "web", "web")
+
+    assert [(piece.path, piece.size) for piece in inventory.pieces] == [("a.txt", 8), ("b.csv", 9)]
+
+
 def test_the_size_of_an_inventory_is_that_of_the_files_that_are_read(folder):
     inventory = take_inventory(folder, "web")
 
@@ -155,13 +177,13 @@ def test_an_empty_corpus_is_an_error(tmp_path):
 
 
 def test_the_error_for_a_corpus_without_text_names_its_files(tmp_path):
-    write_aged(tmp_path / "web" / "a.csv")
-    write_aged(tmp_path / "web" / "b.txt")
+    write_aged(tmp_path / "web" / "a.pdf")
+    write_aged(tmp_path / "web" / "b.doc")
 
     with pytest.raises(InputError, match="the corpus is empty") as caught:
         take_inventory(tmp_path / "web", "web")
 
-    assert caught.value.found == "2 other files: a.csv, b.txt"
+    assert caught.value.found == "2 other files: a.pdf, b.doc"
     assert ".jsonl" in caught.value.expected
 
 

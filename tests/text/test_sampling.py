@@ -65,6 +65,36 @@ def test_a_column_whose_values_python_cannot_hold_is_no_obstacle(tmp_path):
     assert keys_of(tmp_path, contents_of(tmp_path)).text == "text"
 
 
+@pytest.mark.parametrize(
+    ("row", "text_key", "id_key"),
+    [
+        pytest.param({"id": "7", "content": TEXT}, "content", "id", id="usual names"),
+        pytest.param({"stars": "5", "review": TEXT}, "review", None, id="a column of numbers"),
+        pytest.param({"question": "q", "answer": "a"}, None, None, id="two short texts"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.zst"])
+def test_keys_of_csv_files_are_suggested_by_the_header_and_values(
+    tmp_path, name, row, text_key, id_key
+):
+    (tmp_path / name).write_bytes(encoded(name, [row] * 5, part=3))
+
+    keys = keys_of(tmp_path, contents_of(tmp_path))
+
+    assert keys.text == text_key
+    assert keys.id == id_key
+
+
+def test_txt_files_have_no_keys_and_hide_none_of_csv_files(tmp_path):
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text(TEXT)
+    assert keys_of(tmp_path, contents_of(tmp_path)).texts == {}
+
+    (tmp_path / "z.csv").write_bytes(encoded("z.csv", [{"body": TEXT}], part=1))
+
+    assert keys_of(tmp_path, contents_of(tmp_path)).text == "body"
+
+
 def test_files_and_lines_that_cannot_be_read_are_skipped(tmp_path):
     (tmp_path / "a.jsonl.gz").write_bytes(b"no gzip")
     (tmp_path / "b.jsonl").write_bytes(jsonl([{"content": TEXT}, {"content": TEXT, "note": "x"}]))
@@ -92,8 +122,7 @@ def several_mib_of_rows():
     return rows
 
 
-# The stream is compressed by Arrow, which the estimate does not allow for.
-@pytest.mark.parametrize("name", [name for name in FILE_NAMES if name != "a.stream.arrow"])
+@pytest.mark.parametrize("name", [*FILE_NAMES, "a.csv", "a.tsv.gz"])
 def test_the_number_of_documents_is_estimated_by_a_sample(tmp_path, several_mib_of_rows, name):
     (tmp_path / name).write_bytes(encoded(name, several_mib_of_rows, part=500))
 
@@ -103,3 +132,13 @@ def test_the_number_of_documents_is_estimated_by_a_sample(tmp_path, several_mib_
     assert sample.documents < N_DOCUMENTS / 2
     assert 0.7 < estimate / N_DOCUMENTS < 1.4
     assert len(sample.text) > 1000
+
+
+def test_the_number_of_documents_is_estimated_for_many_txt_files(tmp_path):
+    for number in range(300):
+        (tmp_path / f"{number}.txt").write_text(TEXT * 500)
+
+    sample = measure(tmp_path, contents_of(tmp_path), "text")
+
+    assert sample.documents < 150
+    assert 290 < sample.documents * sample.scale < 310

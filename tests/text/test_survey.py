@@ -19,7 +19,7 @@ def raw(tmp_path):
     write_aged(raw / "web" / "a.jsonl")
     write_aged(raw / "web" / "README.md", b"no text")
     write_aged(raw / "code" / "deep" / "er" / "a.jsonl.zst", b"")
-    write_aged(raw / "notes" / "a.txt", b"")
+    write_aged(raw / "notes" / "a.doc", b"")
     write_aged(raw / ".trash" / "a.jsonl", b"")
     write_aged(raw / "half" / ".a.jsonl", b"")
     write_aged(raw / "README.md", b"")

@@ -23,7 +23,8 @@ from nanoset_core.storage.paths import expanded
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.text.contents import Contents, contents_of
-from nanoset_core.text.endings import suffix_of
+from nanoset_core.text.endings import format_of, suffix_of
+from nanoset_core.text.lines import begins_with_object
 from nanoset_core.text.listing import FileStat, stat_file
 from nanoset_core.text.survey import no_text
 
@@ -38,6 +39,10 @@ class InputFiles:
     """Paths relative to `folder`."""
     notices: tuple[str, ...] = ()
     """What the inputs contain that is not read."""
+    json_lines: frozenset[str] = frozenset()
+    """Files that are read as JSON lines, although their names end in .txt, .csv or .tsv. Versions
+    that did not read these formats took every file with such a name for JSON lines.
+    """
 
     @property
     def paths(self) -> list[Location]:
@@ -137,10 +142,14 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
     """
     jobs = []
     for file in inputs.files:
+        json_lines = inputs.json_lines & {file.path}
         ending = suffix_of(file.path) or ""
+        if json_lines:
+            ending = ""  # outputs of such files have always been named after the complete name
         path_without_ending = file.path[: len(file.path) - len(ending)]
         file_name = f"{output_prefix.name}_{path_without_ending.replace('/', '_')}"
-        jobs.append((InputFiles(inputs.folder, (file,)), output_prefix.with_name(file_name)))
+        inputs_of_file = InputFiles(inputs.folder, (file,), json_lines=json_lines)
+        jobs.append((inputs_of_file, output_prefix.with_name(file_name)))
 
     prefixes = {prefix for _, prefix in jobs}
     if len(prefixes) < len(jobs):
@@ -218,9 +227,7 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _Re
         InputError: There is no file of text.
     """
     absolute_folder = folder.absolute()
-    contents = contents_of(folder)
-    texts = [file for file in contents.texts if not leave_out(absolute_folder / file.path)]
-    contents = replace(contents, texts=tuple(texts))
+    contents = contents_of(folder).without(lambda path: leave_out(absolute_folder / path))
     if not contents.texts:
         raise no_text(folder, contents, "no file to read")
 
@@ -270,7 +277,17 @@ def _below_one_folder(listed: Sequence[ListedFile]) -> InputFiles:
 
     # Each file of a bucket may need a request, so several are sent at the same time.
     n_threads = CONNECTIONS if isinstance(folder, RemoteFolder) else 1
-    return InputFiles(folder, tuple(in_parallel(relative_stat, listed, n_threads)))
+    files = tuple(in_parallel(relative_stat, listed, n_threads))
+
+    # A .txt or .csv file may contain JSON lines; the others need not be opened.
+    def is_json_lines(file: FileStat) -> bool:
+        """Return whether a file that ends in .txt or .csv begins like JSON lines."""
+        return begins_with_object(folder, file.path)
+
+    candidates = [file for file in files if format_of(file.path) in ("txt", "csv")]
+    answers = in_parallel(is_json_lines, candidates, n_threads)
+    json_lines = [file.path for file, is_json in zip(candidates, answers, strict=True) if is_json]
+    return InputFiles(folder, files, json_lines=frozenset(json_lines))
 
 
 def _common_folder(paths: Sequence[Location]) -> RawFolder:

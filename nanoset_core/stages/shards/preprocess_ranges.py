@@ -41,7 +41,9 @@ class InputRanges:
 
     def __iter__(self) -> Iterator[SourceRange]:
         yield from self._known
-        for source in self._unread:
+        for unlabelled_source in self._unread:
+            json_lines = self._inputs.json_lines.intersection(unlabelled_source.files)
+            source = replace(unlabelled_source, json_lines=json_lines)
             self._known.append(source)
             yield source
 

@@ -12,7 +12,7 @@ from itertools import islice
 from nanoset_core.errors import InputError
 from nanoset_core.stages.shards.losses import Losses, counts_by_reason_text
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.endings import is_table
+from nanoset_core.text.endings import Format, format_of
 from nanoset_core.text.lines import describe_file
 from nanoset_core.text.rejects import WRONG_FORMAT, Reject, RejectOptions, is_fault
 
@@ -186,12 +186,13 @@ class RejectPolicy:
             folder: The folder of the files.
         """
         reason = _most_common_reason(losses)
-        expected, remedy = self._expected_lines(reason)
+        example = losses.first(reason)
+        file_format = "lines" if example is None else format_of(example.file)
+        expected, remedy = self._expected_lines(reason, file_format)
         found = _rejected_share_text(losses)
 
         # The first line that was rejected for this reason is shown as an example.
         where = folder
-        example = losses.first(reason)
         if example is not None:
             where = folder / example.file
             found += f"; {_line_text(example)}"
@@ -219,12 +220,20 @@ class RejectPolicy:
         max_share = self.options.max_rejected_fraction
         return f"at most {max_share:.2%} rejected, {self.names.rejected}"
 
-    def _expected_lines(self, reason: str) -> tuple[str, str]:
+    def _expected_lines(self, reason: str, file_format: Format) -> tuple[str, str]:
         """Return what rejected lines should be, and what usually helps, as texts for an error.
 
         Args:
             reason: Why most of the lines were rejected, such as `missing_key`.
+            file_format: Format of the file with the first of these lines.
         """
+        if reason == "wrong_field_count":
+            return (
+                "as many fields in each row as in the header of its file",
+                "put texts with separators, quotes or line ends in quotes",
+            )
+        if reason == "invalid_utf8" and file_format in ("txt", "csv"):
+            return "text in UTF-8", "convert the files to UTF-8, as `iconv -t UTF-8` does"
         if reason == "missing_key":
             key_name = self.names.text_key
             return (
@@ -270,7 +279,8 @@ def _kind_of_other_file(folder: RawFolder, reject: Reject) -> str | None:
 
     Files of other kinds have lines, too, but the first of these says little about them.
     """
-    if reject.reason not in _REASONS_OF_OTHER_FILES or is_table(reject.file):
+    is_of_lines = format_of(reject.file) == "lines"
+    if reject.reason not in _REASONS_OF_OTHER_FILES or not is_of_lines:
         return None
     return describe_file(folder, reject.file)
 

@@ -69,7 +69,7 @@ class DocumentsSpec(Section):
     """Where files contain text and ids, and what happens to invalid lines."""
 
     text_key: TextKey = "text"
-    """Key of the text in each JSON object."""
+    """Key of the text in each JSON object, or its column in tables; .txt files need none."""
     id_key: str = "id"
     """Key of the document's id. Ids are stored as text; views, `nanoset explain` and `nanoset
     purge` name documents by them.
@@ -81,7 +81,8 @@ class DocumentsSpec(Section):
     max_rejected_fraction: RejectedFraction = MAX_REJECTED_FRACTION
     """Share of lines that may be rejected; with more, the run fails."""
     max_line_mib: Annotated[float, Range(0.001, 2047)] = 1024.0
-    """Longest line, in MiB of 2**20 bytes; a longer one is rejected."""
+    """Longest line, text of a row, or .txt file, in MiB of 2**20 bytes; a longer one is rejected.
+    """
     max_unreadable_fraction: UnreadableFraction = MAX_UNREADABLE_FRACTION
     """Share of bytes that may be in files that cannot be read to their end; 0: every file must be
     complete.

@@ -21,7 +21,7 @@ from nanoset_core.stages.shards.losses import Losses, sum_losses
 from nanoset_core.stages.shards.make import SHARDS
 from nanoset_core.stages.shards.options import end_of_documents_notice, range_bytes, shard_settings
 from nanoset_core.stages.shards.shard_sets import BY_SHARD, reject_policy, set_recipe
-from nanoset_core.text.endings import is_cuttable
+from nanoset_core.text.endings import is_compressed, is_table
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.tokenizers.files import define
 
@@ -272,5 +272,5 @@ def _check_room(
 
 def _text_bytes(source: SourceRange) -> int:
     """Estimate the bytes of text in a range, which are more than are stored in compressed files."""
-    is_plain = all(is_cuttable(path) for path in source.files)
-    return source.size if is_plain else source.size * _COMPRESSION
+    may_be_compressed = any(is_compressed(path) or is_table(path) for path in source.files)
+    return source.size * _COMPRESSION if may_be_compressed else source.size

@@ -51,11 +51,11 @@ def test_an_empty_file_is_reported_with_the_folder_of_its_input(raw, name):
 
 
 def test_a_file_with_an_unknown_ending_is_reported(raw):
-    (raw / "notes.txt").touch()
+    (raw / "notes.doc").touch()
 
     notices = resolve_inputs([raw]).notices
 
-    assert f"{raw}: 1 file is not read: 1 .txt (notes.txt)" in notices
+    assert f"{raw}: 1 file is not read: 1 .doc (notes.doc)" in notices
 
 
 def test_a_folder_that_a_pattern_matches_is_reported_and_not_read(raw):
@@ -80,3 +80,52 @@ def test_a_file_that_is_named_twice_is_refused(raw):
 def test_a_folder_without_files_is_refused(tmp_path):
     with pytest.raises(InputError, match="no file to read"):
         resolve_inputs([tmp_path])
+
+
+# .txt and .csv files
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A folder with two .txt files, one of JSON lines, and a .csv file."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("{a text}")
+    (folder / "b.txt").write_text('\n{"text": "a document"}\n')
+    (folder / "c.csv").write_text("text\na document\n")
+    return folder
+
+
+def test_txt_and_csv_files_of_a_folder_are_read_if_there_is_nothing_else(texts, raw):
+    (raw / "a.txt").write_text("notes")
+
+    inputs = resolve_inputs([texts, raw])
+
+    names = [file.path.rpartition("/")[2] for file in inputs.files]
+    assert names == ["a.txt", "b.txt", "c.csv", "part-2.jsonl", "part-10.jsonl"]
+
+
+@pytest.mark.parametrize("names", [["."], ["*.*"], ["a.txt", "b.txt", "c.csv"]], ids=str)
+def test_files_that_begin_with_an_object_are_json_lines_whatever_their_ending(texts, names):
+    """Earlier versions took each file that was named for JSON lines."""
+    inputs = resolve_inputs([texts / name for name in names])
+
+    assert len(inputs.files) == 3
+    assert inputs.json_lines == {"b.txt"}
+
+
+def test_pairs_of_json_lines_with_another_ending_keep_their_names(texts, tmp_path):
+    inputs = resolve_inputs([texts])
+
+    jobs = by_file(inputs, tmp_path / "o")
+
+    assert [prefix.name for _files, prefix in jobs] == ["o_a", "o_b.txt", "o_c"]
+    assert [files.json_lines for files, _prefix in jobs] == [set(), {"b.txt"}, set()]
+
+
+def test_lists_that_an_earlier_call_wrote_do_not_hide_txt_files(texts):
+    (texts / "out_rejects.jsonl").write_text("")
+
+    inputs = resolve_inputs([texts], leave_out=lambda path: path.name == "out_rejects.jsonl")
+
+    assert [file.path for file in inputs.files] == ["a.txt", "b.txt", "c.csv"]

@@ -15,7 +15,7 @@ from click.testing import Result
 
 from helpers.command import invoke_nanoset
 from helpers.sample_pairs import pair_bytes
-from helpers.sample_project import EOD, jsonl, sentences
+from helpers.sample_project import EOD, encoded, jsonl, sentences
 from helpers.tokenizing import (
     FILES,
     N_DOCUMENTS,
@@ -52,6 +52,26 @@ def test_the_flags_of_megatron_are_accepted(raw, tmp_path, tokenizer_file):
     assert f"{N_DOCUMENTS} documents" in outcome.output
     pair_of_ids = MMapIndexedDataset(tmp_path / "out_id_document")
     assert len(pair_of_ids.document_indices) == N_DOCUMENTS + 1
+
+
+def test_files_of_all_formats_give_the_pair_of_json_lines(tmp_path, tokenizer_file):
+    rows = sentences("web", 20)
+    lines = tmp_path / "lines"
+    texts = tmp_path / "texts"
+    lines.mkdir()
+    texts.mkdir()
+    (lines / "a.jsonl").write_bytes(jsonl(rows))
+    for number, row in enumerate(rows[:10]):
+        (texts / f"{number}.txt").write_text(row["text"])
+    (texts / "10.csv").write_bytes(encoded("10.csv", rows[10:15], part=2))
+    (texts / "11.txt").write_bytes(jsonl(rows[15:]))  # read as JSON lines, as ever
+
+    for folder in (lines, texts):
+        outcome = tokenize([folder], tmp_path / f"out_{folder.name}", tokenizer_file)
+        assert outcome.exit_code == 0, outcome.output
+
+    pairs = [pair_bytes(tmp_path / f"out_{name}_text_document") for name in ("lines", "texts")]
+    assert pairs[0] == pairs[1]
 
 
 def test_the_pairs_of_single_files_can_be_merged(raw, tmp_path, tokenizer_file):

@@ -284,14 +284,17 @@ def _files_at(
             remedy="name an existing one with --input",
         )
     contents = _contents(path, output)
-    names = [file.path for file in contents.texts]
-    names += contents.others
-    names.sort(key=natural_key)
+    texts = [file.path for file in contents.ordered]
+    names = sorted([*texts, *contents.others], key=natural_key)
 
     ending = extension
     if ending is None:
         ending = _ending_of_tars(path, names, shuffle_only=shuffle_only)
-    files = [path / name for name in names if _is_input(name, ending)]
+    if ending is not None:
+        names_of_inputs = [name for name in names if name.endswith(ending)]
+    else:
+        names_of_inputs = texts
+    files = [path / name for name in names_of_inputs]
     if not files:
         raise InputError(
             "no file to read",
@@ -326,13 +329,6 @@ def _ending_of_tars(folder: Location, names: Sequence[str], *, shuffle_only: boo
     return TAR
 
 
-def _is_input(name: str, ending: str | None) -> bool:
-    """Return whether a file has an ending; None stands for all endings of text."""
-    if ending is None:
-        return is_text(name)
-    return name.endswith(ending)
-
-
 def _contents(folder: Location, output: Location | None) -> Contents:
     """Return the files in a folder, except those of the output if it is below the folder.
 
@@ -353,13 +349,7 @@ def _contents(folder: Location, output: Location | None) -> Contents:
     if output_path == "." or output_path.startswith(".."):
         return contents
 
-    def is_outside(path: str) -> bool:
-        """Return whether a path is not below the output."""
-        return not f"{path}/".startswith(f"{output_path}/")
-
-    texts = [file for file in contents.texts if is_outside(file.path)]
-    others = [path for path in contents.others if is_outside(path)]
-    return Contents(tuple(texts), tuple(others))
+    return contents.without(lambda path: f"{path}/".startswith(f"{output_path}/"))
 
 
 def _check_no_text(folder: Location, names: Sequence[str]) -> None:

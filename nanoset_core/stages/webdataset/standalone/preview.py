@@ -10,7 +10,7 @@ import numpy as np
 
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.tars.tar_input import passed_over_text
-from nanoset_core.stages.shards.inputs import files_of
+from nanoset_core.stages.shards.inputs import InputFiles, files_of
 from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
 from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_lengths
 from nanoset_core.stages.webdataset.sizing import EngineChoice, choose_engine
@@ -22,7 +22,6 @@ from nanoset_core.stages.webdataset.standalone.options import (
 )
 from nanoset_core.stages.webdataset.standalone.tokens import survey_sources
 from nanoset_core.stages.webdataset.tars import output_bytes
-from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.working_copies import any_remote, temporary_folder
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
@@ -201,7 +200,7 @@ def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
     n_bytes = 0
     n_tokens = 0
     for file in _sampled_files(inputs.files):
-        sample = _sample(inputs.folder, file, settings)
+        sample = _sample(inputs, file, settings)
         n_bytes += sample.stored_bytes
         n_tokens += sample.tokens
 
@@ -233,18 +232,19 @@ class _TextSample:
     tokens: int
 
 
-def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _TextSample:
+def _sample(inputs: InputFiles, file: FileStat, settings: PreprocessOptions) -> _TextSample:
     """Tokenize the first documents of a file, to estimate how many tokens it has.
 
     A compressed file, or a table, is tokenized completely: how many stored bytes some of its
     documents take is unknown.
 
     Args:
-        folder: Folder of the file.
+        inputs: The file and others.
         file: The file, as it was listed.
         settings: How its text is tokenized.
     """
-    batches = _batches_of(folder, file, settings)
+    folder = inputs.folder
+    batches = _batches_of(inputs, file, settings)
     reads_completely = not is_cuttable(file.path)
     if not reads_completely:
         batches = islice(batches, 1)  # the first one
@@ -266,20 +266,20 @@ def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _
 
 
 def _batches_of(
-    folder: RawFolder, file: FileStat, settings: PreprocessOptions
+    inputs: InputFiles, file: FileStat, settings: PreprocessOptions
 ) -> Iterator[DocumentBatch]:
     """Yield the documents of a file, about `_SAMPLE_BYTES` at a time.
 
     Args:
-        folder: Folder of the file.
+        inputs: The file and others.
         file: The file, as it was listed.
         settings: Names the key of the text.
     """
     # The digest is used only to verify the text, which is not done here.
     all_of_file = Piece(path=file.path, begin=0, end=file.size, first_line=1, digest="")
     return read_documents(
-        folder,
-        SourceRange((all_of_file,)),
+        inputs.folder,
+        SourceRange((all_of_file,), json_lines=inputs.json_lines),
         text_key=settings.keys[0],  # a shuffle reads only one key of text
         id_key="id",
         batch_bytes=_SAMPLE_BYTES,
