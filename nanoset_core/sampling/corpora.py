@@ -338,8 +338,8 @@ def _coverage_of(
     """Return what a split reads of one corpus.
 
     Args:
-        corpus: The corpus.
-        members: The samples that are taken of each member, in the order of the members.
+        corpus: The corpus. Its members are the datasets through which its documents are read.
+        members: The samples that are taken of each member, in order.
         config: Configuration of the nanoset.
     """
     # Round to whole tokens; the rest of the samples is padding.
@@ -367,8 +367,9 @@ def _tokens_read(
     """Return how many tokens of a corpus a split reads, each counted as often as it is read.
 
     Args:
-        corpus: The corpus.
-        members: The samples that are taken of each member, in the order of the members.
+        corpus: The corpus. Its members are the datasets through which its documents are read; the
+            documents of a part have equal numbers of copies in each member.
+        members: The samples that are taken of each member, in order.
         config: Configuration of the nanoset.
     """
     # The tokens that are taken of each member, over those of one epoch.
@@ -382,8 +383,9 @@ def _tokens_read_first(
     """Return how many tokens of a corpus a split reads that no earlier phase of the run has read.
 
     Args:
-        corpus: The corpus.
-        members: The samples that are taken of each member, in the order of the members.
+        corpus: The corpus. Its members are the datasets through which its documents are read; the
+            documents of a part have equal numbers of copies in each member.
+        members: The samples that are taken of each member, in order.
         config: Configuration of the nanoset.
     """
     # The share of each member that the run has read when the split starts, and when it ends.
@@ -403,8 +405,9 @@ def _epochs_of_parts(
     """Return how often the whole run reads the documents of each part of a corpus.
 
     Args:
-        corpus: The corpus.
-        members: The samples that are taken of each member, in the order of the members.
+        corpus: The corpus. Its members are the datasets through which its documents are read; the
+            documents of a part have equal numbers of copies in each member.
+        members: The samples that are taken of each member, in order.
         config: Configuration of the nanoset.
     """
     epochs = [epochs_drawn(member.samples_of_run, member.tokens, config) for member in members]

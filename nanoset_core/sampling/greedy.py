@@ -369,6 +369,7 @@ class _SpeculatedBlocks:
             n_lanes = len(running.blocks)
             cost.redone += n_steps * n_lanes
             microseconds += n_steps * _step_cost(len(self.weights), n_lanes)
+            # How many more samples of each dataset each block has than earlier.
             running.differences += self._pick_again(running.blocks, samples, running.lanes)
             if not running.differences.any():
                 break  # all blocks have the same counts as earlier

@@ -62,7 +62,7 @@ def histogram(chunks: Chunks) -> list[Bin]:
     """Return a histogram of some numbers.
 
     Args:
-        chunks: Returns the numbers.
+        chunks: Returns the numbers in chunks; called twice.
 
     Returns:
         The bins, ascending, at most MAX_BINS + 2; empty if there are no numbers.
@@ -71,10 +71,11 @@ def histogram(chunks: Chunks) -> list[Bin]:
     if spread is None:
         return []
     if spread.minimum == spread.maximum:
+        # All numbers are equal: one bin.
         sums = sum_by_bin(chunks(), edges=[])
         value = float(spread.minimum)
-        label = _number_text(Decimal(spread.minimum) if spread.is_whole else value)
-        return [Bin(label, value, value, tuple(sums[0].tolist()))]
+        exact_value = Decimal(spread.minimum) if spread.is_whole else value
+        return [Bin(_number_text(exact_value), value, value, tuple(sums[0].tolist()))]
     edges = _round_edges(spread)
     sums = sum_by_bin(chunks(), [float(edge) for edge in edges])  # (n_edges + 1, n_amounts)
     return _bins_of(edges, sums, spread)

@@ -45,7 +45,7 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
 
     Args:
         read: What was read of the last phase.
-        exact: False estimates the samples, wrong by one or two for each dataset, without walking
+        exact: False estimates the samples, wrong by one or two for each dataset, without computing
             the blend.
 
     Returns:
@@ -95,7 +95,7 @@ def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) 
         plan: Plan of the split.
         start: First position of the range.
         stop: End of the range, exclusive.
-        exact: False estimates the numbers, wrong by one or two, without walking the blend.
+        exact: False estimates the numbers, wrong by one or two, without computing the blend.
 
     Returns:
         One number for each dataset of the plan, in their order.

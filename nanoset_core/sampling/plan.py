@@ -56,7 +56,7 @@ def plan_split(
         split: The split.
         reader: Reads the datasets' `.idx` files; share it between splits that are planned together.
         exact: False only estimates where a later phase of a run starts in each dataset. That is
-            faster, since the blend is not walked, and wrong by a sample or two.
+            faster, since the blend is not computed, and wrong by a sample or two.
 
     Returns:
         The plan, or None if the split has no share of the data.

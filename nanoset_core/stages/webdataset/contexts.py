@@ -493,7 +493,8 @@ def _cut_separately(
         tokens_used = row_counts * row_tokens
     else:
         tokens_used = stream_tokens
-        row_counts = row_counts + _has_padded_row(stream_tokens, row_tokens, tail)
+        has_padded_row = _has_padded_row(stream_tokens, row_tokens, tail)
+        row_counts = row_counts + has_padded_row  # one more for each True
 
     # No row continues in another stream, so all tokens in the rows of a stream are its own.
     return _CutStreams(

@@ -210,7 +210,7 @@ def _prepare_folder(project: Project, recipe: Recipe, written: list[TarFacts]) -
 
     Args:
         project: The project.
-        recipe: Recipe of the webdataset.
+        recipe: What the webdataset is made from. It decides the folder.
         written: Facts of the tars that are known to be written.
     """
     folder = project.outputs.place(recipe)
@@ -280,7 +280,7 @@ def _unfinished_facts(project: Project, recipe: Recipe, shards: range) -> dict[i
 
     Args:
         project: The project.
-        recipe: Recipe of the webdataset.
+        recipe: What the webdataset is made from. It decides the folder.
         shards: Numbers of the shards to look for. Each is stored as a tar.
 
     Returns:
@@ -378,7 +378,7 @@ def _complete(
 
     Args:
         project: The project.
-        recipe: Recipe of the webdataset.
+        recipe: What the webdataset is made from. It decides the folder.
         plan: Plan of its tars.
         digest_by_source: Name of each source of the plan → digest of its dataset.
 
@@ -442,7 +442,7 @@ def _check_all_written(
 
     Args:
         project: The project.
-        recipe: Recipe of the webdataset.
+        recipe: What the webdataset is made from. It decides the folder.
         plan: Plan of its tars.
         facts: Number of a shard → facts of its tar, for those that are written.
 

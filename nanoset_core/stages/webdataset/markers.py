@@ -85,7 +85,7 @@ def write_markers(
     Args:
         folder: Folder of the tars on this machine.
         tars: Facts of the tars.
-        made_from: Digest of the recipe that they were made from.
+        made_from: Digest of the recipe, which says what they were made from.
         access: Sends the markers if the folder is in a store.
     """
     paths: list[Path] = []

@@ -39,7 +39,7 @@ class PackPadding:
     def counted_sources(self) -> tuple[SourceContexts, ...]:
         """Return the counts of all sources, with the padding inside packs counted as padding.
 
-        In the counts of the plan, this padding counts as tokens.
+        A pack is a sequence of whole documents, whose padding counts as tokens in the plan.
         """
         sources = list(self.plan.table.sources)
         for number in self.padding_by_source:
@@ -55,7 +55,8 @@ class PackPadding:
     def _padding_of_source(self, number: int) -> int:
         """Return how many tokens of all contexts of a source are padding inside packs.
 
-        The contexts are looked up in chunks, since a source may have more than memory holds.
+        A pack is a sequence of whole documents, which is padded. The contexts are looked up in
+        chunks, since a source may have more than memory holds.
 
         Args:
             number: Number of the source.

@@ -273,7 +273,7 @@ def _check_tars(
 
 
 def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
-    """Check the sha256 of a tar, unless it will be downloaded, which compares the sha256, too.
+    """Check the sha256 of a tar. One that must be downloaded counts as intact: it is checked then.
 
     Args:
         report: Gets an error if it differs.

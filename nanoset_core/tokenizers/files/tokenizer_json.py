@@ -206,8 +206,7 @@ def added_token(
 def pairs_that_make(token: str, ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return every pair of tokens that make a given token when concatenated, sorted by their ids.
 
-    For example, `abc` is made by the pair `a`, `bc` if both are tokens, and by the pair `ab`, `c`
-    if both are tokens.
+    For example, `abc` may be made by the pairs `a`, `bc` and `ab`, `c`.
 
     Args:
         token: The token to make.
