@@ -466,7 +466,7 @@ def _open_arrays(
     """Map index files into memory, and check their shapes.
 
     Args:
-        files: Part → file name.
+        files: Part, such as document_index → file name.
         shapes: Part → shape that was planned.
         folder: Folder of the files.
         access: Fetches the files if they are in a store; None reads them from this machine.

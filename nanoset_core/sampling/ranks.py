@@ -147,8 +147,8 @@ def _amounts_by_digit(
         # Move the digit to the end of each key, so that the prefix precedes it.
         shifted = chunk.keys >> U64(shift)
         amounts = chunk.amounts
-        is_first_digit = shift == _SHIFTS[0]
-        if not is_first_digit:  # all keys continue the empty prefix
+        # Before the first digit, the prefix is empty, and all keys continue it.
+        if shift != _SHIFTS[0]:
             has_prefix = (shifted >> U64(_DIGIT_BITS)) == prefix
             shifted = shifted[has_prefix]
             amounts = amounts[has_prefix]

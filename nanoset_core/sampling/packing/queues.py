@@ -67,7 +67,7 @@ class RemainderQueue:
     """
 
     def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
-        """Sort the documents by the lengths of their remainders."""
+        """Sort the documents by the lengths of their remainders, which are shorter than a pack."""
         # Count the documents with a remainder of each length. 0 stands for documents without one.
         counts = np.zeros(rule.length, np.int64)  # index: the length of a remainder
         for start in range(0, len(lengths), CHUNK_DOCUMENTS):

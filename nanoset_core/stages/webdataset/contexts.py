@@ -329,7 +329,7 @@ class ContextTable:
         return first_context + np.concatenate([in_passes, after_passes])
 
     def _contexts_in_passes(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the contexts of rows in the passes over their source, each of which has all rows.
+        """Return the contexts of rows in the whole passes over their source: one in each pass.
 
         Args:
             source: Number of the source.

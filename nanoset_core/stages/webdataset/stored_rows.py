@@ -160,7 +160,7 @@ class StoredRows:
         """
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
         first_key = keys_of(contexts[:1].astype(np.uint64), plan.settings.seed)
-        for indices in self._indices_by_part(contexts):
+        for indices in self._indices_by_part(contexts):  # of the contexts of each part
             first_context = int(contexts[indices[0]])
             part = self.part(first_context)
 

@@ -330,5 +330,5 @@ def code_points_at(data: Bytes, starts: Ints) -> Ints:
         unfinished = unfinished[has_byte]
         low_bits = data[starts[unfinished] + offset] & 0x3F  # without the mark 10
         points[unfinished] = (points[unfinished] << 6) | low_bits
-    points &= _CODE_POINT_MASKS.take(first_bytes)
+    points &= _CODE_POINT_MASKS.take(first_bytes)  # without the mark of the length
     return points

@@ -415,7 +415,7 @@ def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
         return integers[np.newaxis]
 
     keys = np.stack([_eight_bytes_at(data, starts + offset) for offset in range(0, 8 * width, 8)])
-    # All words of this width fill the integers before.
+    # Words of this width are so long that they fill the first integers.
     first_partial = _MIN_BYTES[width] // 8
     for number in range(first_partial, width):
         keys[number] &= _byte_masks(lengths - 8 * number)

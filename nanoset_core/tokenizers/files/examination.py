@@ -355,7 +355,7 @@ def _merged_tokens(merges: Iterable[str | Sequence[str]], affixes: _Affixes) -> 
 
     Args:
         merges: The merges; each is a pair of tokens, or both in a text with a space between them.
-        affixes: Marks of the tokens' position in a word.
+        affixes: Marks of the tokens' position in a word, such as ## before "##s".
 
     Raises:
         ValueError, TypeError, AttributeError: A merge is no pair of texts.
@@ -382,7 +382,7 @@ def _unmerged_tokens(
         vocabulary: Token → id.
         merged: Tokens that merges make.
         added_names: Added tokens, which need no merge.
-        affixes: Marks of the tokens' position in a word.
+        affixes: Marks of the tokens' position in a word, such as ## before "##s".
     """
     unmerged = []
     for token in vocabulary:
@@ -404,7 +404,7 @@ def _could_be_merged(token: str, vocabulary: Mapping[str, int], affixes: _Affixe
     Args:
         token: A token of the vocabulary.
         vocabulary: Token → id.
-        affixes: Marks of the tokens' position in a word.
+        affixes: Marks of the tokens' position in a word, such as ## before "##s".
     """
     for cut in range(1, len(token)):
         left = token[:cut]
