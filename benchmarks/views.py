@@ -3,7 +3,7 @@ tables joined by id.
 
     python -m benchmarks.views [--millions 10] [--folder FOLDER]
 
-The documents are made up: an id of 20 characters, a topic of 40, a quality of 5, 1 to 127 tokens;
+The documents are made up: an id of 20 characters, a topic of 40, a quality of 5, a score, 1 to 127 tokens;
 their tables are Parquet files of a million rows with zstd, as shards have them.
 """
 
@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,13 +31,15 @@ from benchmarks.harness import options
 from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.document_tables.relation import DocumentRelation, TableSource, value_type
 from nanoset_core.document_tables.row_groups import RowGroups
+from nanoset_core.document_tables.scan import DocumentScan
 from nanoset_core.formats.indexed.layout import read_idx
+from nanoset_core.project.column_statistics import ColumnReading
 from nanoset_core.stages.attributes.lookup import Lookup
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.column_table import ColumnTable
 from nanoset_core.stages.views.ids import Ids
-from nanoset_core.stages.views.rules import HashSplit, Listed, Rule, Where
+from nanoset_core.stages.views.rules import HashSplit, Listed, Rule, Top, Where
 from nanoset_core.stages.views.selection import select
 from nanoset_core.stages.views.tables import ShardTables, joined_shards
 from nanoset_core.stages.views.writing import write_view_idx
@@ -50,6 +53,8 @@ TOPICS = 40
 QUALITIES = 5
 EXCLUDED = 1_000
 CONDITION_RUNS = 5
+NULL_SHARE = 0.03
+"""Documents without a score."""
 
 
 def main() -> None:
@@ -64,6 +69,8 @@ def main() -> None:
         exclude_ids(folder, prefix, n_documents)
         choose_many_views(folder, n_documents)
         choose_by_condition(folder)
+        choose_best(folder, n_documents)
+        summarise_columns(folder)
         join_scores(folder, n_documents)
 
 
@@ -97,6 +104,7 @@ def write_tables(folder: Path, prefix: Path) -> None:
             "tokens": pa.array(shard_lengths),
             "topic": pa.DictionaryArray.from_arrays(topic_numbers, topics),
             "quality": pa.array(rng.integers(0, QUALITIES, n_rows)),
+            "score": pa.array(rng.normal(size=n_rows), mask=rng.random(n_rows) < NULL_SHARE),
         }
         path = folder / f"{shard:06d}.parquet"
         pq.write_table(pa.table(columns), path, row_group_size=1 << 16, compression="zstd")
@@ -193,6 +201,43 @@ def choose_by_condition(folder: Path) -> None:
 
     split = Rule((HashSplit("one", "id", 0.0, 0.01),))
     timed("a split by id", lambda: choose(folder, [split]))
+
+
+def choose_best(folder: Path, n_documents: int) -> None:
+    """Time the best tokens by score beside DuckDB alone, whose running sum needs no ids."""
+    budget = 16 * n_documents  # about a quarter of the tokens
+    rule = Rule((Top("one", "score", "tokens", limit=budget),))
+    query = f"""
+        select count(*), sum(tokens) from (
+            select tokens, sum(tokens) over (order by score desc rows unbounded preceding) total
+            from '{folder}/*.parquet' where score is not null
+        ) where total <= {budget}
+    """
+
+    def ask_duckdb() -> Any:
+        with duckdb.connect(config={"threads": 1}) as connection:
+            return connection.execute(query).fetchone()
+
+    _, [counts] = timed("the best quarter of the tokens", lambda: choose(folder, [rule]))
+    _, duckdb_counts = timed("the same by DuckDB alone, one thread", ask_duckdb)
+    assert counts == duckdb_counts
+
+
+def summarise_columns(folder: Path) -> None:
+    """Time the statistics of columns, each by itself."""
+    for name in ("id", "topic", "quality", "score"):
+        timed(f"statistics of {name}", partial(summarise_column, folder, name))
+
+
+def summarise_column(folder: Path, name: str) -> None:
+    """Compute the statistics of a column."""
+    scan = DocumentScan(["tokens", name])
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        reading = ColumnReading([name], Path(scratch), n_values=10)
+        for shard in read_shards(folder):
+            for batch in scan.batches(shard.relation):
+                reading.add(batch.columns)
+        reading.statistics()
 
 
 def join_scores(folder: Path, n_documents: int) -> None:

@@ -127,7 +127,7 @@ def corpus_columns(
     used_names = [name for name in names if name not in DOCUMENT_COLUMNS]
     scan = DocumentScan({TOKENS_COLUMN, *names})
     with tempfile.TemporaryDirectory(prefix="nanoset-columns-") as scratch:
-        reading = _Reading(names, Path(scratch), n_values)
+        reading = ColumnReading(names, Path(scratch), n_values)
         for tables in tokenized_shards(project, corpus, tokenized, used_names):
             for batch in scan.batches(tables.relation):
                 reading.add(batch.columns)
@@ -199,7 +199,7 @@ class _ColumnReader(Protocol):
         ...
 
 
-class _Reading:
+class ColumnReading:
     """The pass over the tables of a corpus."""
 
     def __init__(self, names: Sequence[str], scratch: Path, n_values: int) -> None:

@@ -85,8 +85,8 @@ def _top_record(result: TopResult) -> dict[str, Any]:
         "budget": result.budget,
         "cut": finite_or_text(result.cut),
         "tied": asdict(result.tied),
-        "nulls": result.nulls,
-        "nans": result.nans,
+        "nulls": result.counts.nulls,
+        "nans": result.counts.nans,
         "histogram": [_bin_record(histogram_bin) for histogram_bin in result.bins],
     }
 

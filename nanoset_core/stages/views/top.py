@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,17 @@ from nanoset_core.stages.views.budgets import (
 )
 from nanoset_core.stages.views.ranked_column import NAN, NULL, RankedColumn
 from nanoset_core.stages.views.rules import Budget, Top
+
+
+class ValueCounts(NamedTuple):
+    """How many documents have a value of a column, each copy counted."""
+
+    ranked: int
+    """Documents with a value other than NaN."""
+    nulls: int
+    """Documents without a value."""
+    nans: int
+    """Documents with the value NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +82,14 @@ class Ranking:
         value: int | float = values_of_keys(np.array([ascending_key]), self.dtype)[0].item()
         return value
 
-    def count(self) -> int:
-        """Return how many documents may be taken, each copy counted."""
-        n_documents = 0
+    def count(self) -> ValueCounts:
+        """Count the documents with and without a value."""
+        counts = np.zeros(3, np.int64)  # of documents with a value, and with the faults 1 and 2
         for chunk in self.candidates.chunks:
             copy_counts = self.candidates.amounts(chunk, "documents")
-            n_documents += int(copy_counts[self.is_ranked(chunk)].sum())
-        return n_documents
-
-    def count_faults(self, fault: int) -> int:
-        """Return how many documents have no value for one reason, each copy counted."""
-        n_documents = 0
-        for chunk in self.candidates.chunks:
-            copy_counts = self.candidates.amounts(chunk, "documents")
-            n_documents += int(copy_counts[self.faults[chunk] == fault].sum())
-        return n_documents
+            # bincount adds up floats, which are exact up to 2**53.
+            counts += np.bincount(self.faults[chunk], copy_counts, len(counts)).astype(np.int64)
+        return ValueCounts(int(counts[0]), nulls=int(counts[NULL]), nans=int(counts[NAN]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +140,8 @@ class TopResult:
     cut: float | None
     """The value at which the rule ends; None if it takes all documents with a value."""
     tied: TiedDocuments
-    nulls: int
-    """Documents without a value, each copy counted."""
-    nans: int
-    """Documents with the value NaN, each copy counted."""
+    counts: ValueCounts
+    """Documents with and without a value."""
     bins: Sequence[Bin] = field(default=())
     """Histogram of the column. Its amounts are documents, tokens, documents that are taken, and
     tokens that are taken.
@@ -156,9 +159,8 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
         column: Their values.
     """
     ranking = Ranking(candidates, column.keys(), column.faults(), column.dtype, step.ascending)
-    nulls = ranking.count_faults(NULL)
-    nans = ranking.count_faults(NAN)
-    budget = _budget_of(step, ranking)
+    counts = ranking.count()
+    budget = _budget_of(step, counts.ranked)
     end = _find_end(budget, ranking)
     cut = None
     tied = TiedDocuments()
@@ -174,16 +176,21 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
     for chunk in candidates.chunks:
         is_taken = ranking.is_ranked(chunk) if end is None else end.precedes(chunk)
         candidates.copy_counts[chunk] *= is_taken
-    return TopResult(step, budget.limit, cut, tied, nulls, nans, bins, gap)
+    return TopResult(step, budget.limit, cut, tied, counts, bins, gap)
 
 
-def _budget_of(step: Top, ranking: Ranking) -> Budget:
-    """Return the budget of a rule; a share is one of the documents with a value, rounded down."""
+def _budget_of(step: Top, n_ranked: int) -> Budget:
+    """Return the budget of a rule.
+
+    Args:
+        step: The rule.
+        n_ranked: Documents with a value. A share is a share of these, rounded down.
+    """
     if step.limit is not None:
         return Budget(step.view, step.unit, step.limit)
     # The share as it is written: as a float, 0.29 is slightly less than 29 of 100 documents.
     share = Decimal(repr(step.share))
-    return Budget(step.view, "documents", int(share * ranking.count()))
+    return Budget(step.view, "documents", int(share * n_ranked))
 
 
 def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:

@@ -156,7 +156,7 @@ def test_documents_without_a_value_are_counted(tmp_path):
 
     result = result_of(scores, Top("v", "score", "documents", limit=9), tmp_path)
 
-    assert (result.nulls, result.nans) == (2, 1)
+    assert (result.counts.nulls, result.counts.nans) == (2, 1)
 
 
 def test_the_cut_is_the_value_at_which_the_documents_no_longer_fit(tmp_path):
