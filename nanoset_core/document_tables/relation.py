@@ -251,13 +251,21 @@ class DocumentRelation:
         return f"SELECT {', '.join(results)} FROM ({self._documents_sql(tables, columns)})"
 
     def _documents_sql(self, tables: Sequence[TableSource], columns: Collection[str]) -> str:
-        """Return the query for columns of the documents, each in its type in the whole corpus.
+        """Return the query for columns of the documents.
+
+        Different shards may store a column as integers and as texts. The query converts its values
+        to one type, that of the column in `self.schema`.
 
         Args:
             tables: The tables that have the columns. They are joined by the positions of rows.
             columns: Names of the columns.
         """
-        values = [f"t0.file_index AS {FILE_NUMBER}", f"t0.file_row_number AS {ROW_NUMBER}"]
+        # All tables have the same rows, so the first one says which file and row a document is.
+        first = _table_alias(0)
+        values = [
+            f"{first}.file_index AS {FILE_NUMBER}",
+            f"{first}.file_row_number AS {ROW_NUMBER}",
+        ]
         for column, value in self._value_by_column(tables, columns).items():
             values.append(f"{value} AS {column_reference(self.schema, column)}")
         joined = " POSITIONAL JOIN ".join(
@@ -268,7 +276,10 @@ class DocumentRelation:
     def _value_by_column(
         self, tables: Sequence[TableSource], columns: Collection[str]
     ) -> dict[str, str]:
-        """Return the name of each column → SQL of its value, in its type in the whole corpus."""
+        """Return how SQL reads each column: its name → an expression such as `t0_2`.
+
+        If a table stores the column in another type than `self.schema`, the expression converts it.
+        """
         value_by_column: dict[str, str] = {}
         for table_number, table in enumerate(tables):
             for index, field in enumerate(table.stored_schema):
@@ -282,11 +293,12 @@ class DocumentRelation:
         return value_by_column
 
     def _in_convertible_types(self, source: TableSource, columns: Collection[str]) -> TableSource:
-        """Return a table in types that DuckDB can convert to those of the whole corpus.
+        """Return a table whose types DuckDB can convert to those of `self.schema`.
 
-        DuckDB would write some floating-point numbers as other texts than `as_type`, the function
-        that converts them elsewhere. So a table is converted here, in memory, if a column of
-        numbers has texts in other shards. Few corpora have such a column.
+        A column may have floating-point numbers in this table, and texts in other shards. Then its
+        numbers have to become texts. DuckDB would write some of them differently from `as_type`,
+        which converts such columns everywhere else. So `as_type` converts the table here, in
+        memory. Few corpora have such a column.
 
         Args:
             source: The table, in the types in which it is stored.
@@ -312,9 +324,14 @@ class DocumentRelation:
         return bool(stored_type == pa.float64() and target_type == pa.string())
 
 
+def _table_alias(table_number: int) -> str:
+    """Return how a query names a table, by its position: such as `t0`."""
+    return f"t{table_number}"
+
+
 def _stored_column(table_number: int, index: int) -> str:
     """Return how a query names a column of a table, by their positions: such as `t0_2`."""
-    return f"t{table_number}_{index}"
+    return f"{_table_alias(table_number)}_{index}"
 
 
 def _register_if_in_memory(connection: Any, table_number: int, source: TableSource) -> None:
@@ -354,7 +371,7 @@ def _table_sql(table_number: int, source: TableSource) -> str:
     else:
         rows = f"table_{table_number}"
         names += ["file_row_number", "file_index"]
-    return f"{rows} AS t{table_number}({', '.join(names)})"
+    return f"{rows} AS {_table_alias(table_number)}({', '.join(names)})"
 
 
 def _files_sql(paths: Iterable[Path]) -> str:

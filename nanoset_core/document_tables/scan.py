@@ -225,15 +225,20 @@ class _ScanQuery:
         Args:
             batch: A pyarrow.RecordBatch with a column for each of `expressions()`, in order.
         """
+        # The columns of the batch are: 2 numbers, the columns of the scan, then the comparisons.
         file_numbers, rows_in_files, *arrays = batch.columns
         n_columns = len(self.columns)
-        outcome_by_comparison = dict(zip(self._comparisons, arrays[n_columns:], strict=True))
+        value_arrays = arrays[:n_columns]
+        outcome_arrays = arrays[n_columns:]
+
+        # A condition such as `a > 1 and b < 2` consists of two comparisons: join their outcomes.
+        outcome_by_comparison = dict(zip(self._comparisons, outcome_arrays, strict=True))
         masks: dict[Condition, NDArray[np.bool_]] = {}
         for condition, sql in self._conditions.items():
             masks[condition] = _as_mask(sql.outcome(outcome_by_comparison))
         return ScannedRows(
             rows=self._first_rows[file_numbers.to_numpy()] + rows_in_files.to_numpy(),
-            columns=dict(zip(self.columns, arrays[:n_columns], strict=True)),
+            columns=dict(zip(self.columns, value_arrays, strict=True)),
             condition_masks=masks,
         )
 

@@ -121,7 +121,8 @@ def corpus_columns(
     further_names = built_columns(project, corpus)
     if names is None:
         names = [*_ALWAYS_SHOWN, *further_names]
-    _check_names(project, names, further_names)
+    unbuilt = _unbuilt_columns(project, corpus, further_names)
+    _check_names(project, names, further_names, unbuilt)
 
     work = project.progress.work(ACTIVITY, corpus, int(tokenized.facts["documents"]))
     used_names = [name for name in names if name not in DOCUMENT_COLUMNS]
@@ -137,7 +138,7 @@ def corpus_columns(
             documents=tokenized.facts["documents"],
             tokens=tokenized.facts["tokens"],
             columns=reading.statistics(),
-            unbuilt=_unbuilt_columns(project, corpus, further_names),
+            unbuilt=unbuilt,
         )
 
 
@@ -172,10 +173,29 @@ def _check_corpus(project: Project, name: str) -> None:
     )
 
 
-def _check_names(project: Project, names: Sequence[str], further_names: Collection[str]) -> None:
-    """Raise a ConfigError if a column does not exist."""
+def _check_names(
+    project: Project,
+    names: Sequence[str],
+    further_names: Collection[str],
+    unbuilt: Collection[str],
+) -> None:
+    """Raise a ConfigError if a column does not exist.
+
+    Args:
+        project: The project.
+        names: The columns that the user requests.
+        further_names: Columns that were built, in addition to those of all documents.
+        unbuilt: Columns of the settings that were not built.
+    """
     known_names = sorted(DOCUMENT_COLUMNS.union(further_names))
     for name in names:
+        if name in unbuilt:
+            raise ConfigError(
+                "this column has not been built",
+                where=project.config.file,
+                found=name,
+                remedy="run `nanoset build` first",
+            )
         if name not in known_names:
             remedy = "correct the name, or add the column by documents.columns or attributes"
             raise ConfigError(

@@ -232,6 +232,17 @@ def test_a_misspelt_column_is_corrected(project):
         corpus_columns(project, "web", ["star"])
 
 
+def test_a_column_that_was_not_built_is_refused_with_the_command_that_builds_it(
+    tmp_path, tokenizer_file
+):
+    settings = {"documents": {"columns": ["lang"]}}
+    project = open_project(write_corpus(tmp_path / "project", tokenizer_file, settings))
+    make_corpora(project, "web")
+
+    with pytest.raises(ConfigError, match="has not been built"):
+        corpus_columns(project, "web", ["lang"])
+
+
 def test_a_misspelt_corpus_is_corrected(project):
     with pytest.raises(ConfigError, match=r"did you mean 'web'\?"):
         corpus_columns(project, "wep")

@@ -76,10 +76,12 @@ class ViewDataset(Dataset):
         if not corpus.sequence_lengths[first_sequence:stop_sequence].any():
             return np.empty(0, np.int64)
 
-        # A sequence belongs to the last document that does not begin after it. If the first
-        # sequence is empty, the document may have several such sequences: name it once.
+        # Find the copies of the document's first sequence in the view, and then the document of the
+        # view to which each copy belongs: the last one whose first sequence is not after it.
         sequences = self._copies_of_sequence(first_sequence)
-        return np.unique(last_not_greater(self.layout.document_indices, sequences))
+        documents = last_not_greater(self.layout.document_indices, sequences)
+        # A copy of the document is found twice if it begins with two equal, empty sequences.
+        return np.unique(documents)
 
     def _copies_of_sequence(self, sequence: int) -> NDArray[np.int64]:
         """Return the sequences of the view that are a sequence of the corpus; shape (n_copies,).

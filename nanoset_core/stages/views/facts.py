@@ -266,20 +266,21 @@ def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[s
     """Yield a warning for each budget of a view that is far from full.
 
     This is for manifests of earlier versions, which do not record the document that does not fit.
-    If the documents before the budget exceed it, and those after it do not fill it, there is one.
+    A budget of 1,000 tokens that was given documents of 5,000 tokens, and kept 600 tokens of them,
+    must have ended at a document that does not fit.
 
     Args:
         facts: The facts of the view's manifest, with the counts before and after each step.
         name: Name of the view. Budgets of views from which it is chosen are not reported.
     """
-    for row_before, row_after in pairwise(step_rows(facts)):
-        budget = _BUDGET.fullmatch(row_after.step)  # None for other steps, such as `where …`
-        if budget is None or row_after.view != name:
+    for row_before_step, row_after_step in pairwise(step_rows(facts)):
+        budget = _BUDGET.fullmatch(row_after_step.step)  # None for other steps, such as `where …`
+        if budget is None or row_after_step.view != name:
             continue
         limit = int(budget["limit"].replace(",", ""))
         unit = budget["unit"]
-        used = row_after.amount(unit)
-        could_be_filled = row_before.amount(unit) > limit
+        used = row_after_step.amount(unit)
+        could_be_filled = row_before_step.amount(unit) > limit
         is_filled = used >= FULL_SHARE * limit
         if could_be_filled and not is_filled:
             usage = _usage_text(limit, unit, used)

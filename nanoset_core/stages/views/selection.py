@@ -452,8 +452,8 @@ def _apply_later_steps(
 ) -> Selection:
     """Apply the steps of a view that follow its leading filters, and its order.
 
-    These steps are budgets, repeats, and filters after one of these. They change how many copies
-    the view has of each candidate, which is a document that the leading filters kept.
+    These steps are tops, budgets, repeats, and filters after one of these. They change how many
+    copies the view has of each candidate, which is a document that the leading filters kept.
 
     Args:
         view: The view.
@@ -463,30 +463,59 @@ def _apply_later_steps(
     Returns:
         The documents of the view.
     """
-    rule = view.rule
     step_counts = _counts_after_leading_filters(view, filters)
+    # Called to read the numbers of all candidates, ascending, in chunks.
     candidate_numbers = partial(filters.chunks, view.number)
-    hashes = np.empty(0, np.uint64)
-    copy_counts = None
+    selection = Selection(step_counts, candidate_numbers)
+    if view.files is None:
+        # All candidates are in the view, and nothing else of them was needed.
+        hashes = np.empty(0, np.uint64)
+    else:
+        hashes = view.files.hashes.mapped()  # (n_candidates,)
+        candidates = Candidates(
+            hashes,
+            tokens=view.files.tokens.mapped(),
+            copy_counts=_ones(len(hashes), copies_path),  # at first, one copy of each
+        )
+        selection = _apply_steps(view.rule, candidates, view.files, selection)
+
+    if view.rule.order is None:
+        return selection
+    order = _ordered_documents(view.rule.order, selection, hashes, view.sort_values)
+    return replace(selection, order=order)
+
+
+def _apply_steps(
+    rule: Rule, candidates: Candidates, files: _CandidateFiles, selection: Selection
+) -> Selection:
+    """Apply the steps of a view that follow its leading filters.
+
+    Args:
+        rule: The rule of the view.
+        candidates: The documents that the leading filters kept. Their `copy_counts` are changed.
+        files: The scratch files about the candidates.
+        selection: What the leading filters chose.
+
+    Returns:
+        What is left of the selection.
+    """
+    step_counts = list(selection.step_counts)
     gaps: list[BudgetGap] = []
     tops: list[TopResult] = []
-    if view.files is not None:
-        hashes = view.files.hashes.mapped()
-        copy_counts = _ones(len(hashes), copies_path)  # at first, one copy of each candidate
-        candidates = Candidates(hashes, view.files.tokens.mapped(), copy_counts)
-        for number in range(len(rule.leading_filters), len(rule.steps)):
-            outcome = _apply(rule, number, candidates, view.files)
-            step_counts.append(_count_step(rule, number, candidates))
-            if outcome.gap is not None:
-                gaps.append(_in_corpus(outcome.gap, candidate_numbers()))
-            if outcome.top is not None:
-                tops.append(outcome.top)
-
-    selection = Selection(step_counts, candidate_numbers, copy_counts, gaps=gaps, tops=tops)
-    if rule.order is None:
-        return selection
-    order = _ordered_documents(rule.order, selection, hashes, view.sort_values)
-    return replace(selection, order=order)
+    for number in range(len(rule.leading_filters), len(rule.steps)):
+        outcome = _apply(rule, number, candidates, files)
+        step_counts.append(_count_step(rule, number, candidates))
+        if outcome.gap is not None:
+            gaps.append(_in_corpus(outcome.gap, selection.candidates()))
+        if outcome.top is not None:
+            tops.append(outcome.top)
+    return replace(
+        selection,
+        step_counts=step_counts,
+        copy_counts=candidates.copy_counts,
+        gaps=gaps,
+        tops=tops,
+    )
 
 
 def _counts_after_leading_filters(
