@@ -74,7 +74,8 @@ def print_rows(
     if not rows:
         return
     headings = list(rows[0])  # all rows have the columns of the first one
-    table = Table(title=title, title_justify="left")
+    visible_title = None if title is None else visible(title)
+    table = Table(title=visible_title, title_justify="left")
 
     # Convert all values to text. The texts decide how wide each column has to be.
     text_rows = [_cells(row, headings) for row in rows]
