@@ -86,10 +86,13 @@ class FrequentValues:
 
     def _drop_rare_values(self) -> None:
         """Subtract a number from all counters, so that MAX_COUNTERS or fewer are above 0."""
+        # The counter that is the last one to be dropped, if they are sorted.
         n_dropped = len(self._counters) - MAX_COUNTERS
-        number = int(np.partition(self._counters, n_dropped - 1)[n_dropped - 1])
-        self.error += number
-        counters = self._counters - number
+        subtracted = int(np.partition(self._counters, n_dropped - 1)[n_dropped - 1])
+
+        # A value without a counter may be in that many documents.
+        self.error += subtracted
+        counters = self._counters - subtracted
         is_kept = counters > 0
         self._hashes = self._hashes[is_kept]
         self._counters = counters[is_kept]
@@ -127,15 +130,16 @@ class FrequentValues:
     def most_frequent(self) -> list[FrequentValue]:
         """Return the most frequent values, the most frequent first.
 
-        Values that may be less frequent than one that is not counted any more are left out.
+        A value whose counter was dropped may be in `error` documents. So values that are in no more
+        documents are left out.
         """
         values: list[FrequentValue] = []
         for index in self._greatest():
             documents = int(self._documents[index])
-            if documents > self.error:
-                text = self._text_by_hash[int(self._hashes[index])]
-                max_documents = int(self._counters[index]) + self.error
-                values.append(
-                    FrequentValue(text, documents, max_documents, int(self._tokens[index]))
-                )
+            if documents <= self.error:
+                continue
+            text = self._text_by_hash[int(self._hashes[index])]
+            max_documents = int(self._counters[index]) + self.error
+            tokens = int(self._tokens[index])
+            values.append(FrequentValue(text, documents, max_documents, tokens))
         return values

@@ -814,7 +814,8 @@ class ColumnLanes(Lanes):
         # (n_datasets * n_lanes,) a view of _counts: numpy is faster with one index than with two
         self._flat_counts = self._counts.reshape(-1)
         self._lane_numbers = np.arange(n_lanes)  # (n_lanes,) the column of each lane
-        # (n_datasets, 1) n_datasets, ..., 2, 1; uint8, so that a step moves little memory
+        # (n_datasets, 1) n_datasets, ..., 2, 1: of equal errors, that of the first dataset wins. As
+        # uint8, so that a step moves little memory.
         self._ranks = np.arange(n_datasets, 0, -1).astype(np.uint8)[:, None]
 
         # Allocating these in every step would take longer than the arithmetic.

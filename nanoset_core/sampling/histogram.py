@@ -96,7 +96,7 @@ def sum_by_bin(chunks: Iterable[WeighedValues], edges: Sequence[float]) -> NDArr
     for chunk in chunks:
         bins = np.searchsorted(np.asarray(edges, np.float64), chunk.values, side="right")
         for number, amounts in enumerate(chunk.amounts):
-            if len(sums) == number:
+            if len(sums) == number:  # only the first chunk shows how many amounts there are
                 sums.append(np.zeros(n_bins, np.int64))
             # bincount adds up floats, which are exact up to 2**53.
             sums[number] += np.bincount(bins, amounts, n_bins).astype(np.int64)

@@ -98,7 +98,7 @@ class MemberPlanner:
         if not self._is_built(prefix, part):
             return None
 
-        needed = self._as_trainer_counts(prefix, part, needed)
+        needed = self._as_trainer_requests(prefix, part, needed)
         requested = needed.requested
         epochs = self._plan_epochs(prefix, part, requested, start)
         samples = self._plan_samples(prefix, part, requested, epochs, start)
@@ -148,7 +148,7 @@ class MemberPlanner:
             )
         return self.rules.empty_split == "build"
 
-    def _as_trainer_counts(
+    def _as_trainer_requests(
         self, prefix: str, part: DatasetPart, needed: NeededSamples
     ) -> NeededSamples:
         """Return the needed samples as the trainer itself would request them.

@@ -258,6 +258,7 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
     first_ranks = _first_ranks_of_buckets(contexts, seed)  # (n_buckets + 1,)
     bucket_of_rank = np.searchsorted(first_ranks, ranks, side="right") - 1  # (n_ranks,)
 
+    # Look up the ranks of some buckets at a time, to bound memory.
     keys = np.empty(len(ranks), dtype=np.uint64)
     for buckets in _batches(np.unique(bucket_of_rank), np.diff(first_ranks)):
         in_batch = np.flatnonzero(np.isin(bucket_of_rank, buckets))
