@@ -479,6 +479,7 @@ def _plain_blend(where: str, blend: Blend) -> PlainBlend:
             expected="a prefix, {prefix: weight}, or a list of prefixes, not empty",
         )
 
+    # A blend is a single prefix, prefixes without weights, or prefixes with weights.
     paths = [str(os.fspath(prefix)) for prefix in prefixes]
     if isinstance(blend, str | os.PathLike):
         return paths[0]

@@ -213,8 +213,10 @@ def _fit_into_datasets(
         chunk = slice(start, start + _CHUNK_SAMPLES)
         datasets = dataset_index[chunk]
         sizes = dataset_sizes[datasets]  # (n_in_chunk,) size of each sample's dataset
-        # A trainer that wraps around needs one sample of a dataset.
-        is_missing = sample_index[chunk] >= sizes if wraps == "never" else sizes == 0
+        if wraps == "never":
+            is_missing = sample_index[chunk] >= sizes
+        else:
+            is_missing = sizes == 0  # one sample of a dataset is enough to wrap around
         if is_missing.any():
             first_missing = int(np.argmax(is_missing))
             raise _too_few_samples(plan, plan.members[datasets[first_missing]])

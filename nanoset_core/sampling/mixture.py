@@ -477,7 +477,7 @@ def _with_target(node: _Node, target: float) -> _Node:
 
 
 def _divide_by_weight(node: _Node, amount: float) -> list[_Allotment]:
-    """Divide what the targets of a group leave among its parts without a target.
+    """Divide the rest of a group's amount among its parts that have no target (a fixed amount).
 
     The parts get amounts in proportion to their weights, unless these are outside of their bounds.
     For example, two parts of the weights 2 and 1 divide 0.3: they get 0.2 and 0.1. If the first may

@@ -172,9 +172,12 @@ def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _R
         order: How earlier phases read it.
         config: Configuration of this phase.
     """
+    # The epochs of the first phase are shuffled together, as the trainer does.
     samples = np.empty(member.samples_built, shuffle_dtype(member.samples_built))
     n_ordered = config.samples_in(order.epochs * member.tokens)
     document_indices = [_shuffle_first_phase(member, order, config, samples[:n_ordered])]
+
+    # Epochs that later phases append are shuffled one by one.
     for epoch in range(order.epochs, member.epochs):
         # The first sample of an epoch may start in the epoch before.
         stop = config.samples_in((epoch + 1) * member.tokens)

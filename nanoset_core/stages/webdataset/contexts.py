@@ -562,6 +562,7 @@ def _counts_of(
     tokens_used = int(streams.tokens_used.sum())
     tokens_carried = 0
     if settings.tail == "carry":
+        # The first tokens of the source may be in rows that begin in earlier sources.
         tokens_carried = _tokens_before_rows(streams)
     return SourceContexts(
         name=name,

@@ -261,6 +261,7 @@ def _check_tars(
     for number in tar_numbers:
         tar_facts = manifest.facts["shards_written"][number]
         with report.catching(remedy=_REMOVE):
+            # A deep check compares the sha256 first.
             if not deep or _is_intact(report, manifest, _tar_name(tar_facts)):
                 path = manifest.path(_tar_name(tar_facts))  # downloads it if needed
                 _check_tar(report, path, tar_facts, expected, deep=deep)

@@ -77,8 +77,7 @@ class PairSplitter:
     def starts(self, data: Bytes) -> Bools:
         """Return at which bytes of a text words start.
 
-        A word starts between two characters that no merge joins. The bytes on both sides mostly
-        decide this; if they do not, the two characters are looked up.
+        A word starts between two characters that no merge joins.
 
         Args:
             data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among
@@ -91,6 +90,7 @@ class PairSplitter:
         is_start[0] = True
         is_start[-1] = True
 
+        # The bytes on both sides decide for most places. Look up the characters at the others.
         kinds = self._kinds_between_bytes(data)
         np.equal(kinds, _CUT, out=is_start[1:-1])
         doubtful = np.flatnonzero(kinds == _DOUBTFUL) + 1

@@ -122,12 +122,14 @@ def piece_starts(
     # First, because it changes the classes of some bytes.
     extra_starts = _resolve_special_classes(data, byte_classes, pattern, longest_run)
 
+    # A piece starts where the class changes, unless the pattern joins the two characters.
     is_start = _class_changes(byte_classes)
     if pattern.newlines:
         _join_newlines(is_start, byte_classes, join_symbols=pattern.newline_tail)
     _join_last_spaces(is_start, data, byte_classes, wide_spaces, any_space=pattern.white_leads)
     _join_symbols_with_letters(is_start, data, byte_classes, pattern)
 
+    # Some pieces are cut further.
     if pattern.contractions in ("exact", "any case"):
         _cut_contractions(is_start, data, any_case=pattern.contractions == "any case")
     if pattern.digits:

@@ -102,12 +102,12 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
         NotRecognisedError: The model is too large; or a byte has no token, or one that is merged;
             or a merge joins text across places where the engine cuts it.
     """
+    # Check that the engine can encode with this model.
     split_merges = _split_merges(merges)
     _check_ids(vocabulary, len(split_merges.left))
     byte_names = [f"<0x{byte:02X}>" for byte in range(256)]
     _check_merging_tokens(vocabulary, split_merges, byte_names)
-    # The characters that meet where a merge joins two tokens.
-    boundary_pairs = _boundary_pairs(split_merges)
+    boundary_pairs = _boundary_pairs(split_merges)  # characters that meet where tokens are joined
     if not no_merge_crosses_cuts(boundary_pairs):
         raise NotRecognisedError("tokens across places where text is cut")
 

@@ -310,6 +310,7 @@ class _ShuffleCall:
         Returns:
             The manifest.
         """
+        # Tokenize or decode the inputs, and plan which of their tokens go into which tar.
         options = self.options
         prepared = prepare(
             self.inputs, options, self.folders.scratch / "tokens", progress=self.progress
@@ -318,6 +319,8 @@ class _ShuffleCall:
             options, self.inputs.frequencies, prepared.tokens_by_file, prepared.sequence_length
         )
         plan = plan_shuffle(prepared.sources, settings)
+
+        # Write the tars, the lists that name them, and the lines of text that were rejected.
         tars = write_shards(
             plan,
             prepared.sources,
