@@ -132,7 +132,7 @@ def build_with_odd_files(tmp_path_factory, tokenizer_file) -> Iterator[CheckedBu
     """A build of a corpus that has a file that is not read, and an empty one."""
     folder = tmp_path_factory.mktemp("odd") / "project"
     config_file = write_project(folder, tokenizer_file)
-    (folder / "raw/web/notes.txt").touch()
+    (folder / "raw/web/notes.doc").touch()
     (folder / "raw/web/empty.jsonl").touch()
     home = str(tmp_path_factory.mktemp("home"))
     with dg.DagsterInstance.ephemeral(tempdir=home) as instance:
@@ -150,7 +150,7 @@ def test_files_that_are_not_read_fail_no_check(build_with_odd_files):
 def test_the_check_of_raw_text_describes_files_that_are_not_read(build_with_odd_files):
     evaluation = evaluations_of(build_with_odd_files.instance)["raw_jsonl", "web"]
 
-    expected = "1 file is not read: 1 .txt (notes.txt); 1 file is empty: empty.jsonl"
+    expected = "1 file is not read: 1 .doc (notes.doc); 1 file is empty: empty.jsonl"
     assert evaluation.description == expected
 
 
@@ -159,7 +159,7 @@ def test_the_page_of_raw_text_summarises_files_that_are_not_read(build_with_odd_
     event = build_with_odd_files.instance.fetch_materializations(of_web, limit=1).records[0]
 
     summary = event.asset_materialization.metadata["summary"].value
-    assert "**1** `file is not read: 1 .txt (notes.txt)`" in summary
+    assert "**1** `file is not read: 1 .doc (notes.doc)`" in summary
 
 
 def test_files_that_are_not_read_cause_no_second_build(build_with_odd_files):

@@ -125,13 +125,13 @@ def test_a_folder_that_is_named_like_a_file_and_has_no_text_is_reported(place, w
 
 
 def test_objects_of_a_corpus_that_are_not_read_are_reported(place, web):
-    place.put("raw/web/b.txt", b"{}\n")
+    place.put("raw/web/b.doc", b"{}\n")
     place.put("raw/web/empty.json.gz", b"")
 
     notices = contents_of(web).notices()
 
     texts = [notice.text for notice in notices]
-    assert texts == ["1 file is not read: 1 .txt (b.txt)", "1 file is empty: empty.json.gz"]
+    assert texts == ["1 file is not read: 1 .doc (b.doc)", "1 file is empty: empty.json.gz"]
 
 
 def test_entries_of_the_raw_folder_that_are_no_corpora_are_reported(place, raw):

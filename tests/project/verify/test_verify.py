@@ -572,13 +572,13 @@ def test_a_raw_file_that_was_deleted_is_a_warning(changed_raw_file):
 def test_raw_files_that_are_not_read_are_warnings(copy):
     project = copy()
     folder = project.config.raw_folder / "web"
-    (folder / "notes.txt").touch()
+    (folder / "notes.doc").touch()
     (folder / "empty.jsonl").touch()
 
     report = verify_at(project, "inventory/web")
 
     assert problems(report, "warning") == [
-        "1 file is not read: 1 .txt (notes.txt)",
+        "1 file is not read: 1 .doc (notes.doc)",
         "1 file is empty: empty.jsonl",
     ]
     for finding in report.findings:

@@ -658,7 +658,7 @@ def test_the_command_prints_all_rows_as_json(copy):
 def with_unread_files(copy) -> Path:
     """The folder of a built project with files among its raw text that no build reads."""
     folder = copy()
-    (folder / "raw/web/notes.txt").write_text("not read")
+    (folder / "raw/web/notes.doc").write_text("not read")
     (folder / "raw/web/part-0/b.jsonl.gz.part").write_text("not all of it")
     (folder / "raw/c4").mkdir()
     (folder / "raw/c4/a.json.bz2").write_bytes(b"BZh")
@@ -679,7 +679,7 @@ def test_files_that_are_not_read_are_printed_and_the_command_succeeds(with_unrea
     outcome = invoke_nanoset(["status", "-c", with_unread_files / "nanoset.yaml"])
 
     assert outcome.exit_code == 0
-    assert "notice: corpus web: 1 file is not read: 1 .txt (notes.txt)" in outcome.output
+    assert "notice: corpus web: 1 file is not read: 1 .doc (notes.doc)" in outcome.output
     assert (
         "not read: folder c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2"
         in outcome.output
@@ -706,7 +706,7 @@ def test_files_that_are_not_read_are_in_the_json(with_unread_files):
     assert web["notices"][0] == {
         "kind": "not_read",
         "files": 1,
-        "text": "1 file is not read: 1 .txt (notes.txt)",
+        "text": "1 file is not read: 1 .doc (notes.doc)",
     }
 
 
