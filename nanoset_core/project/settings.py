@@ -126,6 +126,7 @@ class ProjectConfig(WrittenConfig):
             "text_key": spec.text_key,
             "id_key": spec.id_key,
             "columns": spec.columns,
+            "csv_values": spec.csv_values,
         }
         corpus_settings = {key: value for key, value in overrides.items() if value is not None}
         return replace(self.documents, **corpus_settings)

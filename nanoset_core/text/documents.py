@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.document_batch import DocumentBatch, counter_of
-from nanoset_core.text.endings import format_of
+from nanoset_core.text.endings import CsvValues, format_of
 from nanoset_core.text.lines import LineBlock, read_lines
 from nanoset_core.text.parsing import (
     Fields,
@@ -51,6 +51,7 @@ def read_documents(
     id_key: str = "id",
     required_keys: tuple[str, ...] = (),
     kept_keys: tuple[str, ...] = (),
+    csv_values: CsvValues = "text",
     max_line_bytes: int = 1 << 30,
     batch_bytes: int = BATCH_BYTES,
     verify: bool = True,
@@ -66,6 +67,7 @@ def read_documents(
         required_keys: Keys of texts that a document must also have. With them, a corpus that is
             read once for each of several keys has the same documents every time.
         kept_keys: Keys of further values that are kept with the document.
+        csv_values: What kept values of CSV files are.
         max_line_bytes: Longer lines are rejected, and so are rows with a longer text at one of the
             keys.
         batch_bytes: A batch is yielded when it has read about this many bytes, or contains 10,000
@@ -81,7 +83,7 @@ def read_documents(
         InputError: A file cannot be opened, or there is not enough memory.
         SourceChangedError: A file has changed since the inventory was made.
     """
-    fields = Fields(text_key, id_key, required_keys, kept_keys)
+    fields = Fields(text_key, id_key, required_keys, kept_keys, csv_values)
     file_numbers = {path: number for number, path in enumerate(source.files)}
     erased_by_piece = dict(source.without)  # number of the piece → places of erased documents
     batch = DocumentBatch()

@@ -8,6 +8,10 @@ from itertools import product
 from typing import Literal
 
 Format = Literal["lines", "parquet", "arrow", "txt", "csv"]
+CsvValues = Literal["text", "json"]
+"""What the values of a CSV file are: texts, or the numbers, booleans and nulls that they are in
+JSON.
+"""
 LINES = (".jsonl", ".json", ".ndjson")
 COMPRESSED = (".gz", ".zst")
 PARQUET = ".parquet"

@@ -112,7 +112,11 @@ class LineKeys:
                 return key
         # None has a usual name: it is certain only if there is just one candidate.
         no_texts = (*_ID_NAMES, *_METADATA_NAMES)
-        candidates = [key for key in self.filled if _last_name(key) not in no_texts]
+        candidates = []
+        for key in self.filled:
+            name = _last_name(key)
+            if name not in no_texts and not name.endswith("_id"):
+                candidates.append(key)
         return candidates[0] if len(candidates) == 1 else None
 
     @property

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from nanoset_core.text.endings import CsvValues
+
 DETAIL_CHARACTERS = 300
 """The most characters that are reported of what was found."""
 MOST_ID_CHARACTERS = 4096
@@ -34,6 +36,8 @@ class Fields:
     """Keys of further texts that a document must have."""
     kept: tuple[str, ...] = ()
     """Keys of further values that are kept, null for a document without them."""
+    csv_values: CsvValues = "text"
+    """What kept values of CSV files are."""
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -9,17 +11,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import InputError
-from nanoset_core.text.columns import ColumnTexts, RowProblem, column_at, locate, texts_at
+from nanoset_core.text.columns import (
+    ColumnTexts,
+    RowProblem,
+    column_at,
+    locate,
+    texts_at,
+    to_strings,
+)
 from nanoset_core.text.csv_rows import read_csv
 from nanoset_core.text.document_batch import DocumentBatch, counter_of
+from nanoset_core.text.endings import format_of
 from nanoset_core.text.json_values import NotJsonError
 from nanoset_core.text.parsing import Fields, NotADocumentError
 from nanoset_core.text.rejects import NO_OFFSET, Reject
 from nanoset_core.text.stored_piece import StoredPiece
 from nanoset_core.text.table_ids import TableIds, count_not_utf8, ids_of
 from nanoset_core.text.tables import read_table
-from nanoset_core.text.values import narrowed
+from nanoset_core.text.values import from_json, narrowed
 
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+"""A number in JSON."""
+_MAX_NUMBER_CHARACTERS = 400
+"""A longer number stays a text: Python refuses to read very long ones."""
+_BOOLEANS = {"true": True, "false": False}
 ZEROS = "\0" * 8
 """Text with that many zero bytes in sequence is a sign of damage, which a table without checksums
 does not reveal otherwise.
@@ -90,6 +105,8 @@ class RowReader:
         self._path = path
         self._fields = fields
         self._max_text_bytes = max_text_bytes
+        # In a CSV file, all values are texts. The settings may say that these are JSON.
+        self._has_json_values = format_of(path) == "csv" and fields.csv_values == "json"
         # Set by `choose`: the path of each column, which is its name after those of the structs
         # around it. The path of a column that the file does not have is empty.
         self._text_paths: list[tuple[str, ...]] = []
@@ -261,6 +278,8 @@ class RowReader:
         Raises:
             InputError: JSON cannot hold the values.
         """
+        if self._has_json_values:
+            return json_texts_as_values(column)
         try:
             return narrowed(column)
         except NotJsonError as error:
@@ -278,6 +297,32 @@ def _locate_optional(schema: Any, key: str) -> tuple[str, ...]:
         return locate(schema, key)
     except NotADocumentError:
         return ()
+
+
+def json_texts_as_values(column: Any) -> Any:
+    """Return the texts of a CSV column as the values that they are in JSON.
+
+    Each text is looked at alone, so that the result does not depend on the other rows of a batch.
+    Numbers, true and false are such values, and an empty text is null. Any other text stays a text:
+    also `01`, `NaN` and `null`, which may mean something else in the file.
+
+    Args:
+        column: An Arrow array of bytes.
+    """
+    values: list[Any] = []
+    for text in to_strings(column, "backslashreplace"):
+        values.append(_json_value(text or ""))
+    return from_json(values)
+
+
+def _json_value(text: str) -> float | bool | str | None:
+    """Return the number, boolean or null that a text of a CSV file is in JSON, or the text."""
+    if not text:
+        return None
+    if len(text) <= _MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(text):
+        number: float = json.loads(text)
+        return number
+    return _BOOLEANS.get(text.lower(), text)
 
 
 def _problems_of_rows(columns: list[ColumnTexts]) -> dict[int, RowProblem]:

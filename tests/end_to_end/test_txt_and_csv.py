@@ -147,6 +147,19 @@ def test_columns_of_csv_files_select_documents(config):
     assert texts_of(project, "good") == expected
 
 
+def test_columns_of_csv_files_may_be_numbers(config):
+    change_settings(
+        config,
+        documents={"columns": ["stars"], "csv_values": "json"},
+        views={"good": {"of": "reviews", "where": "stars > 3"}},
+    )
+
+    project = build_all(config)
+
+    expected = [row["text"] for number, row in enumerate(REVIEWS) if number % 3]
+    assert texts_of(project, "good") == expected
+
+
 def test_a_purge_erases_a_txt_file_and_a_row_of_a_csv_file(config):
     build_all(config)
 

@@ -8,6 +8,7 @@ import io
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import zstandard
 from hypothesis import given
@@ -20,6 +21,8 @@ from nanoset_core.text.listing import stat_file
 from nanoset_core.text.pieces import whole_file
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.stored_piece import StoredPiece
+from nanoset_core.text.table_documents import json_texts_as_values
+from nanoset_core.text.values import as_type, joined, kind_of, type_of
 
 
 def all_columns(_schema):
@@ -135,6 +138,47 @@ def test_values_of_columns_are_texts_whatever_they_look_like(tmp_path, write_pie
     assert price.to_pylist() == ["1.50", ""]
     assert zip_code.to_pylist() == ["01234", "x"]
     assert missing.to_pylist() == [None, None]
+
+
+def kept_values(folder, write_piece, values):
+    """Return the type and values of a column of a CSV file whose values are what they are in JSON."""
+    rows = "".join(f'text,"{value}"\n' for value in values)
+    [batch] = documents_of(
+        folder, write_piece, f"text,n\n{rows}".encode(), kept_keys=("n",), csv_values="json"
+    ).batches
+    [[column]] = batch.kept_columns
+    return str(column.type), column.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("values", "column_type", "expected"),
+    [
+        (["1", "-20", "", "0"], "int64", [1, -20, None, 0]),
+        (["1.50", "2", "1e3", "-0.5"], "double", [1.5, 2.0, 1000.0, -0.5]),
+        (["true", "False", ""], "bool", [True, False, None]),
+        (["", ""], "null", [None, None]),
+        (["1", "x", ""], "string", ["1", "x", None]),
+        (["01234", "+1", "NaN", "null", " 1"], "string", ["01234", "+1", "NaN", "null", " 1"]),
+        (["9" * 500], "string", ["9" * 500]),
+    ],
+    ids=["integers", "numbers", "booleans", "nothing", "mixed", "texts", "a long number"],
+)
+def test_values_may_be_what_they_are_in_json(tmp_path, write_piece, values, column_type, expected):
+    assert kept_values(tmp_path, write_piece, values) == (column_type, expected)
+
+
+@given(values=st.lists(st.sampled_from(["1", "2.0", "2.5", "x", "", "true", "01"]), min_size=1))
+def test_the_type_of_a_column_does_not_depend_on_how_rows_are_divided(values):
+    """Values that are converted one by one and joined are those that are converted together."""
+    array = pa.array([value.encode() for value in values], pa.binary())
+    parts = [json_texts_as_values(array.slice(row, 1)) for row in range(len(array))]
+
+    kind = joined(map(kind_of, parts))
+    together = json_texts_as_values(array)
+
+    assert kind_of(together) == kind
+    joined_parts = [value for part in parts for value in as_type(part, type_of(kind)).to_pylist()]
+    assert joined_parts == as_type(together, type_of(kind)).to_pylist()
 
 
 def test_values_of_columns_are_aligned_with_documents_around_rejects(tmp_path, write_piece):

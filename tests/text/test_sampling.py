@@ -36,6 +36,9 @@ FILE_NAMES = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet", "a.arrow", "a
             "doc_id",
             id="the only long text",
         ),
+        pytest.param(
+            {"review_id": "r1", "review": TEXT}, "review", None, id="an id of its own name"
+        ),
         pytest.param({"text": TEXT, "content": TEXT}, "text", None, id="two texts"),
         pytest.param({"text": "", "content": TEXT}, "content", None, id="an empty text"),
         pytest.param({"text": " \n", "abstract": TEXT}, "abstract", None, id="a blank text"),

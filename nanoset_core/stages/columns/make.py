@@ -34,13 +34,18 @@ from nanoset_core.stages.stage import Key, require
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
+from nanoset_core.text.endings import CsvValues
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 
 
 def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
     """Return the recipe of the columns of a corpus: which values are kept, and of which shards."""
-    columns = list(project.config.documents_of(corpus).columns)
-    return Recipe(STAGE, corpus, VERSION, {"tokenized": tokenized_digest}, {"columns": columns})
+    documents = project.config.documents_of(corpus)
+    options: dict[str, Any] = {"columns": list(documents.columns)}
+    if documents.csv_values != "text":
+        # Recipes of older versions do not have this option, and must keep their digests.
+        options["csv_values"] = documents.csv_values
+    return Recipe(STAGE, corpus, VERSION, {"tokenized": tokenized_digest}, options)
 
 
 @holding
@@ -111,6 +116,8 @@ class TextKeys:
     id_key: str
     columns: tuple[str, ...]
     """Keys of the values that are kept."""
+    csv_values: CsvValues
+    """What these values are in CSV files."""
     max_line_bytes: int
     """A longer line is rejected."""
 
@@ -127,6 +134,7 @@ def _text_keys(recipe: Recipe, tokenized: Manifest) -> TextKeys:
         text_key=options["text_key"],
         id_key=options["id_key"],
         columns=tuple(recipe.options["columns"]),
+        csv_values=recipe.options.get("csv_values", "text"),
         max_line_bytes=options["max_line_bytes"],
     )
 
@@ -161,6 +169,7 @@ def _fill_from_text(
             text_key=keys.text_key,
             id_key=keys.id_key,
             kept_keys=keys.columns,
+            csv_values=keys.csv_values,
             max_line_bytes=keys.max_line_bytes,
         )
         for batch in batches:

@@ -17,6 +17,7 @@ from nanoset_core.records.settings import Range
 from nanoset_core.stages.shards.framing import SpecialTokens, WriterPreset
 from nanoset_core.stages.shards.repeats import LEAST_SHARE, MAX_DUPLICATE_FRACTION
 from nanoset_core.text.choice import FileChoice
+from nanoset_core.text.endings import CsvValues
 from nanoset_core.text.rejects import (
     MAX_REJECTED_FRACTION,
     MAX_UNREADABLE_FRACTION,
@@ -91,6 +92,10 @@ class DocumentsSpec(Section):
     """Share of a corpus's documents that may repeat others before reports warn."""
     columns: tuple[str, ...] = ()
     """Keys of other values that are stored for each document, so that views can choose by them."""
+    csv_values: CsvValues = "text"
+    """What the values of `columns` in CSV files are: texts, or what they are in JSON, such as
+    numbers.
+    """
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each column that documents cannot have."""
@@ -135,6 +140,8 @@ class CorpusSpec(Section):
     """Key of the ids of its documents; absent = `documents.id_key`."""
     columns: tuple[str, ...] | None = None
     """Keys of other values that are stored for its documents; absent = `documents.columns`."""
+    csv_values: CsvValues | None = None
+    """What values in its CSV files are; absent = `documents.csv_values`."""
     files: tuple[str, ...] | None = None
     """Patterns of the files that it is made of, such as "train-*.parquet" or "part/**/*.jsonl";
     absent = all that are read. Without a slash a pattern fits names in every folder; with one it
