@@ -114,6 +114,11 @@ class BudgetEnd(Protocol):
     not at all.
     """
 
+    @property
+    def amount_before(self) -> int:
+        """How many documents or tokens are taken: how much of the budget is used."""
+        ...
+
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
         """Return which candidates of a range are before the end, shape (n_candidates_in_range,)."""
         ...
@@ -130,6 +135,8 @@ class HashEnd:
     candidates: Candidates
     limit: np.uint64
     """The smallest of the `budget_hashes` whose documents do not fit."""
+    amount_before: int
+    """How many documents or tokens have smaller hashes."""
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
         """Return which candidates of a range have a smaller hash."""
@@ -159,7 +166,7 @@ def budget_end(budget: Budget, candidates: Candidates) -> HashEnd | None:
     excess = first_excess(partial(_hashes_and_amounts, budget, candidates), budget.limit)
     if excess is None:
         return None
-    return HashEnd(candidates, excess.key)
+    return HashEnd(candidates, excess.key, excess.amount_below)
 
 
 def _hashes_and_amounts(budget: Budget, candidates: Candidates) -> Iterator[KeyedAmounts]:
@@ -184,9 +191,11 @@ def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGa
         The document, and how much of the budget is used. Its number `document` is the position
         among the candidates. None if the budget is almost full.
     """
+    if end.amount_before >= FULL_SHARE * budget.limit:
+        return None
+
     # Several documents may be at the end, namely those with the same id: they are kept together or
     # not at all.
-    used_amount = 0
     next_amount = 0
     n_next_documents = 0
     next_positions: list[int] = []
@@ -194,18 +203,17 @@ def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGa
         amounts = candidates.amounts(chunk, budget.unit)
         copy_counts = candidates.copy_counts[chunk]
         is_next = end.is_at(chunk) & (copy_counts > 0)
-        used_amount += int(amounts[end.precedes(chunk)].sum())
         next_amount += int(amounts[is_next].sum())
         n_next_documents += int(copy_counts[is_next].sum())
         next_positions += (chunk.start + np.flatnonzero(is_next)).tolist()
 
-    if not next_positions or used_amount >= FULL_SHARE * budget.limit:
+    if not next_positions:
         return None
     return BudgetGap(
         view=budget.view,
         unit=budget.unit,
         budget=budget.limit,
-        reached=used_amount,
+        reached=end.amount_before,
         document=next_positions[0],
         documents=n_next_documents,
         amount=next_amount,

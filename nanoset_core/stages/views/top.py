@@ -101,6 +101,8 @@ class TopEnd:
     """Key of the value at the cut."""
     hash_limit: np.uint64
     """The smallest of the `budget_hashes` of documents with this value that do not fit."""
+    amount_before: int
+    """How many documents or tokens are taken."""
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
         """Return which candidates of a range are taken, shape (n_candidates_in_range,)."""
@@ -204,7 +206,8 @@ def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
     tie_excess = first_excess(partial(_tied_amounts, budget, ranking, excess.key), rest)
     if tie_excess is None:
         raise AssertionError("the documents with this value do not fit together")
-    return TopEnd(ranking, excess.key, tie_excess.key)
+    amount_before = excess.amount_below + tie_excess.amount_below
+    return TopEnd(ranking, excess.key, tie_excess.key, amount_before)
 
 
 def _keyed_amounts(budget: Budget, ranking: Ranking) -> Iterator[KeyedAmounts]:
