@@ -100,10 +100,11 @@ def _frequent_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[
     rows: list[ValueRow] = []
     n_shown = 0
     shown_tokens = 0
+    # Ids and addresses occur once each: to list a few of them would say nothing.
     values = column.values
     occurs_once = all(value.max_documents == 1 for value in values)
     if occurs_once and column.distinct > len(values):
-        values = ()  # none of them is frequent
+        values = ()
     for value in values:
         documents = f"{value.documents:,}"
         if value.max_documents > value.documents:
@@ -113,6 +114,7 @@ def _frequent_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[
         n_shown += value.documents
         shown_tokens += value.tokens
 
+    # A row for all values that are not listed.
     n_other_values = column.distinct - len(values)
     if n_other_values > 0:
         n_others = statistics.documents - column.nulls - n_shown

@@ -124,6 +124,7 @@ def corpus_columns(
     unbuilt = _unbuilt_columns(project, corpus, further_names)
     _check_names(project, names, further_names, unbuilt)
 
+    # Read the tables of all documents once.
     work = project.progress.work(ACTIVITY, corpus, int(tokenized.facts["documents"]))
     used_names = [name for name in names if name not in DOCUMENT_COLUMNS]
     scan = DocumentScan({TOKENS_COLUMN, *names})
@@ -277,6 +278,7 @@ class _TextReader:
         """Add the values of some documents, an Arrow array, and the tokens of each document."""
         import pyarrow as pa
 
+        # Count documents and tokens by value.
         encoded = array.cast(pa.large_string()).dictionary_encode()
         texts = encoded.dictionary  # the distinct values of this array
         n_texts = len(texts)
@@ -354,6 +356,8 @@ class _NumberReader:
         n_values = int(np.count_nonzero(self.column.faults() == 0))
         if n_values == 0:
             return None
+
+        # A quantile is the value at a position of the sorted column. The ends are found with them.
         last = n_values - 1
         ranks = [int(Fraction(quantile) * last) for quantile in QUANTILES]
         keys = keys_at_ranks(self._key_chunks, [0, *ranks, last])

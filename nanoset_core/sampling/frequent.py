@@ -67,6 +67,7 @@ class FrequentValues:
             tokens: Number of their tokens, shape (n_values,).
             text_of: Returns a value by its index.
         """
+        # Some of the values have a counter already, and others are new: join both.
         all_hashes = np.concatenate([self._hashes, hashes])
         unique_hashes, groups = np.unique(all_hashes, return_inverse=True)
         n_counters = len(unique_hashes)
@@ -110,7 +111,7 @@ class FrequentValues:
             text_of: Returns such a value by its index.
         """
         text_by_hash: dict[int, str] = {}
-        sorted_indices = np.argsort(hashes)
+        sorted_indices = np.argsort(hashes)  # to find a value by its hash
         for index in self._greatest():
             value_hash = self._hashes[index]
             text = self._text_by_hash.get(int(value_hash))

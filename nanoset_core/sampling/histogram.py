@@ -121,7 +121,8 @@ class _Spread:
 
 def _spread_of(chunks: Iterable[WeighedValues]) -> _Spread | None:
     """Return the range of some numbers; None if there are none."""
-    # Count the numbers by the first 16 bits of their keys, which are sorted like the numbers.
+    # Find the minimum and maximum. Also count the numbers by the first 16 bits of their keys. Keys
+    # are sorted like the numbers, so these counts show about where most of them are.
     counts = np.zeros(1 << _DIGIT_BITS, np.int64)
     minima = []
     maxima = []
@@ -145,7 +146,7 @@ def _spread_of(chunks: Iterable[WeighedValues]) -> _Spread | None:
     if n_finite == 0:  # all numbers are infinite
         return _Spread(minimum, maximum, low=0.0, high=0.0, median=0.0, is_whole=is_whole)
 
-    # Without half a percent of the numbers at either end, what is the range?
+    # Leave out half a percent of the numbers at either end, and take the range of the others.
     running_counts = np.cumsum(counts)
     n_extreme = int(_EXTREME_SHARE * n_finite)
     low_digit = int(np.searchsorted(running_counts, n_extreme, side="right"))
@@ -183,6 +184,9 @@ def _round_edges(spread: _Spread) -> list[Decimal]:
     """Return round numbers, ascending, at most MAX_BINS + 1, that cover most of a range."""
     if spread.minimum >= 0 and spread.high > _SKEWED * spread.median:
         return _growing_edges(spread)
+
+    # Multiples of a round step: from the last one that is not above the low end to the first one
+    # that is above the high end.
     low = Decimal(spread.low)
     high = Decimal(spread.high)
     step = _round_step(high - low, is_whole=spread.is_whole)
@@ -192,39 +196,46 @@ def _round_edges(spread: _Spread) -> list[Decimal]:
 
 
 def _growing_edges(spread: _Spread) -> list[Decimal]:
-    """Return 1, 2, 5, 10, 20, … times a power of ten, at most MAX_BINS, up to the high end."""
-    high = Decimal(spread.high)
-    power = Decimal(10) ** high.adjusted()
-    edges: list[Decimal] = []
-    while len(edges) < MAX_BINS:
-        for factor in (10, 5, 2):  # descending, since the last edges matter most
+    """Return ascending edges for numbers of which most are much smaller than the greatest ones.
+
+    For numbers from 3 to 4,000, these are 2, 5, 10, 20, 50, 100, …, 2,000, 5,000 and 10,000.
+
+    Args:
+        spread: The range of the numbers, which are not negative.
+    """
+    # Begin at the high end, so that the lowest edges are left out if there are more than MAX_BINS.
+    power = Decimal(10) ** Decimal(spread.high).adjusted()
+    descending: list[Decimal] = []
+    while len(descending) < MAX_BINS:
+        for factor in (10, 5, 2):
             edge = factor * power
-            is_below_all = edges and edges[-1] <= Decimal(spread.low)
+            covers_all = bool(descending) and descending[-1] <= Decimal(spread.low)
             is_fraction = spread.is_whole and edge < 1
-            if is_below_all or is_fraction:
-                return edges[::-1]
-            edges.append(edge)
+            if covers_all or is_fraction:
+                return descending[::-1]
+            descending.append(edge)
         power /= 10
-    return edges[:MAX_BINS][::-1]
+    return descending[:MAX_BINS][::-1]
 
 
 def _round_step(width: Decimal, *, is_whole: bool) -> Decimal:
     """Return the smallest round number that divides a range into at most MAX_BINS - 1 steps.
 
+    For a range of 7, it is 0.5: 7 / 18 is 0.39, and the round numbers are 0.1, 0.2, 0.5, 1, 2, …
+
     Args:
         width: Width of the range.
         is_whole: Whether the step must be an integer.
     """
+    # One step less than there may be, since the first step can begin below the range.
     least = width / (MAX_BINS - 2)
     if is_whole:
         least = max(least, Decimal(1))
     if least == 0:
         return Decimal(1)
-    power = Decimal(10) ** least.adjusted()  # the greatest power of ten that is not greater
-    for factor in _STEPS:
-        if factor * power >= least:
-            return factor * power
-    raise AssertionError("ten times the power of ten is greater")
+    power = Decimal(10) ** least.adjusted()  # the greatest power of ten that is not above `least`
+    step = next(factor * power for factor in _STEPS if factor * power >= least)
+    return step
 
 
 def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread) -> list[Bin]:
@@ -238,6 +249,8 @@ def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread)
     starts = [None, *edges]
     stops = [*edges, None]
     filled = np.flatnonzero(np.count_nonzero(sums, axis=1))  # numbers of the bins with values
+    if not len(filled):  # all amounts are 0
+        return []
     bins = []
     for number in range(int(filled[0]), int(filled[-1]) + 1):
         start = starts[number]

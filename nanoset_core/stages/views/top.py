@@ -12,6 +12,10 @@ leaves 6 tokens. Of those with the value 4, the one with the hash 17 fits, and t
 
 As with other budgets, a smaller one keeps a part of what a larger one keeps. Documents without a
 value, and those whose value is NaN, are never taken.
+
+The rule chooses among candidates: the documents that the filters before it keep. There may be
+billions of them, so their values are mapped from scratch files, and are never sorted. Each value is
+stored as a key, an integer in the same order (see `sampling.ranks`).
 """
 
 from __future__ import annotations
@@ -160,10 +164,13 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
         candidates: The candidates; their `copy_counts` are changed.
         column: Their values.
     """
+    # Find where the rule ends.
     ranking = Ranking(candidates, column.keys(), column.faults(), column.dtype, step.ascending)
     counts = ranking.count()
     budget = _budget_of(step, counts.ranked)
     end = _find_end(budget, ranking)
+
+    # Describe it for the user.
     cut = None
     tied = TiedDocuments()
     gap = None
