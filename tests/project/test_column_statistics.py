@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -53,11 +54,9 @@ def random_rows() -> list[dict[str, Any]]:
 ROWS = random_rows()
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory, tokenizer_file) -> Project:
-    """A corpus of several shards whose columns and attributes are built; not to be written to."""
-    folder = tmp_path_factory.mktemp("statistics") / "project"
-    file = write_corpus(folder, tokenizer_file, SETTINGS)
+def write_web(folder: Path, tokenizer_file: Path, settings: Mapping[str, Any]) -> Project:
+    """Write a project of one corpus of four files, with a table of grades."""
+    file = write_corpus(folder, tokenizer_file, settings)
     raw = folder / "raw" / "web"
     for path in raw.iterdir():
         path.unlink()
@@ -66,10 +65,22 @@ def project(tmp_path_factory, tokenizer_file) -> Project:
         (raw / f"{number}.jsonl").write_bytes(jsonl(rows))
     grades = {"id": [row["id"] for row in ROWS], "grade": [row["stars"] / 2 for row in ROWS]}
     pq.write_table(pa.table(grades), folder / "grades.parquet")
-    project = open_project(file)
+    return open_project(file)
+
+
+def build_columns(project: Project) -> None:
+    """Build the corpus, its columns and its attributes."""
     make_corpora(project, "web")
     make_columns(project, "web")
     make_attributes(project, "web")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, tokenizer_file) -> Project:
+    """A corpus of several shards whose columns and attributes are built; not to be written to."""
+    folder = tmp_path_factory.mktemp("statistics") / "project"
+    project = write_web(folder, tokenizer_file, SETTINGS)
+    build_columns(project)
     return project
 
 
@@ -169,6 +180,17 @@ def test_the_most_frequent_values_have_documents_and_tokens(statistics, token_co
 
 def test_attributes_are_columns_too(statistics):
     assert statistics["grade"].numbers.maximum == max(values_of("stars")) / 2
+
+
+def test_statistics_of_a_corpus_in_a_bucket_are_those_of_a_local_one(
+    project, tmp_path, tokenizer_file, bucket
+):
+    settings = SETTINGS | {"root": bucket.url(), "storage": {"endpoint_url": bucket.endpoint_url}}
+    stored_project = write_web(tmp_path / "project", tokenizer_file, settings)
+
+    build_columns(stored_project)
+
+    assert corpus_columns(stored_project, "web") == corpus_columns(project, "web")
 
 
 # Rows
