@@ -70,6 +70,9 @@ def is_transient(error: BaseException) -> bool:
     if status >= 500 or status in (408, 429) or isinstance(error, _TRANSIENT_ERRORS):
         return True
     class_names = {base.__name__ for base in type(error).__mro__}
+    # Google refuses credentials that have expired a moment ago. The next request renews them.
+    if status == 401 and "Invalid Credentials" in str(error):
+        return True
     # A body that was cut off may come with the status of the answer's head, such as 200.
     was_refused = status >= 400
     return not was_refused and not class_names.isdisjoint(_BROKEN_CONNECTIONS)

@@ -9,6 +9,7 @@ every range is checked to be of the version that was listed.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,8 @@ ROOT_ADDRESSES = (
     "abfs://container/prefix"
 )
 """What errors say was expected of the address of a place for outputs."""
+_LOGGERS = ("azure", "gcsfs")
+"""Names of loggers that report each request that fails, although it is sent again."""
 _WEB = ("http", "https")
 """Schemes of web servers."""
 WRAPPERS = frozenset(
@@ -102,8 +105,6 @@ class FilesystemStore(Store):
 
     rights: ClassVar[str] = "read"
     """What this process must be allowed to do there, for messages."""
-    max_attempts: ClassVar[int | None] = None
-    """How often a request is sent at most; None: as often as those to S3."""
 
     @property
     def scheme(self) -> str:
@@ -412,7 +413,7 @@ class FilesystemStore(Store):
         return system, system._strip_protocol(self.url(name))
 
     def _ask(self, name: str, request: Callable[[], T], *, may_be_missing: bool = True) -> T | None:
-        """Send a request until it succeeds, at most `max_attempts` times.
+        """Send a request until it succeeds, at most 10 times.
 
         Args:
             name: Name of the file or folder that it is about.
@@ -428,7 +429,7 @@ class FilesystemStore(Store):
             StorageError: The request failed each time, or in a way that another attempt would not
                 change, such as missing permissions.
         """
-        attempts = Attempts(self.url(name), self.max_attempts)
+        attempts = Attempts(self.url(name))
         while True:
             try:
                 # If the server does not answer for long, a warning names it.
@@ -521,6 +522,11 @@ def _file_system(process: int, url: str) -> Any:
         ImportError: The package for the scheme is not installed.
     """
     from fsspec.core import url_to_fs
+
+    # What these packages log about a failed request is part of the error if it fails for good.
+    # Without a handler, Python would print it.
+    for name in _LOGGERS:
+        logging.getLogger(name).addHandler(logging.NullHandler())
 
     options: dict[str, Any] = {}
     if url.partition("://")[0] in _WEB:

@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import inspect
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.filesystems import nanoseconds
 from nanoset_core.storage.long_listings import LongListing
-from nanoset_core.storage.object_store import LostUploadError, ObjectStore, PartsUpload, prefix_of
-from nanoset_core.storage.s3_requests import ATTEMPTS, CONNECTIONS, DamagedTransferError
+from nanoset_core.storage.object_store import (
+    PART_STEP,
+    LostUploadError,
+    ObjectStore,
+    PartsUpload,
+    prefix_of,
+)
+from nanoset_core.storage.s3_requests import CONNECTIONS, DamagedTransferError
 from nanoset_core.storage.store import (
     OnJoin,
     Store,
@@ -47,6 +54,8 @@ _OBJECT_FIELDS = "name,size,generation,updated,metadata"
 """What is requested about an object."""
 _LIST_FIELDS = "nextPageToken,prefixes,items(name,size,generation,updated)"
 """What is requested about the objects of a listing."""
+_INCOMPLETE = 308
+"""Status of answers to a part of an object, of which others are expected."""
 _BYTES = "application/octet-stream"
 _JSON = "application/json; charset=UTF-8"
 """Types of content, for headers of requests."""
@@ -55,6 +64,7 @@ _JSON = "application/json; charset=UTF-8"
 class Answer(NamedTuple):
     """The answer to a request."""
 
+    status: int
     headers: Mapping[str, str]
     body: bytes
 
@@ -62,8 +72,6 @@ class Answer(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class GoogleStore(ObjectStore):
     """The objects below a prefix of a bucket of Google Storage."""
-
-    max_attempts: ClassVar[int | None] = 3  # gcsfs sends each request up to 6 times itself
 
     @property
     def bucket(self) -> str:
@@ -122,14 +130,57 @@ class GoogleStore(ObjectStore):
         Returns:
             What `take` returns, or None if the object does not exist.
         """
-        call = self.system().call
 
         def once() -> T:
             """Send the request once."""
-            answer = call(method, path, headers=headers, data=data, **parameters)
-            return take(Answer(*answer))
+            return take(self.send(method, path, headers=headers, data=data, **parameters))
 
         return self._ask(name, once, may_be_missing=may_be_missing)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        **parameters: Any,
+    ) -> Answer:
+        """Send a request to the JSON API once; the arguments are those of `request`.
+
+        Raises:
+            OSError: The server could not be reached, or has refused the request. Google's packages
+                raise other errors for this, too.
+        """
+        from fsspec.asyn import sync
+
+        system = self.system()
+        # Without its wrapper, which would send the request again with long pauses. An upload must
+        # not be continued before the server has said which bytes it has.
+        send_once = inspect.unwrap(type(system)._request)
+        status, answer_headers, _, body = sync(
+            system.loop,
+            send_once,
+            system,
+            method,
+            path,
+            headers=headers,
+            data=data,
+            **parameters,
+        )
+        return Answer(status, answer_headers, body)
+
+    def retried(self, name: str, attempt: Callable[[], T]) -> T | None:
+        """Call a function that sends requests until it succeeds, at most 10 times.
+
+        Args:
+            name: Name of the object that it is about.
+            attempt: The function.
+
+        Returns:
+            What the function returns, or None if what it asks for does not exist.
+        """
+        return self._ask(name, attempt)
 
     def now(self) -> int:
         """Return the time of the server's clock, in nanoseconds since 1970."""
@@ -449,8 +500,8 @@ def _is_whole(source: Stored) -> bool:
 class _GoogleUpload(PartsUpload):
     """A resumable upload, as Google calls it: the server keeps the parts until the last one.
 
-    Parts are sent in order. If an answer is lost, the part is sent again, and the server ignores
-    the bytes that it has already. It forgets unfinished uploads after a week.
+    Parts are sent in order. If a request fails, the server is asked which bytes it has before the
+    others are sent again. It forgets unfinished uploads after a week.
     """
 
     def __init__(self, store: GoogleStore, name: str, sha256: str | None) -> None:
@@ -469,6 +520,8 @@ class _GoogleUpload(PartsUpload):
         """Digest of all bytes that were sent."""
         self._position = 0
         """Number of bytes that the server has."""
+        self._part_begin = 0
+        """Position of the part that is being sent; the server has all bytes before it."""
 
         metadata = {_UPLOAD: self._mark}
         if sha256 is not None:
@@ -491,7 +544,8 @@ class _GoogleUpload(PartsUpload):
         Raises:
             LostUploadError: The server does not know the upload any more.
         """
-        if self._send(part, total="*") is None:
+        answer = self._send(part, total="*")
+        if answer is None or answer.status != _INCOMPLETE:
             raise self._lost_error()
 
     def complete(self, last_part: bytes) -> None:
@@ -501,24 +555,39 @@ class _GoogleUpload(PartsUpload):
             LostUploadError: The server does not know the upload any more.
             StorageError: The object has other bytes than were sent.
         """
-        total = self._position + len(last_part)
-        answer = self._send(last_part, total=str(total))
+        size = self._position + len(last_part)
+        answer = self._send(last_part, total=str(size))
         if answer is None:
-            # A completed upload is not known any more either. If the first answer was lost, and the
-            # request was sent again, the object exists, and has the mark of this upload.
+            # Some servers forget an upload when it is completed. If the answer was lost, the object
+            # has the mark of this upload.
             stored = self._store.stat(self._name)
             if stored is None or stored.upload != self._mark:
                 raise self._lost_error()
+            self._check("size", str(stored.size), str(size))
             return
 
-        expected_md5 = base64.b64encode(self._md5.digest()).decode()
-        found_md5 = json.loads(answer.body).get("md5Hash", expected_md5)
-        if found_md5 != expected_md5:
+        description = json.loads(answer.body)
+        self._check("size", str(description["size"]), str(size))
+        md5 = base64.b64encode(self._md5.digest()).decode()
+        self._check("MD5", description.get("md5Hash", md5), md5)
+
+    def _check(self, what: str, found: str, expected: str) -> None:
+        """Delete the object if it is not what was sent.
+
+        Args:
+            what: What is compared.
+            found: What the server says of the object.
+            expected: What was sent.
+
+        Raises:
+            StorageError: Both differ.
+        """
+        if found != expected:
             self._store.delete(self._name)
             raise damaged(
                 self._store.url(self._name),
-                found=f"MD5 {found_md5}",
-                expected=f"MD5 {expected_md5}",
+                found=f"{what} {found}",
+                expected=f"{what} {expected}",
             )
 
     def _send(self, part: bytes, total: str) -> Answer | None:
@@ -537,37 +606,66 @@ class _GoogleUpload(PartsUpload):
         self._md5.update(part)
         begin = self._position
         end = begin + len(part)
-        for _ in range(ATTEMPTS):
-            rest = part[self._position - begin :]
-            byte_range = f"bytes {self._position}-{end - 1}/{total}" if rest else f"bytes */{total}"
-            answer = self._store.request(
-                self._name,
-                "PUT",
-                str(self._session),
-                lambda answer: answer,
-                may_be_missing=True,
-                headers={"Content-Range": byte_range, "Content-Type": _BYTES},
-                data=rest,
-            )
-            if answer is None:
-                return None
+        self._part_begin = begin
+        is_first_attempt = True
 
-            # An answer without a range is the description of the object, which is complete now, or
-            # says that the server has taken nothing.
-            range_header = answer.headers.get("Range")
-            if range_header is not None:
-                self._position = int(range_header.rpartition("-")[2]) + 1
-            is_complete = total != "*" and range_header is None and answer.body != b""
-            has_part = total == "*" and self._position == end
-            if is_complete or has_part:
-                return answer
-        raise StorageError(
-            "the bucket does not take a part of an object",
-            where=self._store.url(self._name),
-            found=f"{self._position:,} bytes",
-            expected=f"{end:,} bytes",
-            remedy="run again",
+        def attempt() -> Answer:
+            """Send what the server lacks of the part."""
+            nonlocal is_first_attempt
+            if not is_first_attempt:
+                answer = self._put(b"", total)  # asks what the server has
+                if answer.status != _INCOMPLETE:
+                    return answer
+            is_first_attempt = False
+            rest = part[self._position - begin :]
+            answer = self._put(rest, total)
+            if answer.status == _INCOMPLETE and (self._position < end or total != "*"):
+                raise DamagedTransferError(f"{self._position:,} bytes instead of {end:,}")
+            return answer
+
+        return self._store.retried(self._name, attempt)
+
+    def _put(self, data: bytes, total: str) -> Answer:
+        """Send bytes that follow those that the server has, and note what it has then.
+
+        Args:
+            data: The bytes; none to ask what the server has.
+            total: Bytes of the object if the last of them are among these, else "*".
+        """
+        byte_range = f"bytes */{total}"
+        if data:
+            last = self._position + len(data) - 1
+            byte_range = f"bytes {self._position}-{last}/{total}"
+        # aiohttp would send a PUT again by itself, before the server was asked what it has.
+        answer = self._store.send(
+            "POST",
+            str(self._session),
+            headers={"Content-Range": byte_range, "Content-Type": _BYTES},
+            data=data,
         )
+        if answer.status == _INCOMPLETE:
+            self._note_position(answer)
+        return answer
+
+    def _note_position(self, answer: Answer) -> None:
+        """Note which bytes the server has, according to its answer.
+
+        Raises:
+            DamagedTransferError: It cannot be so: the connection broke within the answer's headers,
+                of which aiohttp then returns what has arrived.
+        """
+        # Such as bytes=0-262143. Without this header, the server has nothing.
+        range_header = answer.headers.get("Range")
+        position = 0
+        if range_header is not None:
+            position = int(range_header.rpartition("-")[2]) + 1
+            # Only whole steps count: some servers report 0-0 if they have nothing.
+            position -= position % PART_STEP
+        if position < self._part_begin:
+            raise DamagedTransferError(
+                f"{position:,} bytes, of which {self._part_begin:,} are known"
+            )
+        self._position = position
 
     def _lost_error(self) -> LostUploadError:
         """Return the error for an upload that the server does not know any more."""
@@ -582,4 +680,4 @@ class _GoogleUpload(PartsUpload):
         """Cancel the upload; if that fails, the server forgets it later."""
         # Its answer has the status 499, which gcsfs takes for success.
         with suppress(Exception):
-            self._store.system().call("DELETE", self._session)
+            self._store.send("DELETE", str(self._session))

@@ -29,7 +29,7 @@ PART_BYTES = 16 << 20
 """Objects larger than this are sent in parts of at least this size, one of which is in memory."""
 MAX_PARTS = 50_000
 """Maximum number of parts of an object; a limit of Azure."""
-_PART_STEP = 256 << 10
+PART_STEP = 256 << 10
 """The size of a part is a multiple of this, as Google Storage requires."""
 _SMALL_BYTES = 256 << 10
 """Files up to this size are sent without asking first whether the store has them already."""
@@ -181,7 +181,7 @@ class ObjectStore(FilesystemStore):
         """
         smallest_allowed = -(-size // MAX_PARTS)  # rounded up
         part_bytes = max(self.part_bytes, smallest_allowed)
-        part_bytes = -(-part_bytes // _PART_STEP) * _PART_STEP
+        part_bytes = -(-part_bytes // PART_STEP) * PART_STEP
         return regrouped(_blocks_of_file(path), part_bytes)
 
     def _send(self, name: str, parts: Iterable[bytes], sha256: str | None) -> None:

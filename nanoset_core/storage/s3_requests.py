@@ -59,23 +59,21 @@ class Attempts:
     jitter"), so that many clients do not return to an overloaded server at the same moment.
     """
 
-    def __init__(self, where: str, max_attempts: int | None = None) -> None:
+    def __init__(self, where: str) -> None:
         """Begin with the first attempt.
 
         Args:
             where: Address that the request is sent to, for messages.
-            max_attempts: How often the request is sent at most; None: `ATTEMPTS`.
         """
         self.number = 1
         """Number of the current attempt, from 1."""
         self._where = where
-        self._max_attempts = ATTEMPTS if max_attempts is None else max_attempts
         self._started_at = time.monotonic()
 
     @property
     def is_last(self) -> bool:
         """Whether no attempt may follow the current one."""
-        return self.number >= self._max_attempts
+        return self.number >= ATTEMPTS
 
     def pause(self, error: Exception) -> None:
         """Wait after an attempt that failed, and begin the next one.
@@ -90,7 +88,7 @@ class Attempts:
                 self._where,
                 seconds,
                 self.number,
-                self._max_attempts,
+                ATTEMPTS,
                 _description(error),
             )
         longest_pause = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**self.number)
