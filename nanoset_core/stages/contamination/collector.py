@@ -56,7 +56,7 @@ class TextCollector:
     """Where each collected text comes from, by its number."""
     copies: int = 0
     """Texts that were left out, since an earlier one has the same words."""
-    _known_texts: set[int] = field(default_factory=set)
+    _known_text_hashes: set[int] = field(default_factory=set)
     """Hash of the words of each collected text."""
     _batches: list[_TextBatch] = field(default_factory=list)
 
@@ -93,10 +93,11 @@ class TextCollector:
         )
 
     def _add_batch(self, file: int, texts: Sequence[EvaluationText], path: object) -> None:
-        """Collect some texts of a file, tokenized together, without copies of earlier texts.
+        """Collect some texts of a file, without copies of earlier texts.
 
         Args:
             file: Number of the file.
+            texts: The texts, so few that they can be tokenized together.
             path: Path of the file, for messages.
 
         Raises:
@@ -104,19 +105,20 @@ class TextCollector:
         """
         words = self._words(texts, path)
         is_new = self._are_new(words)  # (n_texts,) False for copies of earlier texts
-        words_per_text = words.counts
-        is_new_word = np.repeat(is_new, words_per_text)  # (n_words,)
+        is_in_new_text = np.repeat(is_new, words.counts)  # (n_words,)
         batch = _TextBatch(
-            hashes=words.hashes[is_new_word],
-            letter_counts=self.vocabulary.letter_counts(words)[is_new_word],
-            words_per_text=words_per_text[is_new],
+            hashes=words.hashes[is_in_new_text],
+            letter_counts=self.vocabulary.letter_counts(words)[is_in_new_text],
+            words_per_text=words.counts[is_new],
         )
         self._batches.append(batch)
         self.origins += [TextOrigin(file, text.line) for text in compress(texts, is_new)]
         self.copies += len(texts) - int(is_new.sum())
 
     def _are_new(self, words: DocumentWords) -> NDArray[np.bool_]:
-        """Return which texts have words that no earlier text has, and remember these.
+        """Return which texts are no copies of an earlier text, and remember all of them.
+
+        A copy consists of the same words in the same order.
 
         Args:
             words: The words of some texts.
@@ -124,11 +126,11 @@ class TextCollector:
         Returns:
             bool, shape (n_texts,).
         """
-        text_hashes = _text_hashes(words).tolist()
+        text_hashes = _text_hashes(words).tolist()  # one for all words of a text
         is_new = np.zeros(len(text_hashes), np.bool_)
-        for number, text_hash in enumerate(text_hashes):
-            is_new[number] = text_hash not in self._known_texts
-            self._known_texts.add(text_hash)
+        for index, text_hash in enumerate(text_hashes):
+            is_new[index] = text_hash not in self._known_text_hashes
+            self._known_text_hashes.add(text_hash)
         return is_new
 
     def _words(self, texts: Sequence[EvaluationText], path: object) -> DocumentWords:

@@ -5,7 +5,6 @@ The index is a separate output: it is built once, and used for all corpora of th
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +67,13 @@ def evaluation_options(project: Project, section: str) -> dict[str, Any]:
         section: A section of `contamination` in nanoset.yaml.
     """
     spec = project.config.contamination[section]
-    contents = []  # for each pattern, the names of the files and a digest of their content
-    # A recipe is needed even if files cannot be read: `make_evaluation` reports the error.
-    with contextlib.suppress(MissingError, InputError):
-        contents = [[list(group.names), group.digest] for group in _given_files(project, section)]
+    try:
+        file_groups = _given_files(project, section)  # one for each pattern of file names
+        contents = [[list(group.names), group.digest] for group in file_groups]
+    except (MissingError, InputError):
+        contents = []  # `make_evaluation` reports the error
     return {
-        "files": contents or _MISSING,
+        "files": contents or _MISSING,  # a recipe is needed even if files cannot be read
         "text_keys": list(spec.keys),
         "ngram": spec.ngram,
         "tokenizer": project.tokenizer.fingerprint,

@@ -51,29 +51,32 @@ def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
         FormatError: An evaluation file cannot be read.
     """
     access = project.outputs.access
-    # The lease keeps `nanoset gc` from deleting what is read. If another process removes a local
-    # copy of a file in a bucket, the search starts again.
-    with leased(access, {section, corpus}, section):
+    # The lease keeps `nanoset gc` from deleting outputs of the section and the corpus.
+    with leased(access, {section, corpus}, subject=section):
+        # If another process removes a local copy of a file in a bucket, the search starts again.
         return despite_lost_copies(access, lambda: _search_corpus(project, section, corpus))
 
 
 def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
-    """Search a corpus for the texts of a section, unless a result for both exists.
+    """Search a corpus for the evaluation texts of a section, unless a result for both exists.
 
     Returns:
         Manifest of the result, which becomes the current version of the output.
     """
+    # The recipe consists of everything that decides the result: dataset, texts and threshold.
     outputs = project.outputs
     dataset = _current_dataset(project, corpus)
     recipe = contamination_recipe(project, Key(section, corpus), {"dataset": dataset.digest})
     existing = None if project.rebuild else outputs.find(recipe)
     if existing is not None:
-        return outputs.make_current(existing)  # the same texts were searched for before
+        return outputs.make_current(existing)
 
-    # Search each shard, and look up where the documents with matches come from.
+    # Search each shard. The result of a shard is a separate output, which is named by its digest.
     evaluation = make_evaluation(project, section)
     sharded = Sharded.of(project, dataset)
     shard_digests = _search_shards(project, recipe, evaluation, sharded)
+
+    # Each row is a document with a match, and the raw file and line that it comes from.
     matches = _matches(outputs, recipe.name, sharded, shard_digests)
     rows = match_rows(project, sharded, evaluation, matches)
 
@@ -133,7 +136,7 @@ def _current_dataset(project: Project, corpus: str) -> Manifest:
 
 
 def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> list[Recipe]:
-    """Return the recipe of each shard's result.
+    """Return the recipe of each shard's result: everything that decides its content.
 
     Args:
         recipe: The recipe of the result for the whole corpus.
@@ -143,7 +146,7 @@ def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> li
     options = {"threshold": recipe.options["threshold"]}
     recipes = []
     for shard in sharded.shards:
-        # Without the dataset, the result stays valid when text is appended to the corpus.
+        # The whole dataset is no parent, so that the result stays valid when shards are added.
         parents = {"evaluation": evaluation.digest, "shard": shard}
         recipes.append(Recipe(SHARD_LAYOUT.folder, recipe.name, VERSION, parents, options))
     return recipes

@@ -77,12 +77,14 @@ def write_matches(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         The number of documents with a match, the number of matches, the first few of them, and a
         `MatchSummary` if a text can be boilerplate.
     """
-    write_rows(folder / MATCHES, rows, (*PLACE, *_MATCH_COLUMNS))
+    # PLACE: the columns that say from which raw file and line a document comes.
+    write_rows(folder / MATCHES, rows, columns=(*PLACE, *_MATCH_COLUMNS))
     facts: dict[str, Any] = {
         "contaminated": len(_documents_of(rows)),
         "matches": len(rows),
         "first": [_with_rounded_share(row) for row in rows[:_N_FIRST_MATCHES]],
     }
+    # A text is boilerplate if it is in very many documents, so a few matches cannot have any.
     if _may_have_boilerplate(n_matches=len(rows)):
         facts[_SUMMARY_FACT] = summarize(rows)._asdict()
     return facts

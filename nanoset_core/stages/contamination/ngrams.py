@@ -194,26 +194,26 @@ class _HashFilter(NamedTuple):
 
     @staticmethod
     def of(hashes: NDArray[np.uint64]) -> _HashFilter:
-        """Return a filter that lets all these hashes pass, and few others.
+        """Return a filter that lets all these hashes pass, and at most one of 16 others.
 
-        It has a bit for each value of a hash's leading bits, which is set if a hash has this value.
-        At most one bit of 16 is set.
+        The leading bits of a hash, as a number, are its position in a bitmap. The bits at the
+        positions of these hashes are set.
 
         Args:
             hashes: The hashes, shape (n_hashes,).
         """
-        # The number of bits is a power of two that exceeds 16 for each hash.
-        min_bits = _FILTER_BITS_PER_NGRAM * len(hashes)
-        n_leading_bits = max(min_bits.bit_length(), _MIN_LEADING_BITS)
+        # Make the bitmap 16 to 32 times as long as there are hashes, in bits: 2**n.bit_length() is
+        # the next power of two above n.
+        min_length = _FILTER_BITS_PER_NGRAM * len(hashes)
+        n_leading_bits = max(min_length.bit_length(), _MIN_LEADING_BITS)
         bitmap = np.zeros((1 << n_leading_bits) // 8, np.uint8)
 
-        # The leading bits of a hash are the position of its bit.
+        # Set bit `position % 8` of byte `position // 8` for each hash.
         shift = U64(64 - n_leading_bits)
         positions = hashes >> shift  # (n_hashes,)
-        # The bit is in byte position // 8, as its bit position % 8.
-        byte_positions = (positions >> U64(3)).astype(np.int64)
-        bits_in_byte = np.uint8(1) << (positions & U64(7)).astype(np.uint8)
-        np.bitwise_or.at(bitmap, byte_positions, bits_in_byte)
+        bytes_of_bitmap = (positions >> U64(3)).astype(np.int64)
+        bits = np.uint8(1) << (positions & U64(7)).astype(np.uint8)
+        np.bitwise_or.at(bitmap, bytes_of_bitmap, bits)  # unlike |=, handles repeated bytes
         return _HashFilter(bitmap, shift)
 
     def candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -256,7 +256,7 @@ class NgramIndex:
         words_per_text: NDArray[np.int64],
         size: int,
     ) -> NgramIndex:
-        """Index the n-grams of texts.
+        """Index the n-grams of texts: runs of `size` consecutive words.
 
         Args:
             words: Hash of each word of all texts, shape (n_words,).
@@ -268,11 +268,12 @@ class NgramIndex:
         text_of_word = np.repeat(text_numbers, words_per_text)  # (n_words,)
         hashes = hash_ngrams(words, size)  # (n_words - size + 1,)
 
-        # Keep the n-grams whose first and last word belong to the same text.
+        # Keep the n-grams whose first and last word belong to the same text, except for those that
+        # occur so often that they prove nothing.
         is_in_one_text = text_of_word[: len(hashes)] == text_of_word[size - 1 :]
-        occurrences = _rare_occurrences(hashes, np.flatnonzero(is_in_one_text))
+        occurrences = _rare_occurrences(hashes, first_words=np.flatnonzero(is_in_one_text))
 
-        # Letters of words outside all these n-grams cannot be found, and do not count.
+        # A word in none of these n-grams can never be found, so its letters do not count.
         is_indexed = _is_covered(occurrences.first_words, size, len(words))
         indexed_letters = np.where(is_indexed, letter_counts, 0)
         return NgramIndex(
@@ -337,18 +338,23 @@ class NgramIndex:
             threshold: Share of a text's letters, 0 to 1, that a passage must have in common with
                 it.
         """
-        # A *pair* is an n-gram at a place in a document and at a place in a text.
+        # Find the n-grams of documents that are in a text, too. Each place in a document is paired
+        # with each place in a text.
         known_ngrams = self._known_ngrams(words)
         pairs = self._pairs(words, known_ngrams)
 
         # Pairs of one text that are near one another in a document form a *group*: a passage that
-        # may be a copy of the text. See how much of the text it covers.
+        # may be a copy of the text.
         groups = self._groups(pairs)
-        texts = pairs.texts[groups.first_pairs]  # (n_groups,)
-        shares = self._shares(pairs.text_words, groups.group_of_pair, texts, threshold)
+        shares = self._shares(
+            text_words=pairs.text_words,
+            groups=groups.group_of_pair,
+            texts=pairs.texts[groups.first_pairs],
+            threshold=threshold,
+        )
 
         # A group that covers enough of its text is a match.
-        is_match = shares >= threshold
+        is_match = shares >= threshold  # (n_groups,)
         first_pairs = pairs.select(groups.first_pairs[is_match])  # (n_matches,)
         last_pairs = pairs.select(groups.last_pairs[is_match])
         matches = TextMatches(
@@ -402,17 +408,19 @@ class NgramIndex:
         0), (4, 3), (9, 0) and (9, 3).
 
         Args:
-            known_ngrams: The n-grams of documents that are in the index.
+            words: The words of the documents.
+            known_ngrams: The n-grams of the documents that are in the index.
 
         Returns:
             The pairs, sorted by document, text and word of the document.
         """
-        # The occurrences of an n-gram in texts are neighbours in the index.
+        # `texts` and `first_words` of the index list the occurrences of n-gram 0, then those of
+        # n-gram 1, and so on. Take starts[i], …, stops[i] - 1 for n-gram i.
         starts = self._starts[known_ngrams.ngrams]  # (n_known,)
         n_occurrences = self.stops[known_ngrams.ngrams] - starts
-        occurrences = positions_in(starts, n_occurrences)  # (n_pairs,) positions in the index
+        occurrences = positions_in(starts, n_occurrences)  # (n_pairs,)
 
-        # Repeat each n-gram of a document for each of its occurrences.
+        # Repeat each n-gram of a document for each of its occurrences in texts.
         documents = words.documents(known_ngrams.first_words)  # (n_known,)
         pairs = _Pairs(
             documents=np.repeat(documents, n_occurrences),
@@ -429,10 +437,18 @@ class NgramIndex:
             pairs: n-grams of documents, each with an occurrence in a text; sorted by document, text
                 and word.
         """
-        is_first = np.ones(len(pairs.texts), np.bool_)  # (n_pairs,)
-        is_first[1:] = self._are_apart(pairs)
+        # Compare each pair, from the second on, with the pair before it: (n_pairs - 1,)
+        is_new_document = pairs.documents[1:] != pairs.documents[:-1]
+        is_new_text = pairs.texts[1:] != pairs.texts[:-1]
+
+        # A copy of a text has about as many words as the text. If the next n-gram is further away,
+        # it belongs to another copy.
+        words_per_text = np.diff(self.text_starts)  # (n_texts,)
+        is_far = np.diff(pairs.document_words) > words_per_text[pairs.texts[1:]]
 
         # A group extends to the pair before the next group.
+        is_first = np.ones(len(pairs.texts), np.bool_)  # (n_pairs,)
+        is_first[1:] = is_new_document | is_new_text | is_far
         first_pairs = np.flatnonzero(is_first)  # (n_groups,)
         stop_pairs = np.append(first_pairs[1:], len(pairs.texts))  # (n_groups,)
         return _Groups(
@@ -440,23 +456,6 @@ class NgramIndex:
             last_pairs=stop_pairs - 1,
             group_of_pair=np.cumsum(is_first) - 1,
         )
-
-    def _are_apart(self, pairs: _Pairs) -> NDArray[np.bool_]:
-        """Return which pairs cannot belong to the same copy of a text as the pair before them.
-
-        A pair is an n-gram of a document and an occurrence of it in an evaluation text. Pairs are
-        apart if they are of other documents or texts, or more words away than the text has.
-
-        Returns:
-            bool, shape (n_pairs - 1,): the first pair has none before it.
-        """
-        has_other_document = pairs.documents[1:] != pairs.documents[:-1]
-        has_other_text = pairs.texts[1:] != pairs.texts[:-1]
-        # This only matters for pairs of one text, so the length of either pair's text will do.
-        words_per_text = np.diff(self.text_starts)  # (n_texts,)
-        is_far = np.diff(pairs.document_words) > words_per_text[pairs.texts[1:]]
-        are_apart: NDArray[np.bool_] = has_other_document | has_other_text | is_far
-        return are_apart
 
     def _shares(
         self,
@@ -470,8 +469,8 @@ class NgramIndex:
         A group is a passage of a document that may be a copy of an evaluation text.
 
         Args:
-            text_words: First word of each n-gram in the evaluation texts; shape (n_pairs,).
-            groups: Group of each n-gram, ascending; shape (n_pairs,).
+            text_words: First word of each n-gram in the evaluation texts; shape (n_ngrams,).
+            groups: Group of each n-gram, ascending; shape (n_ngrams,).
             texts: Evaluation text of each group; shape (n_groups,).
             threshold: The share that is needed.
 
@@ -479,18 +478,20 @@ class NgramIndex:
             float64, shape (n_groups,); 0 for groups that cover less than is needed.
         """
         letters = self.letters_per_text[texts]  # (n_groups,)
+        # Few letters in common may be chance, even if they are a large share of a short text.
         needed = np.maximum(threshold * letters, MIN_LETTERS)  # (n_groups,)
 
-        # Rule most groups out by an upper bound: all letters of their n-grams, overlaps included.
+        # Most groups do not even have enough letters if overlaps of their n-grams count twice.
+        # This sum is faster than the exact count, which is needed only for the other groups.
         ngram_letters = self._letters_between(text_words, text_words + self.words_per_ngram)
-        upper_bounds = np.bincount(groups, ngram_letters, minlength=len(texts))
+        upper_bounds = np.bincount(groups, weights=ngram_letters, minlength=len(texts))
         may_match = upper_bounds >= needed  # (n_groups,)
-        remaining = np.flatnonzero(may_match[groups])  # indices of pairs
+        is_counted = may_match[groups]  # (n_ngrams,)
 
         covered_letters = self._covered_letters(
-            text_words[remaining], groups[remaining], n_groups=len(texts)
+            text_words[is_counted], groups[is_counted], n_groups=len(texts)
         )
-        shares = covered_letters / np.maximum(letters, 1)  # a text without letters gets 0
+        shares = covered_letters / np.maximum(letters, 1)  # avoids a division by 0
         return np.where(covered_letters >= needed, shares, 0.0)
 
     def _covered_letters(

@@ -54,7 +54,7 @@ def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
 
 
 def unclean_names(config: ProjectConfig, section: str, corpus: str) -> list[str]:
-    """Return the names by which training reads a corpus with the documents that a section found.
+    """Return what training reads of a corpus without leaving out its contaminated documents.
 
     Args:
         config: The settings of the project.

@@ -103,15 +103,17 @@ class Evaluation:
         # First sequence and first token of each document, and of the one after the last.
         first_sequences = dataset.document_indices[first : first + count + 1]
         starts = token_starts(dataset, first_sequences)  # (n_documents + 1,)
-        chunks = list(_chunks(starts))
+        chunks = list(_chunks(starts))  # documents, or parts of a long one
 
         best_matches = _BestMatches()
-        # After each span, a slice of the chunks, a dataset in a bucket releases what it downloaded.
-        for span in dataset.spans(len(chunks), 1):
-            for chunk in chunks[span]:
+        # After each slice of the chunks, a dataset in a bucket deletes what was downloaded.
+        for chunk_slice in dataset.spans(count=len(chunks), at_once=1):
+            for chunk in chunks[chunk_slice]:
                 for match in self._search_chunk(dataset, starts, chunk, threshold):
                     best_matches.add(match)
-        for match in best_matches.reported():
+
+        # So far, documents are counted from the first one of the search.
+        for match in best_matches.best_of_each_document():
             yield match._replace(document=first + match.document)
 
     def _search_chunk(
@@ -164,7 +166,7 @@ class _BestMatches:
         if best is None or best.share < match.share:
             match_by_text[match.text] = match
 
-    def reported(self) -> Iterator[Match]:
+    def best_of_each_document(self) -> Iterator[Match]:
         """Yield the best few matches of each document, by document and share."""
         for _, match_by_text in sorted(self._by_document.items()):
             ordered = sorted(match_by_text.values(), key=lambda match: (-match.share, match.text))

@@ -27,8 +27,9 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
     """
     facts = manifest.facts
     matches = summary_of(manifest)
-    figures = counted(manifest, "documents", "contaminated")
-    # Without documents that only hold boilerplate, which very many documents contain.
+    figures = counted(manifest, "documents")
+    # Not the fact of this name, which counts documents that only hold boilerplate, too: texts such
+    # as licences, which very many documents contain.
     figures["contaminated"] = matches.contaminated
     details = {
         "texts": f"{facts['evaluation_texts']:,}",
@@ -112,7 +113,7 @@ def boilerplate_text(section: str, matches: MatchSummary) -> str:
     """Describe the boilerplate that was found: texts that very many documents contain.
 
     Args:
-        section: The section of `contamination` in nanoset.yaml.
+        section: The section of `contamination` in nanoset.yaml, which names the evaluation.
         matches: What was found in a corpus.
 
     Returns:
@@ -122,10 +123,11 @@ def boilerplate_text(section: str, matches: MatchSummary) -> str:
         return ""
     texts = format_count(matches.boilerplate_texts, "text")
     verb = "is" if matches.boilerplate_texts == 1 else "are"
-    documents = format_count(matches.boilerplate_documents, "document")
-    most_common = describe_match(matches.most_common).text
+    # Documents whose only evaluation texts are boilerplate
+    boilerplate_documents = format_count(matches.boilerplate_documents, "document")
+    most_common_text = describe_match(matches.most_common).text
     return (
         f"{texts} of {section} {verb} in {BOILERPLATE_DOCUMENTS} documents or more, "
-        f"probably as boilerplate: {documents} hold nothing else of {section}; "
-        f"{matches.most_common_documents:,} hold {most_common}"
+        f"probably as boilerplate: {boilerplate_documents} hold nothing else of {section}; "
+        f"{matches.most_common_documents:,} hold {most_common_text}"
     )

@@ -111,27 +111,28 @@ INTERNAL = (
 """Stages of the outputs to which a result of this stage refers by their digests."""
 
 
-def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
+def searches_before_training(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
     """Return the searches for evaluation texts that must precede a training on some datasets.
 
-    They become inputs of what training reads, so that they run before it, without influence on its
-    content. Only sections of `contamination` with `policy: block` require a search.
+    Only sections of `contamination` with `policy: block` require a search.
 
     Args:
         config: The project's settings.
         names: The datasets that training is going to read.
 
     Returns:
-        Name of the input → the search: a section of `contamination` for a corpus.
+        Name of the search as an input of what training reads → its output: the result of a section
+        for a corpus.
     """
     searches = {}
     dataset_names = list(names)
     for section, spec in config.contamination.items():
-        if spec.policy == "block":
-            for corpus in _corpora_to_search(config, section, dataset_names):
-                # AFTER marks an input that must only be built first: its content is not read.
-                input_name = f"{AFTER}{section} of {corpus}"
-                searches[input_name] = Node(CONTAMINATION, Key(section, corpus))
+        if spec.policy != "block":
+            continue
+        for corpus in _corpora_to_search(config, section, dataset_names):
+            # The prefix AFTER says that an input only has to be built first, and is not read.
+            input_name = f"{AFTER}{section} of {corpus}"
+            searches[input_name] = Node(CONTAMINATION, Key(section, corpus))
     return searches
 
 

@@ -112,15 +112,16 @@ def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
     """Yield the rows of a Parquet or Arrow file, each as column → value."""
 
     def choose_all_columns(schema: Any) -> None:
-        """Choose the columns that `read_table` reads: it takes None for all of them."""
+        """Return None, which stands for all columns."""
         return
 
-    def convert(rows: Any, first_number: int) -> list[_Row]:
-        """Return the rows of an Arrow table with their numbers in the file."""
-        numbered_rows = enumerate(rows.to_pylist(), first_number)
-        return [_Row(number, value) for number, value in numbered_rows]
+    def numbered_rows(table: Any, first_number: int) -> list[_Row]:
+        """Return the rows of a part of the file, with their numbers in the file."""
+        rows = table.to_pylist()
+        return [_Row(number, value) for number, value in enumerate(rows, first_number)]
 
-    for rows in read_table(folder / file.path, choose_all_columns, convert):
+    # The file is read in parts of about 1 MiB.
+    for rows in read_table(folder / file.path, choose=choose_all_columns, convert=numbered_rows):
         yield from rows
 
 

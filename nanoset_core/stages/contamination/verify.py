@@ -45,19 +45,20 @@ def _report_matches(report: Report, project: Project, key: Key, manifest: Manife
             report.warn(warning, where=manifest.url(MATCHES))
         return
 
-    # Quote a match that is not boilerplate, or else the most common text.
+    # Quote the first match that is not boilerplate, or else the most common boilerplate.
     section = key.subject
     corpus = key.part or ""
     example = matches.first or matches.most_common or manifest.facts["first"][0]
     passage = describe_match(example)
     threshold = project.config.contamination[section].threshold
-    readers = ", ".join(unclean_names(project.config, section, corpus))
+    # Datasets of the corpus that training reads, and that contain these documents.
+    contaminated_datasets = ", ".join(unclean_names(project.config, section, corpus))
     report.error(
         _blocking_text(section, matches),
         where=f"{project.config.corpus_folder(corpus)}/{passage.document}",
         found=passage.text,
         expected=f"less than {threshold:.0%} of any text",
-        remedy=f"read a view with clean_of: [{section}] instead of {readers}; "
+        remedy=f"read a view with clean_of: [{section}] instead of {contaminated_datasets}; "
         f"all places are listed in {manifest.url(MATCHES)}",
     )
 

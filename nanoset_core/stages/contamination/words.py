@@ -86,8 +86,7 @@ class WordPiece(NamedTuple):
 def split_into_pieces(token: bytes) -> list[WordPiece]:
     """Divide the bytes of a token into pieces of words; there is always at least one.
 
-    A piece is a run of letters and digits in lower case. A space or another separator begins a new
-    piece, which is empty if no letter follows:
+    A piece is a run of letters and digits in lower case:
 
         b" The"      the, which begins a word
         b"ab, cd"    ab, which may continue the word of the token before; cd, which begins a word
@@ -96,13 +95,14 @@ def split_into_pieces(token: bytes) -> list[WordPiece]:
     Args:
         token: The bytes. They may hold only some bytes of a letter, which then count as a letter.
     """
+    # Bytes that are not UTF-8, such as a part of a letter, become one character each.
     characters = token.decode("utf-8", "surrogateescape")
     first, *others = "".join(map(_as_letter, characters)).split(_SEPARATOR)
-    pieces = [_piece(first, begins_word=False)]
-    for letters in others:  # a separator precedes each
+    pieces = [_piece(first, begins_word=False)]  # no separator precedes it
+    for letters in others:
         pieces.append(_piece(letters, begins_word=True))
 
-    # An empty piece only has a meaning at the end.
+    # Leave out empty pieces, except for the last one: it says that the token ends the word.
     with_letters = [piece for piece in pieces[:-1] if piece.letters]
     return [*with_letters, pieces[-1]]
 
@@ -216,23 +216,27 @@ class WordVocabulary:
     def of(tokens: Sequence[bytes]) -> WordVocabulary:
         """Divide the tokens of a vocabulary into pieces of words, and hash the pieces.
 
-        A piece is a run of letters and digits. The first piece of a token has the number of the
-        token; all further pieces are numbered after these. The tokens " The", "ab, cd" and "ing"
-        have the pieces
+        A piece is a run of letters and digits. The first piece of each token has the token's
+        number. The further pieces of all tokens are numbered after that, token by token:
 
-            0 the   1 ab   2 ing   3 cd
+            token         first piece    further pieces
+            0  " The"     0  the
+            1  "ab, cd"   1  ab          3  cd
+            2  "ing"      2  ing
 
         Args:
             tokens: The bytes of each token, by id.
         """
         pieces_by_token = [split_into_pieces(token) for token in tokens]  # at least one each
-        pieces = [token_pieces[0] for token_pieces in pieces_by_token]
+        pieces = [token_pieces[0] for token_pieces in pieces_by_token]  # by number
         for token_pieces in pieces_by_token:
             pieces += token_pieces[1:]
-        n_pieces = np.array([len(token_pieces) for token_pieces in pieces_by_token], np.int64)
-        n_further_pieces = n_pieces - 1  # (n_tokens,)
 
-        # Concatenate the letters of all pieces. Piece k has the bytes up to stops[k].
+        # (n_tokens,) number of each token's first further piece, and how many it has
+        n_further_pieces = np.array([len(p) - 1 for p in pieces_by_token], np.int64)
+        first_further_piece = len(tokens) + np.cumsum(n_further_pieces) - n_further_pieces
+
+        # Concatenate the letters of all pieces. Those of piece k end at stops[k].
         lengths = np.array([len(piece.letters) for piece in pieces], np.int64)
         data = np.frombuffer(b"".join(piece.letters for piece in pieces), np.uint8)
         stops = np.cumsum(lengths)
@@ -242,7 +246,7 @@ class WordVocabulary:
             lengths=lengths.astype(np.uint8),
             stops=stops,
             data=data,
-            first_further_piece=len(tokens) + _running_sums(n_further_pieces)[:-1],
+            first_further_piece=first_further_piece,
             n_further_pieces=n_further_pieces,
             has_further_pieces=n_further_pieces > 0,
         )
@@ -282,14 +286,15 @@ class WordVocabulary:
     def words(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> DocumentWords:
         """Return the words of tokenized documents, with the hash of each word.
 
-        Tokens consist of pieces, letters that belong together. A *run* is a piece that begins a
-        word, and those that continue it:
+        A token consists of pieces, which are letters that belong together. A word is a piece that
+        begins a word, and all pieces that continue it:
 
-            token            " play"   "ing"   ","            " but"
-            piece            play      ing     (no letters)   but
-            begins a word    yes       no      yes            yes
-            run              0         0       1              2
-            word             playing           none           but
+            token            " play"   "ing"   ","   " but"
+            piece            play      ing           but
+            begins a word    yes       no      yes   yes
+            word             playing                 but
+
+        Words without letters, such as that of the comma, are left out.
 
         Args:
             tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
@@ -297,27 +302,26 @@ class WordVocabulary:
                 (n_documents + 1,).
         """
         piece_ids, piece_starts = self._pieces(tokens, token_starts)
-        run_bounds = self._run_bounds(piece_ids, piece_starts)  # (n_runs + 1,)
+        word_bounds = self._word_bounds(piece_ids, piece_starts)  # (n_words + 1,)
 
-        # (n_pieces + 1,) bytes before each piece, modulo 256: the hash needs no more.
-        bytes_before = _running_sums(self.lengths[piece_ids])
+        # Bytes of each word, modulo 256 (uint8). A word of 256 bytes therefore counts as one
+        # without letters, in documents and evaluation texts alike.
+        bytes_before_piece = _running_sums(self.lengths[piece_ids])  # (n_pieces + 1,)
+        bytes_per_word = np.diff(bytes_before_piece[word_bounds])  # (n_words,)
+        has_letters = bytes_per_word != 0
 
-        # Runs with letters are words. (One of 256 bytes, which is 0 modulo 256, is left out of
-        # documents and evaluation texts alike.)
-        has_letters = bytes_before[run_bounds[1:]] != bytes_before[run_bounds[:-1]]  # (n_runs,)
-        word_runs = np.flatnonzero(has_letters)  # (n_words,)
-        first_pieces = run_bounds[word_runs]
-        stop_pieces = run_bounds[word_runs + 1]
+        # The hash of a word is the sum of what its pieces add to it.
+        hash_terms = self._hash_terms(piece_ids, word_bounds, bytes_before_piece)
+        hashes = np.diff(_running_sums(hash_terms)[word_bounds])  # (n_words,)
+        first_pieces = word_bounds[:-1]
+        return DocumentWords(
+            hashes[has_letters], first_pieces[has_letters], piece_ids, piece_starts
+        )
 
-        # The hash of a word is a sum over its pieces: a difference of running sums.
-        hash_sums = _running_sums(self._hash_terms(piece_ids, run_bounds, bytes_before))
-        hashes = hash_sums[stop_pieces] - hash_sums[first_pieces]
-        return DocumentWords(hashes, first_pieces, piece_ids, piece_starts)
-
-    def _run_bounds(
+    def _word_bounds(
         self, piece_ids: NDArray[np.int64], piece_starts: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Divide pieces into runs: a piece that begins a word, and those that continue it.
+        """Group pieces into words: a piece that begins a word, and all pieces that continue it.
 
         Args:
             piece_ids: Number of each piece of the documents, shape (n_pieces,).
@@ -325,12 +329,13 @@ class WordVocabulary:
                 (n_documents + 1,).
 
         Returns:
-            Index of each run's first piece, and at the end n_pieces; shape (n_runs + 1,).
+            Index of each word's first piece, and at the end n_pieces; shape (n_words + 1,).
         """
         n_pieces = len(piece_ids)
         begins_word = self.begins_word[piece_ids]  # (n_pieces,)
 
-        # No word continues from one document to the next. A document at the end may be empty.
+        # The first piece of a document never continues a word of the document before it. Empty
+        # documents at the end have no first piece: their start is n_pieces.
         first_pieces = piece_starts[:-1]
         begins_word[first_pieces[first_pieces < n_pieces]] = True
         return np.append(np.flatnonzero(begins_word), n_pieces)
@@ -338,27 +343,28 @@ class WordVocabulary:
     def _hash_terms(
         self,
         piece_ids: NDArray[np.int64],
-        run_bounds: NDArray[np.int64],
-        bytes_before: NDArray[np.uint8],
+        word_bounds: NDArray[np.int64],
+        bytes_before_piece: NDArray[np.uint8],
     ) -> NDArray[np.uint64]:
         """Return what each piece adds to the hash of its word, modulo 2**64; shape (n_pieces,).
 
-        A piece that k bytes of the word precede adds its hash * FACTOR**(k modulo 256): "playing"
-        has the hash hash("play") + hash("ing") * FACTOR**4.
+        The hash of a piece is multiplied by FACTOR**k if it comes after k bytes of the word, so
+        "playing" has the hash hash("play") + hash("ing") * FACTOR**4. k is taken modulo 256.
 
         Args:
             piece_ids: Number of each piece of the documents, shape (n_pieces,).
-            run_bounds: Index of the first piece of each word or separator, and at the end n_pieces;
-                shape (n_runs + 1,).
-            bytes_before: Bytes of all pieces before each piece, modulo 256; shape (n_pieces + 1,).
+            word_bounds: Index of each word's first piece, and at the end n_pieces; shape
+                (n_words + 1,).
+            bytes_before_piece: Bytes of all words before each piece, modulo 256; shape
+                (n_pieces + 1,).
         """
-        # (n_pieces,) how many bytes of its word precede each piece; uint8 wraps around at 256
-        pieces_per_run = np.diff(run_bounds)
-        bytes_before_word = np.repeat(bytes_before[run_bounds[:-1]], pieces_per_run)
-        exponents = bytes_before[:-1] - bytes_before_word
+        # Subtract the bytes of earlier words, to count from the start of the piece's own word.
+        pieces_per_word = np.diff(word_bounds)
+        bytes_before_word = np.repeat(bytes_before_piece[word_bounds[:-1]], pieces_per_word)
+        exponents = bytes_before_piece[:-1] - bytes_before_word  # (n_pieces,) uint8, modulo 256
 
         terms = self.hashes[piece_ids]  # (n_pieces,)
-        terms *= _FACTOR_POWERS.take(exponents)
+        terms *= _FACTOR_POWERS.take(exponents)  # entry k of this table is FACTOR**k
         return terms
 
     def _pieces(
@@ -389,12 +395,13 @@ class WordVocabulary:
         split_tokens = first_pieces[split_positions]
         n_further = self.n_further_pieces[split_tokens]  # (n_split,)
         further_pieces = positions_in(self.first_further_piece[split_tokens], n_further)
-        insert_at = np.repeat(split_positions + 1, n_further)  # (n_inserted,)
-        piece_ids = np.insert(first_pieces, insert_at, further_pieces)
+        insert_before = np.repeat(split_positions + 1, n_further)  # (n_inserted,)
+        piece_ids = np.insert(first_pieces, insert_before, further_pieces)
 
-        # The start of each document moves by the number of pieces that were inserted before it.
+        # Each document starts later, by the number of pieces that were inserted before it.
         n_split_before = np.searchsorted(split_positions, token_starts)  # (n_documents + 1,)
-        return piece_ids, token_starts + _running_sums(n_further)[n_split_before]
+        n_inserted_before = _running_sums(n_further)[n_split_before]
+        return piece_ids, token_starts + n_inserted_before
 
     def letter_counts(self, words: DocumentWords) -> NDArray[np.int64]:
         """Return the number of UTF-8 bytes of each word; int64, shape (n_words,)."""

@@ -9,7 +9,7 @@ from nanoset_core.errors import ConfigError, one_line
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.contamination.stage import gates
+from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
@@ -57,7 +57,10 @@ class ExportStage(Planned, Resumable, Estimated):
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the dataset, and the contamination reports that may forbid training on it."""
         source = config.exports[key.subject].of
-        return {"dataset": dataset_node(config, source), **gates(config, [source])}
+        return {
+            "dataset": dataset_node(config, source),
+            **searches_before_training(config, [source]),
+        }
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         from nanoset_core.stages.exports.make import export_recipe

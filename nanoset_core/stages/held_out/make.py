@@ -47,6 +47,7 @@ def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, s
     nanoset = NanosetContext(project, nanoset_name)
     options: dict[str, Any] = {}
     for split in SPLITS:
+        # Leave out options such as `seed`, which do not decide which documents a split reads.
         split_options = nanoset.options(split)
         options[split] = {
             name: value for name, value in split_options.items() if name not in _IRRELEVANT_OPTIONS
@@ -54,7 +55,8 @@ def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, s
 
     # With the setting `held_out`, the comparison also finds copies: documents with the same tokens.
     options["copies"] = nanoset.spec.held_out is not None
-    return Recipe(STAGE, f"{nanoset_name}/{ASSET}", VERSION, parents, options)
+    output_name = f"{nanoset_name}/{ASSET}"
+    return Recipe(STAGE, output_name, VERSION, parents, options)
 
 
 @holding
@@ -126,15 +128,16 @@ def _find_stored_copies(
 def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:
     """Store a hash of the tokens of each document of a corpus.
 
-    Each shard's hashes are an output of their own, so that an append adds only those of new shards.
+    Each shard's hashes are a separate output. After an append, only those of new shards are made.
 
     Args:
         nanoset_name: Name of the nanoset whose splits are compared, for the progress.
 
     Returns:
-        For each shard, the digest that names the output with its hashes.
+        For each shard, the digest of the output with its hashes.
     """
     recipes = [hashes_recipe(corpus.name, shard) for shard in corpus.sharded.shards]
+    # A HashTask hashes the documents of one shard, in any process.
     return make_of_documents(
         project,
         corpus.sharded,

@@ -130,11 +130,10 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
     corpus_by_name: dict[str, ReadCorpus] = {}
     for split_number, split in enumerate(SPLITS):
         planned = nanoset.plan(split)
-        if planned.plan is None:
+        if planned.plan is None or not planned.plan.members:
             continue  # the split reads no documents
-        # A member of the plan says which rows of a dataset the split reads. There is one for each
-        # dataset, or none at all.
-        for name, member in zip(planned.corpora, planned.plan.members, strict=False):
+        # A member of the plan is a range of a dataset's rows, which the split reads.
+        for name, member in zip(planned.corpora, planned.plan.members, strict=True):
             dataset = datasets.open(nanoset.dataset(name))
             corpus = _corpus_of(dataset, corpus_by_name, project)
             for documents in dataset.documents_in(*member.rows):
@@ -145,12 +144,17 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
 def _corpus_of(
     dataset: Dataset, corpus_by_name: dict[str, ReadCorpus], project: Project
 ) -> ReadCorpus:
-    """Return the corpus that a view or pack is made from, and add it to a mapping if it is new.
+    """Return the corpus that a dataset was made from.
+
+    Args:
+        dataset: The corpus itself, or a view or pack of it.
+        corpus_by_name: Receives the corpus, if it is not in there.
 
     Raises:
-        StaleError: The mapping has another version of the corpus, with other numbers of documents.
+        StaleError: Another dataset was made from another version of the corpus, in which documents
+            have other numbers.
     """
-    manifest = dataset.corpus.manifest  # of the corpus that the dataset was made from
+    manifest = dataset.corpus.manifest
     if manifest.name not in corpus_by_name:
         n_documents = len(dataset.corpus.index.document_indices) - 1  # they are bounds
         marks = np.zeros(n_documents, np.uint8)  # bit k of a document's byte: split k reads it
@@ -269,22 +273,25 @@ class _TrainDocuments:
     def add(
         self, corpus_number: int, documents: NDArray[np.int64], hashes: NDArray[np.uint64]
     ) -> None:
-        """Enter documents of train for all held-out hashes that have none yet.
+        """Enter documents that train reads, for each held-out hash that has no document yet.
 
         Args:
             corpus_number: Number of their corpus.
             documents: Their numbers, ascending; shape (n_documents,).
-            hashes: Their hashes; those of no held-out document are ignored.
+            hashes: Their hashes, shape (n_documents,).
         """
-        indices = _indices_in_sorted(self._hashes, hashes)  # -1: of no held-out document
-        documents = documents[indices >= 0]
-        indices = indices[indices >= 0]
+        # Ignore documents whose hash is that of no held-out document.
+        hash_indices = _indices_in_sorted(self._hashes, hashes)  # -1 if missing
+        documents = documents[hash_indices >= 0]
+        hash_indices = hash_indices[hash_indices >= 0]
 
-        # Several documents may have one hash: take the first one.
-        unique_indices, first_positions = np.unique(indices, return_index=True)
-        is_new = self.documents[unique_indices] < 0
-        self.corpora[unique_indices[is_new]] = corpus_number
-        self.documents[unique_indices[is_new]] = documents[first_positions[is_new]]
+        # Several documents may have the same hash: take the first one.
+        hash_indices, first_positions = np.unique(hash_indices, return_index=True)
+        documents = documents[first_positions]
+
+        has_no_document = self.documents[hash_indices] < 0
+        self.corpora[hash_indices[has_no_document]] = corpus_number
+        self.documents[hash_indices[has_no_document]] = documents[has_no_document]
 
 
 def _first_train_documents(
@@ -299,9 +306,10 @@ def _first_train_documents(
     """
     train = _TrainDocuments(held_out_hashes)
     for corpus_number, corpus in enumerate(corpora):
-        for first_document, hashes in hashes_of(corpus_number):
+        for first_document, hashes in hashes_of(corpus_number):  # of each shard
             is_in_train = corpus.is_in_train(first_document, len(hashes))
-            selected = np.flatnonzero(is_in_train & (hashes != _NO_HASH))
+            has_hash = hashes != _NO_HASH  # documents with hardly any tokens have none
+            selected = np.flatnonzero(is_in_train & has_hash)
             train.add(corpus_number, first_document + selected, hashes[selected])
     return train
 

@@ -34,12 +34,12 @@ def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
     if not train_names or not held_out_names:
         return False
     if spec.held_out is not None:
-        # Any two corpora may contain documents with the same tokens, which count, too.
+        # With this setting, copies count, too: any two corpora may have equal documents.
         return True
-    if spec.shares is None:  # each split has datasets of its own
-        return _have_common_corpus(config, train_names, held_out_names)
-    # All splits read the same datasets, each a range of them.
-    return _has_document_twice(config, train_names)
+    if spec.shares is not None:
+        # Each split reads another range of the same datasets.
+        return _has_document_twice(config, train_names)
+    return _have_common_corpus(config, train_names, held_out_names)
 
 
 def _names_by_split(spec: ResolvedNanoset) -> list[Sequence[str]]:
@@ -65,18 +65,17 @@ def _have_common_corpus(
 
 
 def _has_document_twice(config: ProjectConfig, names: Collection[str]) -> bool:
-    """Return whether some datasets together may have a document at several places.
-
-    Shares such as 98,1,1 cut each dataset into three consecutive ranges, one for each split, so two
-    splits may read such a document.
+    """Return whether some datasets together may contain a document more than once.
 
     Args:
         config: The settings of nanoset.yaml.
-        names: Names of the datasets.
+        names: Names of the datasets: corpora, or views and packs of corpora.
     """
+    # Two datasets of the same corpus may both contain its documents.
     corpora = {base_of(config.derived, name) for name in names}
-    is_corpus_repeated = len(corpora) < len(names)
-    return is_corpus_repeated or any(_repeats_documents(config, name) for name in names)
+    if len(corpora) < len(names):
+        return True
+    return any(_repeats_documents(config, name) for name in names)
 
 
 def _repeats_documents(config: ProjectConfig, name: str) -> bool:

@@ -25,16 +25,19 @@ def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
     """Describe the documents of valid and test that train reads, too, or copies of which it reads.
 
     Args:
-        facts: What a comparison of a nanoset's splits has found. `held_out`, `shared` and `copies`
-            are numbers of documents; `first` describes the first documents found.
+        facts: What a comparison of a nanoset's splits has found. `first` lists the first documents.
 
     Returns:
         The description, with the first document as an example; None if there are no such documents.
     """
     if not facts["first"]:
         return None
-    first = facts["first"][0]
-    return HeldOutFinding(_how_many(facts), _where_held_out(first), _relation_to_train(first))
+    example = facts["first"][0]
+    return HeldOutFinding(
+        what=_how_many(facts),
+        where=_where_held_out(example),
+        relation_to_train=_relation_to_train(example),
+    )
 
 
 def _how_many(facts: Mapping[str, Any]) -> str:

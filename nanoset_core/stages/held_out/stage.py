@@ -89,20 +89,19 @@ TOKEN_HASHES = InternalStage(Layout(HASHES_FOLDER), HELD_OUT)
 def comparison_before_training(config: ProjectConfig, name: str) -> dict[str, Node]:
     """Return the comparison of a nanoset's splits, if it must precede a training run.
 
-    With `held_out: block`, a run must not start if train reads documents of valid or test. So the
-    comparison is an input of the files that a run starts with.
+    With `held_out: block`, a run must not start if train reads documents of valid or test.
 
     Args:
         config: The settings of nanoset.yaml.
         name: Name of the nanoset.
 
     Returns:
-        Name of the input → the comparison. Empty without the setting, or if the splits cannot have
-        a document in common.
+        Name of the comparison as an input of the files that a run starts with → its output. Empty
+        without the setting, or if the splits cannot have a document in common.
     """
     spec = config.nanosets[name]
-    if spec.held_out == "block" and may_share_documents(config, spec):
-        # The prefix says that the input is only made before the files, and decides nothing in them.
-        input_name = f"{AFTER}{ASSET}"
-        return {input_name: Node(HELD_OUT, Key(name))}
-    return {}
+    if spec.held_out != "block" or not may_share_documents(config, spec):
+        return {}
+    # The prefix AFTER says that an input only has to be built first, and is not read.
+    input_name = f"{AFTER}{ASSET}"
+    return {input_name: Node(HELD_OUT, Key(name))}

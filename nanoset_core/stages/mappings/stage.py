@@ -16,7 +16,7 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.json_records import as_parsed, dump
 from nanoset_core.sampling.splits import SPLITS, SplitName
-from nanoset_core.stages.contamination.stage import gates
+from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.inventory.shared_files import check_split_files
@@ -96,7 +96,7 @@ class MappingsStage(_SplitStage, Planned):
         nodes = {name: dataset_node(config, name) for name in names}
         if key.part == "train":
             # Searches for evaluation texts in a corpus, and for documents of valid and test.
-            nodes |= gates(config, names)
+            nodes |= searches_before_training(config, names)
             nodes |= held_out.comparison_before_training(config, key.subject)
         return nodes
 

@@ -9,7 +9,7 @@ from nanoset_core.formats.pbin.layout import token_size_bytes
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.contamination.stage import gates
+from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.pbin.show import pbin_summary
 from nanoset_core.stages.report import Report, Run, run_here
@@ -33,7 +33,10 @@ class PbinStage(Stage):
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the dataset, and the contamination reports that may forbid training on it."""
-        return {"dataset": dataset_node(config, key.subject), **gates(config, [key.subject])}
+        return {
+            "dataset": dataset_node(config, key.subject),
+            **searches_before_training(config, [key.subject]),
+        }
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe of a `.pbin`.

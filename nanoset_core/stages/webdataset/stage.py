@@ -23,7 +23,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.orders import reordering_warnings
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.contamination.stage import gates
+from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
@@ -70,7 +70,8 @@ class PlanStage(Planned, Advising):
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         names = config.webdatasets[key.subject].names
-        return {corpus: dataset_node(config, corpus) for corpus in names} | gates(config, names)
+        datasets = {corpus: dataset_node(config, corpus) for corpus in names}
+        return datasets | searches_before_training(config, names)
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         return plan_recipe(project, key.subject, parents)
