@@ -51,16 +51,18 @@ class ActiveRuns:
     @cached_property
     def corpora(self) -> set[str]:
         """The corpora that an active run builds."""
+        # The job and the assets whose partitions are corpora. The job has the prefix of the project
+        # and the name `corpus`, which is the kind of an inventory.
         corpus_job = self.names.definition(INVENTORY.kind)
-        assets = {self.names.asset(shape_of(stage).asset) for stage in stages_of_corpora()}
+        corpus_assets = {self.names.asset(shape_of(stage).asset) for stage in stages_of_corpora()}
+
         corpora: set[str] = set()
         for run in self.runs:
             # A run of the whole job does not list the assets that it makes.
             is_of_whole_job = run.job_name == corpus_job
             selected_assets = run.asset_selection or set()
-            makes_assets_of_corpora = is_of_whole_job or bool(assets & selected_assets)
-            # The partitions of these assets are corpora.
-            if makes_assets_of_corpora and PARTITION_TAG in run.tags:
+            builds_corpus = is_of_whole_job or bool(corpus_assets & selected_assets)
+            if builds_corpus and PARTITION_TAG in run.tags:
                 corpora.add(run.tags[PARTITION_TAG])
         return corpora
 

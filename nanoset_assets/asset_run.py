@@ -73,9 +73,11 @@ class AssetRun:
         """
         self._warn_of_settings()
         self.project_defs.started(self.node)
-        page = self._make_page()  # metadata about the output for Dagster's UI
+        # Make the output: this sets `manifest`, and returns metadata for Dagster's UI. For an
+        # output without a manifest, it returns the whole materialisation.
+        page = self._make_page()
         if isinstance(page, dg.MaterializeResult):
-            yield page  # of an output without a manifest
+            yield page
         elif self.manifest is not None:
             yield result(self.project, self.manifest, self.seconds, metadata=page)
 

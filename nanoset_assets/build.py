@@ -209,7 +209,8 @@ class _Builder:
         )
         _execute_runs(build_runs, plan.runs)
 
-        # The graph has cached the state of the outputs before the runs.
+        # The report refers to the graph of the outputs. Let it look up again what the runs may have
+        # made, and mark outputs that could not be made.
         graph = plan.survey.graph
         graph.forget(plan.nodes)
         graph.set_failures(_failures_of(report, plan.steps))
@@ -224,13 +225,14 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
         runs: The steps of each run. A run makes outputs of one corpus, nanoset or webdataset, its
             *subject*; runs with the same subject follow one another.
     """
-    # Dagster's UI lists each run under a code location, a set of definitions. Use that of this
-    # project. Dagster stores it with every sensor that has run, so look up one of its sensors.
+    # Dagster's UI lists each run under a code location, a set of definitions. Find that of this
+    # project: Dagster stores it with every sensor that has run.
     instance = build_runs.instance
     sensor_name = build_runs.project_defs.names.definition(OVERVIEW)
     location = code_location_of(instance, sensor_name, DEFINITIONS_MODULE)
 
-    # Each call of `execute` locks its subject, so that no other build works on it.
+    # All runs share one connection to a Dask cluster. Each call of `execute` locks its subject, so
+    # that no other build works on it.
     with connections_kept(), runs_in_code_location(instance, location):
         for subject, subject_runs in groupby(runs, _subject_of):
             build_runs.execute(subject, list(subject_runs))
@@ -337,9 +339,12 @@ def _survey(
     # The UI shows every corpus of the raw folder, so register those that are not examined, too.
     register(instance, project_defs.names, list(text.corpora), project.config)
 
+    # List the files of each corpus. Outputs of corpora that cannot be read count as failed.
     inventories, unreadable = _inventory_recipes(project, examined_corpora)
     graph = graph_over(project, inventories, examined_corpora)
     graph.set_failures(unreadable)
+
+    # Compare all outputs with what they would be made from now.
     state = load_graph_state(graph, instance, project_defs.names)
     steps = list(state.steps.values())
     if corpora:
@@ -379,20 +384,23 @@ def _runs_to_execute(
     Returns:
         The steps of each run, in the order in which the runs have to be executed.
     """
+    # Select the outputs that are stale, or all of them if they are to be rebuilt.
     state = survey.state
     nodes = [step.node for step in survey.steps if step.node in selected_nodes]
     if rebuild:
-        # A forced output is made, but does not count as stale.
         state = replace(state, forced=frozenset(nodes))
     nodes_to_make = add_stale_inputs(
         {node for node in nodes if state.needs_run(node)},
         inputs_of=state.inputs_of,
         is_stale=state.is_stale,
     )
+
+    def is_to_be_made(step: Step) -> bool:
+        """Return whether a run has to execute a step."""
+        return step.node in nodes_to_make
+
     # The build executes its runs in sequence, so a run can use what an earlier one makes.
-    return divide_into_runs(
-        state, lambda step: step.node in nodes_to_make, run_key, runs_in_sequence=True
-    )
+    return divide_into_runs(state, is_to_be_made, run_key, runs_in_sequence=True)
 
 
 def _report_before_runs(
@@ -447,7 +455,7 @@ def _blocked_labels(graph: Graph) -> list[str]:
     labels: dict[str, None] = {}  # a set that keeps the order
     for node in graph.blocked():
         if node.stage.kind == INVENTORY.kind:
-            # The main outputs of a corpus have the kind "corpus": the corpus is reported as failed.
+            # Outputs of the corpus itself, such as its tokens: the corpus is reported as failed.
             continue
         if is_of_corpora(node.stage):
             labels[label_of(node)] = None

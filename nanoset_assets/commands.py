@@ -148,15 +148,16 @@ def _show_dry_run(
     """
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(shown_progress())
-        stack.enter_context(cache_read_only())
+        stack.enter_context(cache_read_only())  # that of tokenizers
         progress.step("looking at text and outputs")
         from nanoset_assets.build import dry_run
 
         if config.root_place is not None:
-            # Not even the local mirror of the bucket is written: files go to a temporary folder.
+            # Files of a bucket are copied to a temporary folder, and not to its local mirror.
             copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanoset-"))
             config = config.with_copies_in(Path(copies))
-        plan = dry_run(Project(config, seen=Seen()), select=select, corpora=corpora, force=force)
+        project = Project(config, seen=Seen())  # remembers outputs that it has looked up
+        plan = dry_run(project, select=select, corpora=corpora, force=force)
     if as_json:
         print_json(plan.to_json())
     elif not plan.rows:
@@ -321,6 +322,7 @@ def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_select
     if report.made or report.failed or report.skipped:
         return False
     if is_selected:
+        # An output whose check found errors is worth showing, even if it was not selected.
         return all(row.state != "failing" for row in rows)
     return all(row.state in DONE for row in rows)
 
@@ -351,16 +353,17 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
         report: What the build did.
     """
     steps_made = [step for step in report.steps if report.was_made(step.node)]
-    texts: list[str] = []
+    notices: list[str] = []
     for changes, outputs in _outputs_by_changes(report, steps_made).items():
         names = abbreviated(outputs, _MAX_NAMES)
-        texts.append(f"Made by other settings than before: {names} ({changes}).")
+        notices.append(f"Made by other settings than before: {names} ({changes}).")
+    # Such an output existed already, but another version of it had become the current one.
     if any(ANOTHER_IS_CURRENT in step.reasons for step in steps_made):
-        texts.append(
+        notices.append(
             "If another nanoset.yaml uses the same root, these outputs are stale for it now: "
             "give it another root, or other names."
         )
-    return texts
+    return notices
 
 
 def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[str, list[str]]:
@@ -408,12 +411,13 @@ def _next_steps(
 
     lines: list[str] = []
     if manifest_by_name:
-        any_manifest = next(iter(manifest_by_name.values()))
-        lines.append(_location_line(config, any_manifest))
+        example = next(iter(manifest_by_name.values()))
+        lines.append(_location_line(config, example))
     if readable:
         split = readable[0]
         lines.append(f"Read samples: python -c {shell_word(_reading_program(config, split))}")
-        handoff = manifest_by_name.get(f"{split.nanoset}/{HANDOFF}")  # what a trainer starts with
+        # The handoff is the output of a nanoset that a trainer starts with.
+        handoff = manifest_by_name.get(f"{split.nanoset}/{HANDOFF}")
         if handoff is not None:
             lines.append(f"Train on it: {handoff.url(START)} says how to start.")
     lines.append(_server_line(config))

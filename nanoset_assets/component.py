@@ -119,18 +119,18 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             ConfigError: Not exactly one of `config` and `project` is given, or the settings are
                 invalid.
         """
-        is_inline = self.project is not None
-        if is_inline or self.config is None:
-            # The settings are in the defs.yaml itself. `project_defs` checks that.
+        # `project` has the settings, and `config` is the path of a nanoset.yaml. If both or none
+        # are given, `project_defs` raises the error.
+        if self.config is None or self.project is not None:
             return definitions_of(self.project_defs(context.path), self.automation)
 
-        # The settings are in a nanoset.yaml. If it has a mistake, its last valid version is used.
-        def definitions_of_config(config: ProjectConfig) -> dg.Definitions:
+        def make_definitions(config: ProjectConfig) -> dg.Definitions:
             """Return the definitions for the settings of the file, or of its last valid version."""
             return definitions_of(self._defs_from(config), self.automation)
 
+        # If the file has a mistake, its last valid version is used.
         file = _folder_of(context.path) / self.config
-        return definitions_from_file(file, definitions_of_config)
+        return definitions_from_file(file, make_definitions)
 
     def get_asset_spec(self, spec: dg.AssetSpec, node: Mapping[str, str]) -> dg.AssetSpec:
         """Return the spec of an asset; override this to change anything but its key.
@@ -165,8 +165,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         if self.config is not None:
             return self._defs_from(load_config(folder / self.config))
 
-        # There is no file to read again in each run and tick: inline settings only change when
-        # Dagster loads the defs.yaml again.
+        # The settings are in the defs.yaml itself. Runs and ticks, which read a nanoset.yaml again,
+        # use these until Dagster loads the defs.yaml again.
         inline_config = config_from(self.project, folder / "defs.yaml")
         return self._defs_from(inline_config, reread=lambda: inline_config)
 
@@ -176,10 +176,10 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         """Return what the definitions of the project in Dagster are made from.
 
         Args:
-            config: The settings of the project. Its key prefix, owners, tags and so on are
-                attributes of this component.
-            reread: Returns the current configuration in each run and tick; None: read the file that
-                `config` was loaded from.
+            config: The settings of the project. Key prefix, owners, tags and so on are attributes
+                of this component.
+            reread: Called in each run, and each tick of a sensor or schedule; returns the current
+                settings. None: read the file of `config` again.
         """
         return ProjectDefs.of(
             config,

@@ -68,12 +68,14 @@ def partition_changes(
     changes = PartitionChanges(registered)
     partition_sets = _PartitionSets(names, active_runs, before)
 
-    # Change the set of all corpora.
+    # Select the partitions to remove. Those that an active run makes stay until a later tick.
     missing = _missing_corpora(registered, text, before)
-    missing_twice = missing & before.missing
-    removable = missing_twice - requested_corpora(config)
-    removed = partition_sets.removable(names.corpora_name, removable, changes.notes)
+    missing_in_two_ticks = missing & before.missing
+    unneeded = missing_in_two_ticks - requested_corpora(config)
+    removed = partition_sets.without_active_runs(names.corpora_name, unneeded, changes.notes)
     changes.missing = sorted(missing - removed)
+
+    # Change the set of all corpora.
     added = text.corpora.keys() - registered
     changes.requests += _change_requests(names.corpora, added=added, removed=removed)
 
@@ -121,21 +123,23 @@ class _PartitionSets:
             members: The corpora that should be in the set.
             changes: Receives the requests and notes.
         """
-        present_members = set(self.active_runs.instance.get_dynamic_partitions(set_name))
-        missing = members - present_members
+        registered = set(self.active_runs.instance.get_dynamic_partitions(set_name))
 
-        # Remove only what an earlier tick has added: other members may belong to another project.
-        added_by_us = present_members.intersection(self.before.members.get(set_name, ()))
-        unneeded = added_by_us - members
-        removed = self.removable(set_name, unneeded, changes.notes)
+        # Remove only what an earlier tick has added: the rest may belong to another project.
+        added_before = registered.intersection(self.before.members.get(set_name, ()))
+        unneeded = added_before - members
+        removed = self.without_active_runs(set_name, unneeded, changes.notes)
         definition = dg.DynamicPartitionsDefinition(name=set_name)
-        changes.requests += _change_requests(definition, added=missing, removed=removed)
+        changes.requests += _change_requests(
+            definition, added=members - registered, removed=removed
+        )
 
-        # The rest stays while an active run makes it. Remember it for a later tick to remove.
+        # A partition that an active run makes has to stay. Remember it, so that a later tick
+        # removes it.
         postponed = unneeded - removed
         changes.members[set_name] = sorted(members | postponed)
 
-    def removable(self, set_name: str, corpora: set[str], notes: list[str]) -> set[str]:
+    def without_active_runs(self, set_name: str, corpora: set[str], notes: list[str]) -> set[str]:
         """Return the partitions that can be removed, because no active run or backfill makes them.
 
         Args:

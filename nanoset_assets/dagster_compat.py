@@ -55,7 +55,7 @@ __all__ = [
     "OpenBackfill",
     "RunLauncher",
     "WorkerStatus",
-    "checks_without_success",
+    "assets_with_failed_check",
     "code_location_of",
     "condition_sensors",
     "event_log_replaced",
@@ -274,10 +274,12 @@ def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition 
     return None
 
 
-def checks_without_success(
+def assets_with_failed_check(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
 ) -> set[tuple[dg.AssetKey, str | None]]:
     """Return the assets, each with a partition, whose latest check found errors or did not end.
+
+    Checks that only found warnings do not count.
 
     Args:
         instance: The instance, which records the results of checks.
@@ -289,11 +291,10 @@ def checks_without_success(
     storage = instance.event_log_storage
     partitions: set[tuple[dg.AssetKey, str | None]] = set()
     for info in storage.get_asset_check_partition_info(list(checks)):
-        if info.latest_execution_status.value == "SUCCEEDED":
+        has_succeeded = info.latest_execution_status.value == "SUCCEEDED"
+        if has_succeeded or _is_warning(instance, info.check_key, info.partition_key):
             continue
-        # A check that fails with a warning only blocks nothing.
-        if not _is_warning(instance, info.check_key, info.partition_key):
-            partitions.add((info.check_key.asset_key, info.partition_key))
+        partitions.add((info.check_key.asset_key, info.partition_key))
     return partitions
 
 
@@ -325,11 +326,12 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
     - It handles signals that this process should ignore, as under `nohup`.
     """
     with ExitStack() as changes_of_dagster:
+        # Let the helper processes ignore Ctrl-C, and this process what it ignored before.
         changes_of_dagster.enter_context(_log_helpers_shielded(instance))
         if ignores_ending_signals():
             changes_of_dagster.enter_context(_dagster_sets_no_handlers())
         try:
-            with handlers_restored():
+            with handlers_restored():  # Dagster replaces signal handlers
                 yield
         except dg.DagsterExecutionInterruptedError as error:
             raise KeyboardInterrupt from error
@@ -339,7 +341,7 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
                 raise KeyboardInterrupt from error
             raise
 
-    # Dagster may also have forgotten the signal, so that the block ended without an error.
+    # The block ended without an error, but Dagster may have forgotten a signal.
     if received_signal() is not None:
         raise KeyboardInterrupt
 

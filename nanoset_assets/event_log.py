@@ -67,11 +67,12 @@ class OpenEventLog(SqliteEventLogStorage):
         """Yield a connection to the database of a run, in a transaction.
 
         Args:
-            run_id: The run; None occurs only in Dagster's declaration of this method.
+            run_id: The run. Dagster declares that it may be None, but always names one.
         """
         assert run_id is not None
         with self._lock:
             if run_id not in self._engine_by_database:
+                # Only the databases of one run, and the index of all runs, are open at a time.
                 self._close_databases(except_for=_INDEX)
                 self._create_run_database(run_id)
             engine = self._engine(run_id)
@@ -125,16 +126,17 @@ class OpenEventLog(SqliteEventLogStorage):
         Dagster takes 0.2 s for this. So it creates only the first database, and others are copied.
         """
         path = Path(self.path_for_shard(run_id))
-        if self._template is not None and not path.exists():
+        is_new = not path.exists()
+        if is_new and self._template is not None:
             with closing(_connect(path)) as database:
                 database.execute("PRAGMA journal_mode=WAL")  # Dagster sets the same mode
-                self._template.backup(database)
+                self._template.backup(database)  # copies the template to the database
             return
 
-        is_new = not path.exists()
         with super().run_connection(run_id):
             pass  # Dagster creates missing tables when it opens a database
         if is_new:
+            # Keep the empty tables in memory as a template.
             self._template = sqlite3.connect(":memory:", check_same_thread=False)
             with closing(_connect(path)) as database:
                 database.backup(self._template)

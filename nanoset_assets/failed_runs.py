@@ -52,30 +52,36 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     if end_time(last) < PROCESS_STARTED_AT:
         return None
 
-    # The digest of an output stands for its inputs and settings.
-    digests = _digests_of_run(instance, names, last, default=step.digest)
+    # The digest of an output changes with its inputs and settings.
+    digests = _read_or_add_digests_tag(instance, names, last, current_digest=step.digest)
     was_for_same_output = step.digest in digests.split()
-    if was_for_same_output or _is_about_to_be_retried(last):
-        attempts_filter = dg.RunsFilter(tags={names.tag(WANTED_TAG): digests})
-        attempts = instance.get_run_records(attempts_filter)
-        return reason_not_repeated(instance, last, attempts)
-    return None
+    if not was_for_same_output and not _is_about_to_be_retried(last):
+        return None
+
+    # Some failures may be repeated a few times, so count the runs for the same outputs.
+    attempts_filter = dg.RunsFilter(tags={names.tag(WANTED_TAG): digests})
+    attempts = instance.get_run_records(attempts_filter)
+    return reason_not_repeated(instance, last, attempts)
 
 
-def _digests_of_run(
-    instance: dg.DagsterInstance, names: Names, record: dg.RunRecord, default: str
+def _read_or_add_digests_tag(
+    instance: dg.DagsterInstance, names: Names, record: dg.RunRecord, current_digest: str
 ) -> str:
-    """Return the digests of the outputs that a run was to make, with spaces between them.
+    """Return the tag of a run with the digests of the outputs that it was to make.
+
+    A run that a person started has no such tag. It receives one with the current digest: once the
+    digest changes, the run no longer counts as an attempt to make the same output.
 
     Args:
-        default: The digest that the output should have now.
+        current_digest: The digest that the output should have now.
+
+    Returns:
+        The digests, with spaces between them.
     """
     tag = names.tag(WANTED_TAG)
     digests = record.dagster_run.tags.get(tag)
     if digests is None:
-        # A person started the run. Assume that it was to make the output as it is now, and tag it
-        # with that: once the digest changes, it no longer counts as a run for the same output.
-        digests = default
+        digests = current_digest
         instance.add_run_tags(record.dagster_run.run_id, {tag: digests})
     return digests
 

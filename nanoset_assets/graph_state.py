@@ -11,7 +11,7 @@ from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_names import asset_path, partition_of
 from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
-    checks_without_success,
+    assets_with_failed_check,
     latest_data_versions,
 )
 from nanoset_assets.names import Names
@@ -34,10 +34,9 @@ def load_graph_state(
     names: Names,
     active_runs: ActiveRuns | None = None,
 ) -> GraphState:
-    """Update Dagster's history from the existing outputs, and return the state of all outputs.
+    """Return the state of all outputs, after adding to Dagster's history what it lacks.
 
-    Outputs that another machine made, for example, are added to the history, so that no run makes
-    them again.
+    It may lack outputs that another machine made, for example.
 
     Args:
         graph: The outputs of the project.
@@ -48,6 +47,7 @@ def load_graph_state(
     """
     if active_runs is None:
         active_runs = ActiveRuns(instance, names)
+    # Each step says whether an output is up to date, and why not.
     step_by_node = {step.node: step for step in graph.steps()}
     record_existing_outputs(graph, step_by_node, instance, names, active_runs)
     failed_check = _outputs_with_failed_check(step_by_node, instance, names)
@@ -122,7 +122,7 @@ def _outputs_with_failed_check(
 
     unique_check_keys = dict.fromkeys(check_keys)  # in their order
     failed: set[Node] = set()
-    for asset_and_partition in checks_without_success(instance, unique_check_keys):
+    for asset_and_partition in assets_with_failed_check(instance, unique_check_keys):
         if asset_and_partition in node_by_partition:
             failed.add(node_by_partition[asset_and_partition])
     return frozenset(failed)

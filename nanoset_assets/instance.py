@@ -209,7 +209,7 @@ def _no_file_locks(home: Path, reason: str, setting: str) -> HistoryError:
 def _locked_if_possible(home: Path) -> Iterator[str | None]:
     """Keep other processes out of the block by a lock on a file in DAGSTER_HOME, if possible.
 
-    This waits for the lock. If the file cannot be locked, the block is executed without a lock.
+    If the file cannot be opened or locked, the block is executed without a lock.
 
     Args:
         home: The folder of the history.
@@ -228,7 +228,7 @@ def _locked_if_possible(home: Path) -> Iterator[str | None]:
         """Lock the file, or raise an error if another process has locked it."""
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # SQLite uses locks of this kind, too
 
-    with file:
+    with file:  # closing the file ends the lock
         why_not_locked: str | None = None
         try:
             wait_for_lock(file.fileno(), try_to_lock, lock_path)
@@ -265,6 +265,7 @@ def _history_error(error: BaseException, home: str | os.PathLike[str]) -> Histor
         error: The error of the database.
         home: The folder of the history.
     """
+    # Recognise the error by a part of SQLite's message.
     fault = _UNKNOWN_FAULT
     for known_fault in _FAULTS:
         if known_fault.message in str(error):
@@ -274,6 +275,7 @@ def _history_error(error: BaseException, home: str | os.PathLike[str]) -> Histor
         # With memory-mapped files, SQLite reports a full disk as an I/O error.
         fault = _DISK_FULL
 
+    # SQLAlchemy wraps the original error, and adds the query to the message.
     found = str(getattr(error, "orig", None) or error).strip()
     remedy = fault.remedy
     if fault is _LOCKED:

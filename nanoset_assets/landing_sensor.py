@@ -52,12 +52,13 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
         """Request a build of each corpus whose text has landed since the last tick."""
         # The cursor is JSON: corpus → id of the latest materialisation that this sensor handled.
         handled_ids: dict[str, int] = json.loads(context.cursor or "{}")
+        # Corpus → id of a later materialisation of the asset that writes ("lands") its text.
         landing_ids = _landed_since(context.instance, project_defs, assets, handled_ids)
         idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
         if not landing_ids:
             return dg.SensorResult(skip_reason=idle_reason)
 
-        # Select the corpora that can be built now. The others are looked at again by the next tick.
+        # Select the corpora that no active run works on. The next tick looks at the others again.
         candidates = _candidates(context.instance, project_defs, landing_ids)
         project = project_defs.load()
         with_text = _corpora_with_text(project, candidates.corpora)
@@ -108,17 +109,21 @@ def _candidates(
 
 
 def _corpora_with_text(project: Project, candidates: Sequence[str]) -> _LandedCorpora:
-    """Select the corpora with text: an asset may be materialised without writing any.
+    """Select the corpora with text in the raw folder, and note which have none.
+
+    The asset that writes ("lands") the text of a corpus may be materialised without writing any.
 
     Args:
         project: The project, with its raw folder.
         candidates: The corpora to select from.
     """
-    existing = scan_corpora(project).corpora if candidates else {}
-    corpora = [corpus for corpus in candidates if corpus in existing]
+    with_text = scan_corpora(project).corpora if candidates else {}
+    corpora: list[str] = []
     notes: list[str] = []
     for corpus in candidates:
-        if corpus not in existing:
+        if corpus in with_text:
+            corpora.append(corpus)
+        else:
             notes.append(
                 f"{corpus}: what lands it was made, but there is no text in "
                 f"{project.config.raw}; {RAW_TEXT_SENSOR} waits for it"

@@ -59,9 +59,11 @@ def definitions_from_file(
         MissingError: The file does not exist, and no earlier version is known.
     """
     file = _absolute(path)
+    # In a process of a run, use the text that Dagster stored with the run.
     text_of_code_server = remembered_for_run(_key(file))
     if text_of_code_server is not None:
-        return make(_parsed(text_of_code_server, file))  # in a process of a run
+        return make(_parsed(text_of_code_server, file))
+
     try:
         config = load_config(file)
         definitions = make(config)
@@ -71,7 +73,8 @@ def definitions_from_file(
             raise
         return _definitions_of_last_version(file, last_valid_text, error, make)
 
-    # The text of the file is now the last valid version.
+    # Keep the text as the last valid version, and for the runs that use these definitions. It is
+    # None if the file was changed after it was loaded.
     text = _text_of(file, config)
     if text is not None:
         _store_copy(file, text)
@@ -110,7 +113,8 @@ def check_file(path: str | os.PathLike[str]) -> None:
     try:
         load_config(file)
     except NanosetError:
-        if _last_valid_text(file) is None:
+        may_use_last_version = _last_valid_text(file) is not None  # not during a validation
+        if not may_use_last_version:
             raise
 
 

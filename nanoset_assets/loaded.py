@@ -6,6 +6,7 @@ intervals of sensors stay as they were when the code location was loaded, until 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,6 +39,8 @@ class LoadedAssets:
     def of(config: ProjectConfig) -> LoadedAssets:
         """Return all assets that Dagster has for a configuration, each with its partitions.
 
+        Partitions of assets of corpora are left out: they change without a reload.
+
         Args:
             config: The settings of nanoset.yaml when the definitions were loaded.
         """
@@ -45,9 +48,9 @@ class LoadedAssets:
         dynamic_assets: set[tuple[str, ...]] = set()
         for stage in stages():
             # A stage has one asset for all corpora, or else one for each nanoset, webdataset, …
-            for keys in asset_outputs(stage, config).values():
-                # All outputs of an asset have its path, so the first one is enough to find it.
-                asset = asset_path(Node(stage, keys[0]))
+            for keys in asset_outputs(stage, config).values():  # the outputs of each asset
+                first_output = Node(stage, keys[0])  # any will do: they all have the asset's path
+                asset = asset_path(first_output)
                 if is_of_corpora(stage):
                     dynamic_assets.add(asset)
                 else:
@@ -78,10 +81,11 @@ def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
     Returns:
         A list with the note, or an empty one.
     """
-    changed = _changed_keys(_definition_inputs(loaded), _definition_inputs(now))
-    if not changed:
+    # Compare the parts of the settings that definitions are made from, such as each nanoset.
+    changed_parts = _changed_keys(_definition_inputs(loaded), _definition_inputs(now))
+    if not changed_parts:
         return []
-    return [f"{now.file.name} has another {', '.join(changed)} than is loaded: {RELOAD}"]
+    return [f"{now.file.name} has another {', '.join(changed_parts)} than is loaded: {RELOAD}"]
 
 
 def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -101,20 +105,22 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
         Name of each part for messages, such as `nanoset 'pretrain'` → a value that can be compared.
     """
     parts: dict[str, Any] = {
-        # Each tick reads `settle_seconds` again.
+        # A change of `settle_seconds` needs no reload, as each tick reads it again: leave it out.
         "automation": replace(config.automation, settle_seconds=0),
         "dagster": config.dagster,
         "raw or root": (config.raw, config.root),
     }
+    # The outputs of a nanoset, for example. Several stages make them.
+    outputs_by_part: dict[str, set[Any]] = defaultdict(set)
     for stage in stages():
         for subject, keys in asset_outputs(stage, config).items():
             if is_of_corpora(stage):
-                # Corpora become partitions without a reload. It only matters that the asset exists.
-                parts[f"asset {shape_of(stage).asset}"] = None
+                # New corpora become partitions without a reload, but a new asset needs one.
+                parts[f"asset {shape_of(stage).asset}"] = "exists"
             else:
-                # Several stages make the outputs of a nanoset, which are one part together.
-                outputs = parts.setdefault(f"{stage.kind} {subject!r}", set())
-                outputs.update(_outputs_with_inputs(stage, keys, config))
+                part = f"{stage.kind} {subject!r}"  # such as: nanoset 'pretrain'
+                outputs_by_part[part].update(_outputs_with_inputs(stage, keys, config))
+    parts.update(outputs_by_part)
     return parts
 
 

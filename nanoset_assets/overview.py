@@ -59,7 +59,7 @@ class _Cursor:
     """The result of `_quick_digest` in the last tick that compared all outputs."""
     compared_at: float = 0.0
     """When all outputs were last compared, in seconds since 1970."""
-    page_digest: str = ""
+    reported_digest: str = ""
     """Digest of the page, or of the error, that was last reported to Dagster."""
 
     @staticmethod
@@ -71,7 +71,7 @@ class _Cursor:
         return _Cursor(fields[0], float(fields[1]), fields[2])
 
     def __str__(self) -> str:
-        return f"{self.quick_digest} {int(self.compared_at)} {self.page_digest}"
+        return f"{self.quick_digest} {int(self.compared_at)} {self.reported_digest}"
 
 
 def overview_asset(project_defs: ProjectDefs, automation: Automation) -> dg.AssetsDefinition:
@@ -143,8 +143,8 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
             return tick_result(context, idle_reason="no run, setting or corpus has changed")
 
         content = overview_content(project_defs, automation, project, instance, repository)
-        cursor = _Cursor(quick_digest, compared_at=now, page_digest=_page_digest(content))
-        if cursor.page_digest == last_cursor.page_digest:
+        cursor = _Cursor(quick_digest, compared_at=now, reported_digest=_page_digest(content))
+        if cursor.reported_digest == last_cursor.reported_digest:
             return tick_result(context, idle_reason="nothing has changed", cursor=str(cursor))
         return _result_with_page(context, key, content, cursor)
 
@@ -194,11 +194,12 @@ def _result_for_invalid_config(
     """
     warning = f"{CONFIG_FILE} cannot be loaded, so nothing is built: {one_line(error)}"
     error_digest = _digest(str(error))
-    if error_digest == last_cursor.page_digest:  # an earlier tick has reported this error
+    if error_digest == last_cursor.reported_digest:  # an earlier tick has reported this error
         return tick_result(context, notes=[warning])
 
-    # With this cursor, the first tick after the file was corrected reports the page again.
-    cursor = _Cursor(quick_digest=_UNLOADABLE, compared_at=0, page_digest=error_digest)
+    # Store that the error was reported last. Once the file is corrected, both digests differ, so
+    # the next tick compares the outputs and reports the page again.
+    cursor = _Cursor(quick_digest=_UNLOADABLE, compared_at=0, reported_digest=error_digest)
     content = OverviewContent(metadata={}, stale=[], warnings=[warning])
     event = dg.AssetCheckEvaluation(key, CHECK, **content.verdict)
     return tick_result(context, notes=[warning], cursor=str(cursor), asset_events=[event])

@@ -150,9 +150,8 @@ class ProjectDefs:
         try:
             return self.load(progress, rebuild=rebuild)
         except NanosetError as error:
-            is_in_nanoset_build = self.build_project is not None
-            if is_in_nanoset_build:
-                raise  # that command executes the run in this process, and reports the error itself
+            if self.build_project is not None:
+                raise  # `nanoset build` executes this run, and reports the error itself
             tags = {
                 CONFIG_ERROR_TAG: "true",  # tells the sensors to request the run again later
                 _RETRY_FAILURES_TAG: "false",  # tells Dagster's daemon not to retry it now
@@ -171,12 +170,12 @@ class ProjectDefs:
             dg.Failure: nanoset.yaml has a mistake, or was deleted.
         """
         run = context.run
-        # Store in the run which process executes it, so that a later one can tell if it was killed.
-        # A process that only executes a step does not count.
+        # Tag the run with the process that executes it, so that a later process can tell if it was
+        # killed. Dagster may execute the step in a child of that process, which adds no tag.
         if is_run_process():
             context.instance.add_run_tags(run.run_id, owner_tag(self.names, run.run_id))
 
-        # In a `nanoset build`, progress is shown on its terminal.
+        # `nanoset build`, which has a `build_project`, shows the progress on its terminal.
         if self.build_project is None:
             progress = Progress(RunLog(context.log))
         else:
@@ -203,18 +202,23 @@ class ProjectDefs:
         }
 
     def translated(self, assets: Iterable[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
-        """Return assets with the host's translation applied to their specs.
+        """Return assets with specs that the user's function `translation` may have changed.
 
         Raises:
-            ConfigError: The translation changes the key of an asset.
+            ConfigError: The function changes the key of an asset.
         """
         translation = self.translation
         if translation is None:
             return list(assets)
 
         def translate(spec: dg.AssetSpec) -> dg.AssetSpec:
-            """Return the translated spec of an asset; raise ConfigError if its key changes."""
-            # The path is (subject, asset), or (asset,) if the partitions are corpora.
+            """Return the spec that the user's function makes of the spec of an asset.
+
+            Raises:
+                ConfigError: The function changes the key of the asset.
+            """
+            # The key without the project's prefix: (subject, asset) for an asset of a nanoset, for
+            # example, and (asset,) for an asset of all corpora.
             path = self.names.path(spec.key) or ()
             details = {"name": "/".join(path), "subject": "/".join(path[:-1])}
             translated = translation(spec, details)

@@ -117,6 +117,7 @@ def _tables(
         rows: All rows of `nanoset status`.
     """
     corpora = [row for row in rows if row.kind == "corpus"]
+    # A row of the kind "folder" is a folder that is not read, and no output.
     other_outputs = [row for row in rows if row.kind not in ("corpus", "folder")]
     stale = [row for row in rows if row.why and row.state != "not read"]
     nodes = list(requested_nodes(project.config, [row.name for row in corpora]))
@@ -125,6 +126,7 @@ def _tables(
         "not_up_to_date": _stale_rows(stale),
         "corpora": _table_rows(corpora, ("documents", "tokens"), seconds_by_row),
         "made_of_them": _table_rows(other_outputs, ("samples", "tokens"), seconds_by_row),
+        # Assets outside the project that depend on its assets.
         "read_by": _reader_rows(names, instance, repository, nodes),
     }
     return {name: table(rows, len(rows)) for name, rows in tables.items() if rows}
@@ -143,7 +145,8 @@ def condition_note(
 ) -> str | None:
     """Return a note on the sensor that builds everything, or None if `automation` is not `host`.
 
-    With `host`, each asset has an automation condition, which a sensor of the host evaluates.
+    With `host`, each asset has an automation condition, and a sensor of the code location, which
+    may contain other assets, too, evaluates it.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
@@ -156,9 +159,9 @@ def condition_note(
     """
     if automation != "host" or repository is None:
         return None
-    # One asset is enough: almost all have a condition.
-    tokenized = project_defs.names.asset(shape_of(TOKENIZED).asset)
-    is_on_by_sensor = condition_sensors(instance, repository, tokenized)
+    # Look for sensors that evaluate one asset. It is enough, since almost all have a condition.
+    tokenized_corpora = project_defs.names.asset(shape_of(TOKENIZED).asset)
+    is_on_by_sensor = condition_sensors(instance, repository, tokenized_corpora)
     for sensor, is_on in is_on_by_sensor.items():
         if is_on:
             return f"The sensor `{sensor}` builds everything downstream of new text."
@@ -265,10 +268,8 @@ class _LatestCost:
 
     version: str | None
     """The data version of the latest version."""
-    seconds: float = 0.0
-    """How long the longest of its runs took. That is the run that built it: later ones only found
-    that it is complete already.
-    """
+    seconds: float
+    """How long the longest of its runs took."""
 
 
 def _seconds_by_row(
@@ -308,9 +309,12 @@ def _latest_costs(
             continue
         version = (event.tags or {}).get(DATA_VERSION_TAG)
         seconds = float(str(event.metadata["seconds"].value))
-        cost = cost_by_partition.setdefault(event.partition, _LatestCost(version))
+        if event.partition not in cost_by_partition:
+            cost_by_partition[event.partition] = _LatestCost(version, seconds)
+        cost = cost_by_partition[event.partition]
         if version == cost.version:
-            # A version may be materialised again without being built, in a shorter time.
+            # The same version may be materialised several times. The longest run has built it; the
+            # others only found that it exists.
             cost.seconds = max(cost.seconds, seconds)
     return cost_by_partition
 
@@ -381,7 +385,9 @@ class Reader:
 
 
 def readers_of(repository: dg.RepositoryDefinition, our_keys: set[dg.AssetKey]) -> list[Reader]:
-    """Return the assets of the host that depend on assets of this project.
+    """Return the assets outside this project that depend on its assets without partitions.
+
+    Each partition has a version of its own, so there would be no single version that they read.
 
     Args:
         repository: All definitions of the code location.
@@ -391,7 +397,6 @@ def readers_of(repository: dg.RepositoryDefinition, our_keys: set[dg.AssetKey]) 
     readers: list[Reader] = []
     for source in sorted(our_keys.intersection(graph.get_all_asset_keys())):
         asset = graph.get(source)
-        # Readers of an asset with partitions were not made from a single version of it.
         if asset.partitions_def is None:
             for key in sorted(asset.child_keys - our_keys):
                 readers.append(Reader(key, source))

@@ -82,15 +82,14 @@ def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
         close_abandoned_runs(instance, project_defs.names)
         project = project_defs.load()  # with the current nanoset.yaml
 
-        # Look up the runs before the files: then what a run builds in between is not requested
-        # again.
+        # Look up the active runs before anything else: if one ends meanwhile, it still counts as
+        # active, so that what it has just built is not requested again.
         active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
-        text = scan_corpora(project)
         tick = _Tick(
             project_defs=project_defs,
             project=project,
             active_runs=active_runs,
-            text=text,
+            text=scan_corpora(project),
             last_cursor=read_cursor(context.cursor),
         )
         tick.notes += reload_notes(project_defs.config, project.config)
@@ -131,7 +130,7 @@ class _ChangedCorpus:
 class _Tick:
     """One tick: compares the raw folder with partitions, inventories and active runs.
 
-    The methods fill `next_cursor`, `notes` and `complaints` as they go.
+    The methods fill `next_cursor`, `notes` and `errors` as they go.
     """
 
     project_defs: ProjectDefs
@@ -145,7 +144,7 @@ class _Tick:
     """The cursor that this tick stores."""
     notes: list[str] = field(default_factory=list)
     """Lines for the log of the tick."""
-    complaints: list[NanosetError] = field(default_factory=list)
+    errors: list[NanosetError] = field(default_factory=list)
     """Errors of the raw folder, or of the corpora that nanoset.yaml names."""
 
     @property
@@ -161,20 +160,19 @@ class _Tick:
     def result(self) -> dg.SensorResult:
         """Return the runs and partitions that the tick requests, and the cursor for the next tick.
 
-        A cursor is a text that Dagster stores for the next tick.
-
         Raises:
             NanosetError: Something is wrong with the raw folder, and there is nothing to request,
                 and nothing new to store.
         """
-        # These methods also fill `next_cursor`, and list notes and complaints.
+        # These methods also fill `next_cursor`, `notes` and `errors`.
         partition_requests = self._partition_requests()
         run_requests = self._run_requests()
         # By the signature of a corpus, the next tick sees whether its files have changed.
         for name, contents in self.text.corpora.items():
             self.next_cursor.signatures[name] = contents.signature
 
-        self._report_complaints(has_requests=bool(run_requests or partition_requests))
+        has_requests = bool(run_requests or partition_requests)
+        self._raise_or_note_errors(has_requests=has_requests)
         skip_reason = None if run_requests else self._skip_reason()
         return dg.SensorResult(
             run_requests=run_requests,
@@ -183,23 +181,23 @@ class _Tick:
             dynamic_partitions_requests=partition_requests,
         )
 
-    def _report_complaints(self, *, has_requests: bool) -> None:
-        """Raise the complaints if that loses nothing; otherwise add them to the notes.
+    def _raise_or_note_errors(self, *, has_requests: bool) -> None:
+        """Raise the errors of the tick, or add them to its notes if it has a result.
 
-        Dagster discards the requests and the cursor of a tick that raises an error. A later tick
-        without them will raise the complaints.
+        Dagster would discard the requests and the cursor of a tick that raises an error. The next
+        tick that has neither raises the errors.
 
         Args:
             has_requests: Whether the tick requests runs or changes of partitions.
 
         Raises:
-            NanosetError: There are complaints, no requests, and no change of the cursor.
+            NanosetError: There are errors, no requests, and no change of the cursor.
         """
-        has_new_cursor = self.next_cursor != self.last_cursor
-        if self.complaints and not has_requests and not has_new_cursor:
-            raise _joined(self.complaints)
-        for complaint in self.complaints:
-            self.notes.append(str(complaint))
+        has_result = has_requests or self.next_cursor != self.last_cursor
+        if self.errors and not has_result:
+            raise _joined(self.errors)
+        for error in self.errors:
+            self.notes.append(str(error))
 
     def _partition_requests(self) -> list[PartitionsRequest]:
         """Return the requests that add and delete partitions, and note corpora without text."""
@@ -211,26 +209,30 @@ class _Tick:
         changes = partition_changes(
             self.project.config, self.project_defs.names, self.active_runs, self.text, known_before
         )
+        # The next tick has to know which corpora are missing, and which partitions were added.
         self.next_cursor.missing.extend(changes.missing)
         self.next_cursor.members.update(changes.members)
+
         self.notes += changes.notes
-        self._check_corpora(changes.registered)
+        self._find_errors_of_corpora(registered=changes.registered)
         return changes.requests
 
-    def _check_corpora(self, registered: set[str]) -> None:
-        """Add complaints about corpora that cannot be read, or that do not exist.
+    def _find_errors_of_corpora(self, registered: set[str]) -> None:
+        """Add to `errors` which corpora cannot be read, and which nanoset.yaml names in vain.
 
         Args:
             registered: The corpora that are partitions already, because they had text before.
         """
+        # Corpora with a fault exist, but cannot be read. Several may have the same: report it once.
+        self.errors += dict.fromkeys(self.text.faults.values())
+
+        # A corpus that another asset is going to write need not exist yet.
         existing = [*self.text.corpora, *self.text.faults]
         not_written_yet = self._not_written_yet([*existing, *registered])
-        # Several corpora may have the same fault: complain about it once.
-        self.complaints += dict.fromkeys(self.text.faults.values())
         try:
             check_requested_corpora(self.project.config, [*existing, *not_written_yet])
         except ConfigError as error:
-            self.complaints.append(error)
+            self.errors.append(error)
 
     def _not_written_yet(self, known_corpora: list[str]) -> list[str]:
         """Return the corpora that other assets have to write first, with a note about each.
@@ -286,7 +288,7 @@ class _Tick:
         return changed
 
     def _can_be_built(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether a changed corpus can be built now; if not, add a note that says why.
+        """Return whether a changed corpus can be built now; otherwise, it waits for a later tick.
 
         Args:
             now: The present time, in seconds since 1970.
@@ -300,7 +302,9 @@ class _Tick:
             writer = self.active_runs.landing[name]
             self.notes.append(f"{name}: waits until {writer} has ended")
             return False
-        return corpus.is_quiet or not self._has_to_wait(corpus, now)
+        if corpus.is_quiet:
+            return True  # nothing has been written to its files for a while
+        return not self._has_to_wait(corpus, now)
 
     def _up_to_date(self, inventories: Mapping[str, Recipe]) -> dict[str, Recipe]:
         """Return the corpora whose inventory lists their present files, also for the next tick.
@@ -376,14 +380,19 @@ class _Tick:
         """
         name = corpus.name
         waiting_since = self.last_cursor.written_since.get(name, now)
-        longest_wait = PATIENCE * self.project.config.automation.settle_seconds
-        is_patient = now - waiting_since < longest_wait
-        if is_patient or not self._has_new_settled_files(corpus) or self._would_lose_text(corpus):
-            self.next_cursor.written_since[name] = waiting_since
-            return True
-        # Without an entry in the cursor, the other files start to wait again.
-        self.notes.append(f"{name}: built without the files that something writes to")
-        return False
+        max_wait = PATIENCE * self.project.config.automation.settle_seconds
+        has_waited_long = now - waiting_since >= max_wait
+        if (
+            has_waited_long
+            and self._has_new_settled_files(corpus)
+            and not self._would_lose_text(corpus)
+        ):
+            # The next cursor gets no entry, so that the files that are left out wait from now on.
+            self.notes.append(f"{name}: built without the files that something writes to")
+            return False
+
+        self.next_cursor.written_since[name] = waiting_since
+        return True
 
     def _would_lose_text(self, corpus: _ChangedCorpus) -> bool:
         """Return whether a file of the last build is being overwritten, and add a note if so.
@@ -400,18 +409,22 @@ class _Tick:
         return True
 
     def _has_new_settled_files(self, corpus: _ChangedCorpus) -> bool:
-        """Return whether a build from the files of a corpus that have settled makes anything new.
+        """Return whether a build from the settled files of a corpus makes anything new.
+
+        A file has settled if nothing has been written to it for a while.
 
         Args:
             corpus: A corpus that is being written to.
         """
-        # The inventory that such a build would make
-        quiet = quiet_period_of(self.project, corpus.name)
-        inventory = remembered_inventory(self.project, corpus.contents, quiet)
+        # Compare the current inventory, the list of files that the last build read, with the one
+        # that such a build would make. For files that were read before, their digests are known.
+        quiet_period = quiet_period_of(self.project, corpus.name)
+        inventory = remembered_inventory(self.project, corpus.contents, quiet_period)
         if inventory is None:
-            return True  # its content is not known, because a file was never read
-        has_text = bool(inventory.pieces)
-        return has_text and inventory_recipe(inventory).digest != corpus.current_digest
+            return True  # a settled file was never read
+        if not inventory.pieces:
+            return False  # no settled file has text
+        return inventory_recipe(inventory).digest != corpus.current_digest
 
     def _run_request(self, corpus: _ChangedCorpus) -> dg.RunRequest | None:
         """Return the request for a run that builds a corpus, or None if no run is needed."""
@@ -440,15 +453,17 @@ class _Tick:
             self.notes.append(f"{corpus.name}: {reason}")
             return False
 
-        # If that run has made the current inventory, the corpus is up to date after all: the run
-        # was for the present files, all of which it has read if nothing writes to the corpus.
+        # Without an inventory, or while its files are written to, the corpus is not up to date.
         digest = corpus.current_digest
         if digest is None or not corpus.is_quiet:
             return True
-        if not has_made(self.instance, latest_run, self.inventory_asset, corpus.name, digest):
-            return True
-        self.next_cursor.up_to_date[corpus.name] = digest  # saves the next tick these queries
-        return False
+
+        # If the latest run, which was for the present files, made the current inventory, the corpus
+        # is up to date after all. Remember that, to save the next tick these queries.
+        if has_made(self.instance, latest_run, self.inventory_asset, corpus.name, digest):
+            self.next_cursor.up_to_date[corpus.name] = digest
+            return False
+        return True
 
     def _skip_reason(self) -> str:
         """Return a text for Dagster's UI that says why the tick requests no run."""

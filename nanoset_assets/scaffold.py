@@ -59,7 +59,8 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
             project_folder = parent / component_folder.name
             config = write_config(project_folder, key_prefix=names.key_prefix).path
         else:
-            # The nanoset.yaml exists, and is not changed: the defs.yaml may set the prefix.
+            # The nanoset.yaml exists, and is not changed. If it has no prefix, or the user has
+            # requested one, the prefix is set in the defs.yaml.
             config = Path(params.config).absolute()
             has_prefix = bool(load_config(config).dagster.key_prefix)
             if params.key_prefix or not has_prefix:

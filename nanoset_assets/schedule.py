@@ -97,11 +97,12 @@ def _tick_result(
     """
     names = project_defs.names
     project = project_defs.load()  # with the current nanoset.yaml
-    # Look up the runs before the files: then what a run builds in between is not requested again.
+    # Look up the active runs before the files: if one ends meanwhile, it still counts as active, so
+    # that what it has just built is not requested again.
     active_runs = ActiveRuns(context.instance, names)
     text = scan_corpora(project)
     sweep(project)  # removes temporary files of killed processes
-    register(context.instance, names, text.corpora, project.config)
+    register(context.instance, names, text.corpora, project.config)  # as partitions
 
     # Find corpora with new files, and other outputs that are due and whose inputs are ready.
     survey = _survey(project, text)
@@ -210,13 +211,13 @@ def _output_requests(
     """Return requests for runs that make missing and stale outputs.
 
     Args:
-        tick_time: When the tick was due, a part of the run keys: a later tick can repeat the
-            request.
+        tick_time: When the tick was due.
         runs: The steps of each run. A step makes one output.
     """
     requests: list[dg.RunRequest] = []
     for run in runs:
-        # The last output of a run is made from the others, so its digest changes with theirs.
+        # Dagster ignores a request whose key it has seen. With the time, another tick may repeat
+        # the request. The last output is made from the others, so its digest stands for all.
         last_step = run[-1]
         run_key = f"{tick_time}/{label_of(last_step.node)}:{last_step.digest}"
         requests.append(run_request(names, run, SCHEDULE, run_key=run_key))
@@ -251,12 +252,14 @@ def _survey(project: Project, text: RawText) -> _FileSurvey:
     """Find out what a build would list in the inventory of each corpus, without reading files."""
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
-        # A file that is being overwritten would be missing from a build.
+        # A build would leave out a file that is being overwritten, and lose its earlier text.
         if overwritten_file(project, corpus, contents.texts) is not None:
             survey.being_written.append(corpus)
             continue
-        # The inventory would list the files, except those that were written to a moment ago.
-        inventory = remembered_inventory(project, contents, quiet_period_of(project, corpus))
+        # The inventory lists all files, except those that were written to a moment ago. Digests of
+        # files that were read before are known.
+        quiet_period = quiet_period_of(project, corpus)
+        inventory = remembered_inventory(project, contents, quiet_period)
         if inventory is None:  # some files were never read
             survey.with_new_files.append(corpus)
         else:

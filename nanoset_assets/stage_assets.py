@@ -58,6 +58,7 @@ def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
     """
     if not is_asset(stage):
         return {}
+    # Ask for the outputs as if there was a single corpus, which stands for all of them.
     requested_keys = list(stage.keys(config, (ALL_CORPORA,)))
     if is_of_corpora(stage):
         return {ALL_CORPORA: [Key(ALL_CORPORA)]} if requested_keys else {}
@@ -93,7 +94,8 @@ def partitions_of(
         keys: The outputs of the asset.
     """
     if is_of_corpora(stage):
-        return partition_set_of(project_defs.names, stage)
+        return partition_set_of(project_defs.names, stage)  # corpora
+    # Parts are the splits of a nanoset or the groups of tars of a webdataset, for example.
     parts = [key.part for key in keys if key.part is not None]
     return dg.StaticPartitionsDefinition(parts) if parts else None
 
@@ -138,8 +140,8 @@ def stage_asset(
     def asset(
         context: dg.AssetExecutionContext, config: RunOptions
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        # A run makes one output. (This function has no docstring, since Dagster would show it as
-        # the description of an asset that has none.)
+        # A run makes one output: that of the asset, or of one of its partitions. (This function has
+        # no docstring, since Dagster would show it as the description of an asset that has none.)
         run = AssetRun(
             context=context,
             project_defs=project_defs,
@@ -188,9 +190,10 @@ def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
         config: The current configuration.
         key: The output that the run is to make.
     """
-    is_requested = key in stage.keys(config, (key.subject,))
-    # If Dagster requires an output, the stage is to raise its error, which lists what is requested.
-    return not is_requested and not shape_of(stage).is_output_required
+    if shape_of(stage).is_output_required:
+        return False  # a run without an output would fail; the stage raises a better error
+    requested_keys = stage.keys(config, (key.subject,))
+    return key not in requested_keys
 
 
 def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[str, str]:
@@ -234,7 +237,7 @@ def _dependencies(
 def _partitions_read(
     stage: Stage, config: ProjectConfig, keys: Sequence[Key]
 ) -> dict[tuple[str, ...], list[str]]:
-    """Return the assets that an asset reads, with those of their partitions that must be named.
+    """Return the assets that an asset reads, and which of their partitions.
 
     Args:
         stage: The stage of the asset.
@@ -244,6 +247,7 @@ def _partitions_read(
     Returns:
         Path of an asset → its partitions; none if Dagster knows by itself which are read.
     """
+    # The keys of the inner dictionaries are sets that keep the order.
     partitions_by_asset: dict[tuple[str, ...], dict[str, None]] = {}
     for key in keys:
         for source in Node(stage, key).direct_inputs(config):
@@ -290,11 +294,12 @@ def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
         config: The configuration when the definitions were loaded.
         subject: What the asset is of, such as a nanoset; or `ALL_CORPORA`.
     """
-    key = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
     if stage is INVENTORY:
-        # An inventory lists raw files: show the files rather than the list.
-        return f"{config.raw_folder}/{key.subject}"
+        # An inventory lists raw files: show their folder rather than the list.
+        return f"{config.raw_folder}/<corpus>"
+    key = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
     path = f"{stage.layout.folder}/{stage.layout.name_of(key)}"
+    # Locally, `current` is a link to the folder of the current version. A bucket has no links.
     if config.root_place is not None:
         return f"{config.root_place.url()}/{path}/<digest>"
     return f"{config.root_folder}/{path}/current"

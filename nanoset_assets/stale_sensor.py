@@ -143,19 +143,19 @@ def with_condition(
         names: The names of the project.
     """
     condition = dg.AutomationCondition[dg.AssetKey]
-    # Dagster's condition `eager` reacts to every materialisation of an input, by its part
-    # "newly_updated" of "any_deps_updated". Let it react only to another data version.
+    # Dagster's `eager` consists of named conditions. It reacts to every materialisation of an
+    # input, even of the same version: replace that part by a condition on the data version.
     any_input_changed = condition.any_deps_updated().replace(
         "newly_updated", condition.data_version_changed()
     )
     eager = condition.eager().replace("any_deps_updated", any_input_changed)
     has_to_be_built = eager & condition.all_deps_blocking_checks_passed()
-    inventory = names.asset(shape_of(INVENTORY).asset)
+    inventories = names.asset(shape_of(INVENTORY).asset)  # the files of each corpus
 
-    def attach(spec: dg.AssetSpec) -> dg.AssetSpec:
-        """Return the spec of an asset with the condition, unless it is that of inventories."""
-        if spec.key == inventory:
+    def add_condition(spec: dg.AssetSpec) -> dg.AssetSpec:
+        """Return the spec of an asset with the condition, unless a sensor requests the asset."""
+        if spec.key == inventories:
             return spec  # the sensor over raw text requests it
         return spec.replace_attributes(automation_condition=has_to_be_built)
 
-    return list(dg.map_asset_specs(attach, assets))
+    return list(dg.map_asset_specs(add_condition, assets))

@@ -103,19 +103,20 @@ def step_observation(
 
 
 def _step_metadata(step: StepOrigin, options: StepOptions) -> dict[str, Any]:
-    """Return the summary of a step and the table of its samples, at most ROWS_SHOWN.
+    """Return a summary of a step, and a table of its first samples.
 
     Args:
-        step: The step, with as many samples.
-        options: Which step of which run it is.
+        step: The step, with the samples to show.
+        options: Which step of which run it is, and on which rank.
     """
     # Only a run with a run.yaml says which rank and micro-batch a sample belongs to.
-    is_recorded_run = bool(options.run)
-    rows = [_row(sample, has_rank=is_recorded_run) for sample in step.samples]
+    has_run_file = bool(options.run)
+    rows = [_row(sample, has_rank=has_run_file) for sample in step.samples]
+    n_samples = _sample_count(step, options.rank)  # also those that the table does not show
     return {
         "summary": markdown(markdown_text(step_sentence(step))),
         "step": step.step,
-        "samples": table(rows, _sample_count(step, options.rank)),
+        "samples": table(rows, n_samples),
     }
 
 

@@ -80,7 +80,8 @@ def first_step(
         The table; or a text that says why it cannot be shown.
     """
     try:
-        run = Run.imagined(project.outputs, handoff, STEP_SAMPLES)
+        # As an example, let a run read the handoff from its start, on one rank.
+        run = Run.imagined(project.outputs, handoff, size=STEP_SAMPLES)
         dealer = run.handoffs[0].dealer  # deals the samples to the steps, as the trainer does
         is_shuffled = dealer.seed is not None
         if is_shuffled and dealer.total > MAX_SHUFFLED:
@@ -89,7 +90,7 @@ def first_step(
                 f"The trainer's sampler shuffles all {dealer.total:,} samples. "
                 "The job `explain_step` shows what a step reads."
             )
-        step = explain_step(project, run, 1, most=STEP_SAMPLES)
+        step = explain_step(project, run, step=1, most=STEP_SAMPLES)
     except _PREVIEW_ERRORS as error:
         return _error_text(error)
     return table(map(sample_row, step.samples), step.batch_size)
@@ -131,17 +132,22 @@ def _inspection(project: Project) -> InspectionContext:
 
 
 def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[str]:
-    """Yield the first documents of a dataset as Markdown: place, id, length and text."""
+    """Yield the first documents of a dataset as Markdown: place, id, length and text.
+
+    They are the documents at the start of its first sequences of tokens.
+    """
     dataset = context.datasets.open(manifest)
-    # Documents without tokens have no sequence, and are not shown.
     n_sequences = min(SHOWN, len(dataset.sequences))
     sequences = np.arange(n_sequences)
     starts = np.zeros_like(sequences)
     # Read one token more than is decoded: by it, a longer document is recognised and gets an "…".
     stops = np.minimum(dataset.sequences.sequence_lengths[sequences], _TOKENS_DECODED + 1)
-    # (n_sequences, 3): sequence, first token, and token after the last
-    spans = np.stack([sequences, starts, stops], axis=1)
-    for piece in chain.from_iterable(piece_origins(context, dataset, spans)):
+
+    # Look up where the tokens from `start` to `stop` of each sequence come from. In a packed
+    # sequence, they may be of several documents.
+    spans = np.stack([sequences, starts, stops], axis=1)  # (n_sequences, 3)
+    origins_by_span = piece_origins(context, dataset, spans)
+    for piece in chain.from_iterable(origins_by_span):
         origin = piece.origin
         text = bold_code(place_of(origin))
         if origin.id is not None:

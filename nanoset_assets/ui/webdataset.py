@@ -104,17 +104,17 @@ def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     Args:
         run: The run that writes the group.
     """
-    # Some tars may exist: those that an interrupted run has completed are not written again.
+    # Tars that an interrupted run has completed are not written again.
     project = run.project
     name = run.key.subject
     plan, _ = current_plan(project, name)
     folder = project.outputs.place(webdataset_recipe(name, plan.digest))
-    names_before = kept_names(project, folder)
+    existing_names = kept_names(project, folder)
 
-    group = int(run.key.part or 0)
+    group = int(run.key.part or 0)  # the partition of the asset
     tars = write_group(project, name, group)  # all tars of the group, also those that existed
     run.finish(plan)  # a group has no manifest; the plan determines all bytes
-    new_tars = [tar for tar in tars if f"{tar.stem}.tar" not in names_before]
+    new_tars = [tar for tar in tars if f"{tar.stem}.tar" not in existing_names]
     return dg.MaterializeResult(
         metadata=tars_metadata(tars, new_tars, run.seconds),
         data_version=dg.DataVersion(plan.digest),

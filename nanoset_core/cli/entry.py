@@ -234,13 +234,13 @@ def _known_error(error: BaseException) -> BaseException | None:
     if isinstance(error, NanosetError):
         return error
 
-    # Errors of the operating system, such as a full disk, are explained by `refusal`.
-    storage_error = refusal(error, "what was being read or written")
+    # An error of the operating system, such as a full disk, becomes one that says what to do.
+    storage_error = refusal(error, where="what was being read or written")
     if storage_error is not None:
         return storage_error
 
     # Python turns each byte of an argument that is not UTF-8 into a character that no encoding can
-    # write. `visible` escapes such characters.
+    # write. `visible` escapes these characters, so that it returns another text.
     if isinstance(error, UnicodeEncodeError):
         text = error.object
         has_undecoded_bytes = visible(text) != text

@@ -42,7 +42,8 @@ def _median(lengths: NDArray[Any]) -> float:
     Args:
         lengths: Non-negative integers below 2**32, shape (n_sequences,).
     """
-    # Count the lengths by their upper bits, which divide them into groups.
+    # Sorting would take too much memory. Count the lengths by their upper 16 bits instead: group 0
+    # has the lengths below 65,536, group 1 those below 131,072, and so on.
     n_groups = (int(lengths.max()) >> _LOWER_BITS) + 1
     group_sizes = np.zeros(n_groups, np.int64)
     for chunk in _chunks(lengths):
@@ -61,18 +62,17 @@ def _median(lengths: NDArray[Any]) -> float:
 def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.int64]) -> int:
     """Return the length that would be at position `rank` if the lengths were sorted.
 
-    They are counted twice instead: by their upper bits, which divide them into groups, and then, in
-    the group of the rank, by their lower 16 bits.
-
     Args:
         lengths: Integers below 2**32, shape (n_sequences,).
         rank: From 0.
-        group_sizes: Number of lengths in each group, shape (n_groups,).
+        group_sizes: Number of lengths with each value of the upper 16 bits, shape (n_groups,).
     """
-    group = _value_of_rank(group_sizes, rank)
-    rank_in_group = rank - int(group_sizes[:group].sum())
-    lower_counts = _lower_bit_counts(lengths, group)
-    return (group << _LOWER_BITS) + _value_of_rank(lower_counts, rank_in_group)
+    # Find the upper 16 bits of the length, and then, among all lengths with these, the lower ones.
+    upper = _value_of_rank(group_sizes, rank)
+    rank_in_group = rank - int(group_sizes[:upper].sum())
+    counts_by_lower = _lower_bit_counts(lengths, group=upper)  # (65536,)
+    lower = _value_of_rank(counts_by_lower, rank_in_group)
+    return (upper << _LOWER_BITS) + lower
 
 
 def _value_of_rank(counts: NDArray[np.int64], rank: int) -> int:

@@ -105,9 +105,10 @@ def _epoch_limits(config: NanosetConfig, max_epochs: float | None) -> dict[str, 
 def _corpus_coverages(
     plan: SplitPlan | None, config: NanosetConfig, rows: Sequence[MemberCoverage]
 ) -> list[CorpusCoverage]:
-    """Return what a split reads of each corpus, where each dataset counts as a corpus of its own.
+    """Return what a split reads of each corpus, where each dataset counts as a separate corpus.
 
-    Without a project, it is not known which datasets have documents in common.
+    In a project, several datasets may have documents of the same corpus. Without one, that is not
+    known.
 
     Args:
         plan: The plan of the split; None if it has no data.

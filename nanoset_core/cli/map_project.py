@@ -105,16 +105,20 @@ def _show_plans(
     from nanoset_core.stages.mappings.planning import NanosetContext
     from nanoset_core.stages.packs.show import packs_row
 
+    # Packs are sequences that are filled with documents. A build needs packs that are built.
     reader = LengthReader(project.outputs.access)
     packs: dict[str, Manifest] = {}
-    if plan_only:  # a build needs packs that are built
+    if plan_only:
         packs = _planned_packs(project, names, reader)
-    contexts: dict[str, NanosetContext] = {}
+
+    # Plan all splits before any is printed, since a plan may fail.
+    contexts: dict[str, NanosetContext] = {}  # what the splits of each nanoset are planned from
     for name in names:
         datasets = dict(packs)  # a copy, since the context adds the datasets that it looks up
         contexts[name] = NanosetContext(project, name, reader, datasets, exact=not plan_only)
     plans = _planned_splits(contexts, splits)
 
+    # Print them, and the datasets that would be read more often than `max_epochs` allows.
     shown = [
         _shown_split(contexts[name], name, split, plan, packs)
         for (name, split), plan in plans.items()
@@ -192,16 +196,17 @@ def _planned_packs(
 
 
 def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[dict[str, Any]]:
-    """Return what a split takes of each dataset as plain values; for packs with their counts.
+    """Return what a split takes of each dataset, as plain values.
 
     Args:
-        packs: Name of each packed dataset → its manifest.
+        packs: Name of each packed dataset → its manifest, whose counts are added.
     """
     members: list[dict[str, Any]] = []
-    for corpus, coverage in zip(plan.corpora, plan.members, strict=False):
-        values = {"corpus": corpus, **coverage.to_json()}
-        if corpus in packs:
-            values["packing"] = packs[corpus].facts
+    # A split without samples names datasets, but has no members.
+    for name, coverage in zip(plan.corpora, plan.members, strict=False):
+        values = {"corpus": name, **coverage.to_json()}
+        if name in packs:
+            values["packing"] = packs[name].facts
         members.append(values)
     return members
 
@@ -223,7 +228,7 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
 
 
 def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
-    """Build the index files of nanosets; if for all splits, also what a trainer is started with."""
+    """Build the index files of nanosets, and what trainers start with if no split is left out."""
     from nanoset_core.stages.handoff import stage as handoff
     from nanoset_core.stages.handoff.start import START
     from nanoset_core.stages.mappings import stage as mapping
@@ -236,6 +241,7 @@ def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) 
                 mapping.write_mappings(project, name, split)
                 if project.nanoset(name).is_blended:
                     mapping.write_blended(project, name, split)
-            if splits == SPLITS:
+            has_all_splits = splits == SPLITS
+            if has_all_splits:
                 start = handoff.write_handoff(project, name).url(START)
                 echo(f"{name}: {start} says how to start training on it")

@@ -223,18 +223,21 @@ def option_for(
 
 
 def _arguments_of_option(field: Setting) -> dict[str, Any]:
-    """Return the arguments of `click.option` for an option that sets a field."""
-    # A setting may take several types, such as `int | None`. The option takes the first of them.
+    """Return the arguments of `click.option` for an option that sets a field of a dataclass."""
+    # If the field has the type `int | None`, for example, the option takes an int.
     type_of_option = alternatives(field.hint)[0]
     arguments: dict[str, Any] = {"help": field.help, "type": _parameter_type(type_of_option)}
+
+    # Without a default, the option is required. Click knows the default None without being told.
     if field.default is MISSING:
         arguments["required"] = True
-    elif field.default is not None:  # None means that the setting is absent: --help hides it
+    elif field.default is not None:
         arguments["default"] = field.default
         arguments["show_default"] = not isinstance(field.default, bool)
-    # `bare` removes annotations from a type, such as a range of numbers.
+
+    # An option for a bool is a flag, without a value. (`bare` removes annotations from a type.)
     if bare(type_of_option) is bool:
-        arguments["is_flag"] = True  # no value follows it
+        arguments["is_flag"] = True
     return arguments
 
 

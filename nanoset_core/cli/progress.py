@@ -192,14 +192,14 @@ def bar_line(
     """
     from rich.cells import cell_len
 
+    # Columns for the label and the bar: the last column of the terminal stays free, and a space
+    # precedes the times.
     times = _times(share, elapsed, remaining)
-    # Columns for the label and the bar. The last column of the terminal stays free, and a space
-    # separates the times.
     available = width - 1 - len(times) - 1
     if available < _LABEL_COLUMNS:
-        return _fitted(times, width)
+        return _fitted(times, width)  # only the times fit
 
-    # The bar gets what the label leaves, but not so little that it would show nothing.
+    # The bar gets the columns that the label leaves. A bar of one or two would show nothing.
     bar = ""
     bar_columns = available - max(cell_len(label), _LABEL_COLUMNS) - 1
     if share is not None and bar_columns > 2:

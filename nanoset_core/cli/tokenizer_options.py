@@ -44,7 +44,7 @@ _TOKENIZER_HELP = (
 
 
 def tokenizer_options(
-    use: str = "", *, own_vocab_size: bool = False
+    use: str = "", *, has_vocab_size_option: bool = False
 ) -> Callable[[Decorated], Decorated]:
     """Return a decorator that adds options to a command, which name and describe a tokenizer.
 
@@ -52,10 +52,10 @@ def tokenizer_options(
 
     Args:
         use: What the command needs the tokenizer for; printed at the end of the help.
-        own_vocab_size: Whether the command itself defines an option --vocab-size. Its value also
-            describes the tokenizer, if the tokenizer's file does not state the size.
+        has_vocab_size_option: Whether the command itself defines an option --vocab-size. Its value
+            also describes the tokenizer, if the tokenizer's file does not state the size.
     """
-    add_options = _flag_options(use, own_vocab_size=own_vocab_size)
+    add_options = _flag_options(use, has_vocab_size_option=has_vocab_size_option)
 
     def decorate(command: Decorated) -> Decorated:
         """Add the options to a command that has a parameter `tokenizer`."""
@@ -63,13 +63,13 @@ def tokenizer_options(
         @wraps(command)
         def with_tokenizer(**parameters: Any) -> Any:
             """Call the command with one parameter `tokenizer` in place of all these options."""
-            # Each field of _TokenizerFlags is one of the options.
+            # The fields of _TokenizerFlags are named like the parameters of the options.
             values = {field.name: parameters.pop(field.name) for field in fields(_TokenizerFlags)}
             flags = _TokenizerFlags(**values)
-            tokenizer = _tokenizer_of(flags, own_vocab_size=own_vocab_size)
+            tokenizer = _tokenizer_of(flags, has_vocab_size_option=has_vocab_size_option)
 
-            # If the command itself has the option --vocab-size, it needs the value, too.
-            if own_vocab_size:
+            # The command needs the value of its own option, too.
+            if has_vocab_size_option:
                 parameters["vocab_size"] = flags.vocab_size
             return command(tokenizer=tokenizer, **parameters)
 
@@ -78,7 +78,7 @@ def tokenizer_options(
     return decorate
 
 
-def _flag_options(use: str, *, own_vocab_size: bool) -> Callable[[Decorated], Decorated]:
+def _flag_options(use: str, *, has_vocab_size_option: bool) -> Callable[[Decorated], Decorated]:
     """Return the options whose values are the fields of `_TokenizerFlags`.
 
     The first argument of `option` lists the flags. If the command's parameter has another name than
@@ -87,14 +87,14 @@ def _flag_options(use: str, *, own_vocab_size: bool) -> Callable[[Decorated], De
 
     Args:
         use: What the command needs the tokenizer for, such as "to count tokens", or an empty text.
-        own_vocab_size: Whether to leave out --vocab-size, because the command defines it.
+        has_vocab_size_option: Whether to leave out --vocab-size, because the command defines it.
     """
     # Imported here, since most commands need none of the engines behind it.
     from nanoset_core.stages.shards.settings import TokenizerSpec
 
     help_text = f"{_TOKENIZER_HELP}; {use}." if use else f"{_TOKENIZER_HELP}."
     vocab_size_options = []
-    if not own_vocab_size:
+    if not has_vocab_size_option:
         vocab_size_options.append(option_for(TokenizerSpec, "vocab_size"))
     return combined(
         option(
@@ -126,7 +126,7 @@ def _flag_options(use: str, *, own_vocab_size: bool) -> Callable[[Decorated], De
 
 
 def text_options(
-    use: str = "", *scratch_flags: str, own_vocab_size: bool = False
+    use: str = "", *scratch_flags: str, has_vocab_size_option: bool = False
 ) -> Callable[[Decorated], Decorated]:
     """Return the options of commands that read text.
 
@@ -135,14 +135,14 @@ def text_options(
     Args:
         use: What the command needs the tokenizer for; printed at the end of the help.
         scratch_flags: Further names of the option --scratch, such as "--tmp-dir".
-        own_vocab_size: Whether the command itself defines an option --vocab-size.
+        has_vocab_size_option: Whether the command itself defines an option --vocab-size.
     """
     from nanoset_core.stages.shards.settings import DocumentsSpec
 
     # The flags of the option, and at the end the name of the command's parameter.
     scratch_names = " ".join(["--scratch", *scratch_flags, "scratch"])
     return combined(
-        tokenizer_options(use, own_vocab_size=own_vocab_size),
+        tokenizer_options(use, has_vocab_size_option=has_vocab_size_option),
         option(
             "--eod",
             "The token that ends documents; default: the one that the tokenizer's files name, such "
@@ -185,12 +185,12 @@ class _TokenizerFlags:
     """Whether text is split at special tokens before a SentencePiece model tokenizes it."""
 
 
-def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerPath | None:
+def _tokenizer_of(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> TokenizerPath | None:
     """Return the tokenizer that options name, and print notices about it.
 
     Args:
         flags: The values of the options.
-        own_vocab_size: Whether --vocab-size is an option of the command itself.
+        has_vocab_size_option: Whether --vocab-size is an option of the command itself.
 
     Returns:
         Its path, with the values of other options that describe it, if any (`TokenizerFile`). None
@@ -204,10 +204,11 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
     from nanoset_core.tokenizers.files import define
     from nanoset_core.tokenizers.files.kinds import kind_of
 
-    path = _named_path(flags)
-    source = _described_file(path or Path(), flags, own_vocab_size=own_vocab_size)
+    path = _tokenizer_named_by(flags)
+    source = _described_file(path or Path(), flags, has_vocab_size_option=has_vocab_size_option)
     if path is None:
-        if source.settings or flags.tokenizer_type is not None:
+        is_described = bool(source.settings) or flags.tokenizer_type is not None
+        if is_described:
             raise click.UsageError(
                 "Missing option '--tokenizer': other options describe a tokenizer, and none is "
                 "named."
@@ -219,38 +220,41 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
         _check_kind(source, kind, "--tokenizer-type", TOKENIZER_TYPES[flags.tokenizer_type])
     if flags.vocab_file is not None:
         _check_kind(source, kind, "--vocab-file", _VOCAB_FILE_KINDS)
-    # Only a file of this kind, Megatron-LM's, does not state the vocabulary's size. For others, the
-    # command's own --vocab-size does not describe the tokenizer.
-    if own_vocab_size and kind == "tiktoken JSON":
+
+    # The command's own --vocab-size only describes a tokenizer whose file does not state the size
+    # of the vocabulary. That is this kind, Megatron-LM's.
+    if has_vocab_size_option and kind == "tiktoken JSON":
         source = replace(source, vocab_size=flags.vocab_size)
     print_notices(define(source).notices)
     return source if source.settings else path
 
 
-def _described_file(path: Path, flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerFile:
+def _described_file(
+    path: Path, flags: _TokenizerFlags, *, has_vocab_size_option: bool
+) -> TokenizerFile:
     """Return the file of a tokenizer with all that options say about it.
 
     Args:
         path: The file.
         flags: The values of the options.
-        own_vocab_size: Whether --vocab-size belongs to the command, and may not describe the
-            tokenizer.
+        has_vocab_size_option: Whether the command itself has an option --vocab-size. Then its value
+            may not describe the tokenizer, and is left out.
     """
     from nanoset_core.tokenizers.files import TokenizerFile
 
     return TokenizerFile(
         path,
-        _local_copy(flags.merges),
+        merges=_local_copy(flags.merges),  # downloaded, if it is in a bucket
         pattern=flags.pattern,
         special_tokens=flags.special_tokens_of_tokenizer or None,
         num_special_tokens=flags.num_special_tokens,
-        vocab_size=None if own_vocab_size else flags.vocab_size,
+        vocab_size=None if has_vocab_size_option else flags.vocab_size,
         legacy=flags.legacy,
     )
 
 
-def _named_path(flags: _TokenizerFlags) -> Path | None:
-    """Return the local path of the tokenizer's file that options name, or None.
+def _tokenizer_named_by(flags: _TokenizerFlags) -> Path | None:
+    """Return the local path of the tokenizer that --tokenizer or --vocab-file names, or None.
 
     Args:
         flags: The values of the options.
@@ -268,7 +272,9 @@ def _named_path(flags: _TokenizerFlags) -> Path | None:
             remedy="leave one of them out",
         )
     local_path = _local_copy(flags.vocab_file or flags.tokenizer)
-    return None if local_path is None else tokenizer_path(local_path)
+    if local_path is None:
+        return None
+    return tokenizer_path(local_path)  # the file, if the path is that of a folder
 
 
 def _local_copy(location: Location | None) -> Path | None:

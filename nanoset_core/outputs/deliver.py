@@ -153,6 +153,7 @@ class Delivery:
             ConfigError: A file of the output is one of its inputs, or has the name of a folder; or
                 another call or program has made one of the files, and `overwrite` is not set.
         """
+        # No file of the output may also be an input.
         outputs = [self.folder / name for name in self.names]
         check_apart(outputs, self.inputs, remedy=self.replaced_input_remedy)
         return self.find_finished(overwrite=overwrite)
@@ -172,15 +173,19 @@ class Delivery:
         """
         self._check_no_folders()
         existing = [name for name in self.names if self.store.stat(name) is not None]
+
+        # Files without a receipt of the same call belong to another call or program.
         stored = self.stored_receipt()
         if stored is None or not stored.is_of_same_output(self.receipt):
-            # Files without a receipt of the same call belong to another call or program.
             if existing and not overwrite:
                 raise self._occupied(existing[0], stored)
             return None
-        if stored.files is None:
-            return None  # The same call was killed while it delivered the files.
 
+        # The final receipt lists all files. Until then, the call was killed while it wrote them.
+        if stored.files is None:
+            return None
+
+        # Compare the files with the receipt: another program may have changed or removed some.
         changes = self._changes(existing, stored.files)
         if self._is_complete(existing, stored.files, changes):
             return stored.content
@@ -332,14 +337,16 @@ def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     Raises:
         StorageError: Another call has replaced a file in the meantime.
     """
-    # A call that resumes an interrupted one keeps the files that it finds, so none of another
-    # call may remain. Other calls replace all files, and need not look which ones exist.
+    # A delivery that can be resumed after an interruption keeps the files that it finds. So remove
+    # those of other calls first. Any other delivery replaces all files.
     missing_names: frozenset[str] = frozenset()  # names of files that are known not to exist
     if delivery.resumes_interrupted:
-        missing_names = _remove_files_of_other_calls(delivery)
+        names_that_stay = _remove_files_of_other_calls(delivery)
+        missing_names = frozenset(delivery.names) - names_that_stay
 
-    # If this call is killed from here on, the opening receipt tells the same call to complete the
-    # output, and readers find no file that makes it look complete.
+    # A receipt says what made the output. If this call is killed from here on, the opening receipt
+    # tells the same call to complete the output, and readers find no file that makes it look
+    # complete. The final receipt lists the files.
     _put_opening_receipt(delivery)
     _hide_earlier_output(delivery)
     entries = _Placement(draft, delivery, missing_names).put_files()
@@ -393,19 +400,19 @@ def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
     """Remove the files in the place of an output, unless this call can continue with them.
 
     Returns:
-        Names of the files of the delivery that do not exist now.
+        Names of the files that stay.
     """
     store = delivery.store
-    _, file_names = store.level()
+    _, file_names = store.level()  # folders and files
     existing_names = frozenset(file_names)
     stored = delivery.stored_receipt()
     if stored is not None and _is_interrupted(stored, delivery):
-        return frozenset(delivery.names) - existing_names  # its files stay
+        return existing_names
 
     for name in _removable_names(delivery, stored):
         if name in existing_names:
             store.delete(name)
-    return frozenset(delivery.names)
+    return frozenset()
 
 
 def _is_interrupted(stored: StoredReceipt, delivery: Delivery) -> bool:
@@ -469,16 +476,16 @@ class _Placement:
 
     def _put_or_remove(self, name: str) -> Mapping[str, Any] | None:
         """Put a file in place and return its entry, or remove an optional one that was not made."""
-        is_written_directly = name in self.draft.writers
-        is_made = is_written_directly or (self.draft.folder / name).exists()
-        if name in self.delivery.optional and not is_made:
-            self.delivery.store.delete(name)  # that of an earlier call
-            return None
-        if is_written_directly:
-            # The draft has a function in place of this file.
+        # For some files, the draft has a function that writes the file to its place.
+        if name in self.draft.writers:
             write_in_place = self.draft.writers[name]
             write_in_place()
-            return self._entry(name, size=None)
+            return self._entry(name, size=None)  # looks the size up
+
+        is_finished = (self.draft.folder / name).exists()
+        if name in self.delivery.optional and not is_finished:
+            self.delivery.store.delete(name)  # that of an earlier call
+            return None
         return self._put_finished_file(name)
 
     def _put_finished_file(self, name: str) -> Mapping[str, Any]:

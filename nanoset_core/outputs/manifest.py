@@ -368,8 +368,7 @@ class StoredManifest(Record):
         """
         if self.digest != self.recipe.digest:
             raise ValueError(f"digest {self.digest}, but its recipe has {self.recipe.digest}")
-        # Compute the checksum from the parsed file: a newer version of nanoset may have written
-        # keys that this object lacks.
+        # Use the parsed file, since this object lacks keys that only a newer version knows.
         if "sha256" in value and self.sha256 != _checksum(value["facts"], value["files"]):
             raise ValueError("its facts and files do not have the sha256 that it states")
 
@@ -379,6 +378,7 @@ class StoredManifest(Record):
             # The bytes of a file may be part of another output's file, anywhere below the root.
             if fact.within is not None and not is_inside(fact.within):
                 raise ValueError(f"{name!r} within {fact.within!r}, which is not below the root")
+            # If it was joined from pieces, another file of the output lists their checksums.
             if fact.pieces is not None and not self._is_list_of_pieces(fact.pieces):
                 raise ValueError(f"no list of the pieces of {name!r}")
 

@@ -137,24 +137,25 @@ class Notebook(Generic[NoteType]):
     def _read_section(
         self, outputs: OutputRoot, section: str, names: Collection[str]
     ) -> list[NoteType]:
-        """Read all notes of a section.
+        """Read all notes of a section: JSON files in a folder below the root.
 
         Args:
-            section: The section; "" in a notebook without sections.
+            section: The section, a folder; "" in a notebook without sections.
             names: Names in the folder of the notebook: of sections, or of the files of notes.
 
         Raises:
             FormatError: A note cannot be read, and damaged ones are not skipped.
         """
         folder = outputs.folder / self._folder
+        file_names = names
         if section:
             if section not in names:
                 return []
-            folder /= section
-            names = outputs.access.names(folder)
+            folder = folder / section
+            file_names = outputs.access.names(folder)
 
         notes: list[NoteType] = []
-        for name in sorted(names):
+        for name in sorted(file_names):
             if name.endswith(".json"):
                 note = self._read_note(outputs.access, folder / name)
                 if note is not None:

@@ -36,24 +36,18 @@ def entry_of(
     """
     checksum = {} if sha256 is None else {"sha256": sha256}
     if size is not None and not has_etag_or_time:
-        return {"bytes": size, **checksum}
+        return {"bytes": size, **checksum}  # nothing to look up
+
     stored = _stat_after_put(folder, name, size)
     entry = {"bytes": stored.size, **checksum}
-    if has_etag_or_time:
-        entry |= _etag_or_time(folder, stored, has_checksum=sha256 is not None)
-    return entry
-
-
-def _etag_or_time(folder: Location, stored: Stored, *, has_checksum: bool) -> Mapping[str, Any]:
-    """Return the ETag of an object, or the time of change of a local file without a checksum.
-
-    Without a checksum, that time is the only sign of other bytes of the same size.
-    """
+    if not has_etag_or_time:
+        return entry
     if isinstance(folder, RemoteFolder):
-        return {"etag": stored.mark}  # in a bucket, the mark of an object is its ETag
-    if has_checksum:
-        return {}
-    return {"mtime_ns": stored.written_ns}
+        entry["etag"] = stored.mark  # in a bucket, the mark of an object is its ETag
+    elif sha256 is None:
+        # Without a checksum, this time is the only sign of other bytes of the same size.
+        entry["mtime_ns"] = stored.written_ns
+    return entry
 
 
 def _stat_after_put(folder: Location, name: str, size: int | None) -> Stored:

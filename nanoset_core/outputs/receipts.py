@@ -88,6 +88,8 @@ class Receipt:
     ) -> bytes:
         """Return the bytes of the final receipt, which is written after the last file.
 
+        A receipt says what an output was made from, and the final one also lists its files.
+
         Args:
             files: Name of each file of the output → its size, checksum and so on.
             facts: Counts and other findings, if the receipt has them.
@@ -96,7 +98,9 @@ class Receipt:
         content = dict(self.made_from)
         if facts is not None:
             content["facts"] = facts
-        return self.json_form.write({**content, FILES: files, **more})
+        content[FILES] = files
+        content.update(more)
+        return self.json_form.write(content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +182,14 @@ def record_of(
     Raises:
         MissingError: A source does not exist.
     """
+
+    def describe(source: Location) -> dict[str, Any]:
+        """Return path, size, and time of change or ETag of a source."""
+        return _source_row(source, output)  # the path is relative to the output, if both are local
+
     source_paths = list(sources)
     max_parallel = CONNECTIONS if any_remote(source_paths) else 1
-    rows = in_parallel(lambda path: _source_row(path, output), source_paths, max_parallel)
+    rows = in_parallel(describe, source_paths, max_parallel)
 
     # Convert tuples to lists and so on, since this is compared with records that were read.
     content: dict[str, Any] = as_parsed({"options": dict(options), "sources": rows})

@@ -162,8 +162,8 @@ class OutputRoot:
         In a bucket, the folders of all versions are listed together.
 
         Args:
-            work: Called with (outputs, folder of the version). It has to use these outputs instead
-                of `self`, because they know the listing.
+            work: Called with (outputs, folder of the version). These outputs are `self` with the
+                listing, which answers which files exist.
             stage: Stage of the output.
             name: Name of the output.
             digests: The versions.
@@ -173,7 +173,7 @@ class OutputRoot:
         """
 
         def work_with_listing(listed_access: FileAccess, folder: Path) -> R:
-            """Call `work` with outputs that know the listing of a folder."""
+            """Call `work` with outputs whose access answers from the listing."""
             listed_outputs = replace(self, access=listed_access)
             return work(listed_outputs, folder)
 
@@ -225,30 +225,31 @@ class OutputRoot:
         existing = self._existing_version(folder)
         if existing.whole is not None:
             return existing.whole
+
         self._make_missing(recipe, write)
         try:
             return self._upload(folder, is_new=existing.is_surely_missing())
         except MissingError:
-            # Another process that replaces a damaged version took the new folder for that one, and
-            # moved it away. It puts its own folder there, unless it was killed in between.
+            # The folder has vanished: another process was about to replace a damaged version, and
+            # has moved the new one away instead. Make it again if that process was killed.
             self._make_missing(recipe, write)
             return self._upload(folder)
 
     def _existing_version(self, folder: Path) -> _ExistingVersion:
-        """Look a version up, and check that it is whole; a rebuild replaces it without looking."""
-        looked_up_at = time.monotonic()
-        damaged_or_replaced = _ExistingVersion(looked_up_at, None, is_missing=False)
+        """Look a version up, and check that it is whole, unless it is rebuilt in any case."""
+        looked_up_at = time.monotonic()  # soon, another machine may have stored it
+        unusable = _ExistingVersion(looked_up_at, whole=None, is_missing=False)
         if self.rebuild:
-            return damaged_or_replaced
+            return unusable
         try:
             manifest = self.manifest_at(folder)
         except FormatError:
-            return damaged_or_replaced
+            return unusable
         if manifest is None:
-            return _ExistingVersion(looked_up_at, None, is_missing=True)
+            return _ExistingVersion(looked_up_at, whole=None, is_missing=True)
         if not self.is_whole(manifest, folder):
-            return damaged_or_replaced
-        return _ExistingVersion(looked_up_at, manifest, is_missing=False)
+            return unusable
+        return _ExistingVersion(looked_up_at, whole=manifest, is_missing=False)
 
     def _make_missing(self, recipe: Recipe, write: Writing) -> None:
         """Make an output, unless this machine has a whole copy of it, and may keep that.
@@ -290,17 +291,17 @@ class OutputRoot:
         Raises:
             MissingError: Another process has removed the output.
         """
-        manifest = self.local.manifest_at(place)
-        # The version that this process remembers as the current one may be replaced now.
+        # This process may remember another version as the current one. It may be replaced now.
         self.forget(place.parent)
+        manifest = self.local.manifest_at(place)
         if manifest is None:
             raise MissingError(
                 "the output vanished while it was published", where=place, remedy="run it again"
             )
 
-        sums = {name: fact.sha256 for name, fact in manifest.files.items()}
-        stored = publish_folder(self.access, place, sums, MANIFEST, is_new=is_new)
-        return replace(manifest, access=self.access, stored=stored)
+        checksums = {name: fact.sha256 for name, fact in manifest.files.items()}
+        objects = publish_folder(self.access, place, checksums, MANIFEST, is_new=is_new)
+        return replace(manifest, access=self.access, stored=objects)
 
     @contextlib.contextmanager
     def in_task(self) -> Iterator[OutputRoot]:
@@ -359,14 +360,17 @@ class OutputRoot:
         if not self._has_listing_of_names():
             return version
 
-        # If something seems to be wrong, the output may have been rebuilt since the listing.
-        without_listing = replace(self, access=replace(self.access, snapshot=None))
+        # An earlier listing of the bucket was used. If something seems to be wrong, the output may
+        # have been rebuilt since then: look again, without the listing.
+        access_without_listing = replace(self.access, snapshot=None)
+        outputs = replace(self, access=access_without_listing)
         if version.exists and version.problem is not None:
-            return without_listing._look_up_current(stage, name)
-        # The result must not read files by the listing later, when it is outdated.
+            return outputs._look_up_current(stage, name)
+
+        # The manifest reads files later, when the listing may be outdated: let it do without, too.
         if version.manifest is None:
             return version
-        return replace(version, manifest=without_listing.rebase(version.manifest))
+        return replace(version, manifest=outputs.rebase(version.manifest))
 
     def _has_listing_of_names(self) -> bool:
         """Return whether the names of some files in a bucket come from an earlier listing.
@@ -421,11 +425,11 @@ class OutputRoot:
         """
 
         def look_up(listed_access: FileAccess, folder: Path) -> CurrentVersion:
-            """Return the current version of the output in a folder, whose listing is known."""
+            """Return the current version of an output, by access that knows what its folder has."""
             listed_outputs = replace(self, access=listed_access)
-            return listed_outputs.current_version(stage, folder.name)
+            return listed_outputs.current_version(stage, name=folder.name)
 
-        # The folder of a stage has a folder for each output. They are listed together.
+        # The folder of a stage has a folder for each output. A bucket lists all of them together.
         return call_for_folders(self.access, look_up, self.folder / stage, names)
 
     def current(self, stage: str, name: str) -> Manifest | None:

@@ -165,12 +165,12 @@ def _codec_of_generic(hint: Any, notation: Notation) -> ValueCodec:
         return ChoiceCodec(hint)
     if origin is list:
         return SequenceCodec(hint, list, codec_of(arguments[0], notation))
-    if origin is tuple and arguments[1:] == (...,):
+    if origin is tuple and arguments[1:] == (...,):  # such as tuple[int, ...]
         return SequenceCodec(hint, tuple, codec_of(arguments[0], notation))
-    if origin is tuple:  # a row: each item has a type of its own
+    if origin is tuple:  # such as tuple[str, int], in which each item has its own type
         return RowCodec(tuple, [codec_of(item, notation) for item in arguments])
     if origin is Mapping and notation is Notation.YAML:
-        # Keys that are not text are legal in YAML, so this codec checks them.
+        # In YAML, keys may be numbers, for example. This codec also checks that they are text.
         return SettingMappingCodec(hint, codec_of(arguments[1], notation))
     if origin in (Mapping, dict) and arguments[0] is str:
         return MappingCodec(hint, codec_of(arguments[1], notation))

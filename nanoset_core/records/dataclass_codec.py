@@ -113,20 +113,22 @@ class DataclassCodec(ValueCodec):
         Args:
             hint: Its declared type.
         """
-        # JSON lacks some types: then the field's metadata declares the type that is stored.
-        stored_hint = field.metadata.get(stored_fields.HINT) or hint
-        codec = self._codec_of(stored_hint)
+        # The metadata of a field may say how it is stored. JSON lacks some types: then the metadata
+        # declares the type that is stored.
+        metadata = field.metadata
+        codec = self._codec_of(metadata.get(stored_fields.HINT) or hint)
         return _Field(
             field=field,
             hint=hint,
             name=field.name,
-            key=field.metadata.get(stored_fields.JSON_KEY) or key_of(field),
+            key=metadata.get(stored_fields.JSON_KEY) or key_of(field),
             codec=codec,
-            plain_types=plain_types_of(codec),
+            plain_types=plain_types_of(codec),  # values of these types need no conversion
             default=default_of(field),
             is_required=is_required(field),
-            omit_default=field.metadata.get(stored_fields.OMIT_DEFAULT, False),
-            only_with=field.metadata.get(stored_fields.ONLY_WITH),
+            # When the key is left out: if the value is the default, or if another field is None.
+            omit_default=metadata.get(stored_fields.OMIT_DEFAULT, False),
+            only_with=metadata.get(stored_fields.ONLY_WITH),
         )
 
     def fits(self, value: Any) -> bool:
@@ -143,7 +145,7 @@ class DataclassCodec(ValueCodec):
             raise wrong_value(self._class, value)
 
         # Convert the value of each key to an argument of the class. This loop decides how fast
-        # manifests are read.
+        # manifests are read: values that need no conversion take a short cut.
         decoder_by_key = self._decoder_by_key
         arguments: dict[str, Any] = {}
         mismatches: list[Mismatch] = []
@@ -151,7 +153,7 @@ class DataclassCodec(ValueCodec):
             if key in decoder_by_key:
                 name, plain_types, decode = decoder_by_key[key]
                 if type(item) in plain_types:
-                    arguments[name] = item  # `decode` would return it as it is
+                    arguments[name] = item
                 else:
                     try:
                         arguments[name] = decode(item)
@@ -163,7 +165,7 @@ class DataclassCodec(ValueCodec):
         if mismatches:
             raise MismatchError([*mismatches, *self._missing_keys(value)])
 
-        # Python itself notices a missing argument, faster than a check of each key here.
+        # Look for missing keys only if the class raises an error, which is faster.
         try:
             return self._class(**arguments)
         except TypeError as error:

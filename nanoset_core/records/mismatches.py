@@ -201,12 +201,13 @@ def _remedy(hint: Any, value: object) -> str:
     Args:
         hint: The declared type, which may be a union.
     """
-    # The types that are allowed, each without its range.
-    types = [bare(kind) for kind in alternatives(hint)]
     if value is None:
         return "give it a value, or remove the key"
     if isinstance(value, str):
         return _remedy_for_text(hint, value)
+
+    # The types of the union, without annotations such as a range of numbers.
+    types = [bare(kind) for kind in alternatives(hint)]
 
     # Text is allowed, and the value is something else.
     if str in types and isinstance(value, Mapping) and len(value) == 1:

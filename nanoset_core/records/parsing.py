@@ -62,10 +62,12 @@ def parse_or_errors(
         (the converted value, no errors), or (None, at least one error). The errors are not raised,
         so that callers can add the lines of the file.
     """
+    codec = codec_of(hint, Notation.YAML)  # converts values of YAML to the type
     try:
-        return codec_of(hint, Notation.YAML).decode(value), []
+        return codec.decode(value), []
     except MismatchError as error:
-        # The paths of the mistakes begin at the value. Let them begin at the top of the file.
+        # Each mistake names its key below the value, such as `seed`. Put the path before it, such
+        # as `nanosets.web`.
         mismatches = error.below(path)
     except RecursionError:
         # A YAML alias can put a list or mapping into itself: `key: &list [*list]`.

@@ -227,14 +227,14 @@ def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
     ViewSpec declares `views.<name>.of` and others.
 
     Yields:
-        (dataclass, what a path has between the key and the keys of the dataclass)
+        (dataclass, what follows the key in the path of one of its values)
     """
     for kind in alternatives(hint):
         origin = get_origin(kind)
-        if origin is tuple:
+        if origin is tuple:  # tuple[value type, ...]
             types_of_values = get_args(kind)[:1]
             suffix = "[]"
-        elif origin is Mapping:
+        elif origin is Mapping:  # Mapping[str, value type]
             types_of_values = alternatives(get_args(kind)[1])
             suffix = ".<name>"
         else:

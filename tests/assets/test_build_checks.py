@@ -14,7 +14,7 @@ from nanoset_assets.asset_names import asset_path, partition_of
 from nanoset_assets.build import build
 from nanoset_assets.build_runs import BuildReport
 from nanoset_assets.checks import VerificationError
-from nanoset_assets.dagster_compat import checks_without_success
+from nanoset_assets.dagster_compat import assets_with_failed_check
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.tags import CHECK
 from nanoset_core.project.graph import graph_over
@@ -191,7 +191,7 @@ def test_a_warning_is_described_and_passes_the_check(built_platform):
 
     # No check of an asset lacks a success.
     check_keys = built_platform.definitions.resolve_asset_graph().asset_check_keys
-    assert checks_without_success(built_platform.instance, check_keys) == set()
+    assert assets_with_failed_check(built_platform.instance, check_keys) == set()
 
 
 # Errors

@@ -57,12 +57,13 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
         _clear_copies(project, is_removal=yes, as_json=as_json)
         return
 
+    # The policy consists of --keep, --older-than and --unfinished.
     collection = collect(project, **policy) if yes else plan_gc(project, **policy)
     if as_json:
         print_json({"removed": yes, **_to_json(collection)})
     else:
         _print_collection(collection, is_removed=yes)
-    # Something that should have been removed could not be.
+    # Fail if the system refused to remove something.
     if any(item.refused for item in collection.left_alone):
         sys.exit(1)
 

@@ -111,21 +111,22 @@ def _print_result(start: Start, error: NanosetError | None) -> None:
             f"run `{command_line}`"
         )
         return
-
-    # Say what was chosen, and what the user has to do next.
     for line in start.chosen:
         echo(f"chose {line}")
-    raw = start.path.parent / "raw"
-    if start.text.corpora:
-        result = f"wrote {start.path}: read it"
+
+    # List what the user has to do next.
+    has_text = bool(start.text.corpora)
+    if has_text:
+        result = f"wrote {start.path}"
+        tasks = ["read it"]
     else:
-        result = (
-            f"wrote {start.path}, which names no corpus, since there is no text in {raw}: "
-            "put a folder for each corpus there, name them below nanosets"
-        )
+        raw = start.path.parent / "raw"
+        result = f"wrote {start.path}, which names no corpus, since there is no text in {raw}"
+        tasks = ["put a folder for each corpus there", "name them below nanosets"]
     if error is not None and _is_about_tokenizer(error):
-        result += ", name your tokenizer"
-    echo(f"{result}, then run `{command_line}`")
+        tasks.append("name your tokenizer")
+    tasks.append(f"then run `{command_line}`")
+    echo(f"{result}: {', '.join(tasks)}")
 
 
 def _is_about_tokenizer(error: NanosetError) -> bool:

@@ -16,6 +16,7 @@ from nanoset_core.cli.options import (
     FILE,
     OVERWRITE_OPTION,
     ManyValued,
+    combined,
     flag,
     option,
     option_for,
@@ -38,6 +39,87 @@ _DATA_PARAMETERS = (
 """Parameters of the command whose options name data, so that no project is needed."""
 
 
+_DATA_OPTIONS = combined(
+    option(
+        "--data-path",
+        "Without a project: prefixes of .bin/.idx pairs, or a weight before each prefix.",
+        multiple=True,
+    ),
+    option("--train-data-path", "Like --data-path, for train only.", multiple=True),
+    option("--valid-data-path", "Like --data-path, for valid only.", multiple=True),
+    option("--test-data-path", "Like --data-path, for test only.", multiple=True),
+    option("--data-args-path", "A file that contains the values of --data-path.", type=FILE),
+    option(
+        "--per-split-data-args-path",
+        "A JSON file with the data of train, valid and test.",
+        type=FILE,
+    ),
+)
+"""Options that name data without a project."""
+
+# `option_for` takes the type, default and help of an option from the field of a settings class.
+_SAMPLES_OPTIONS = combined(
+    option_for(
+        NanosetSpec,
+        "split",
+        default=DEFAULT_SPLIT,
+        show_default=True,
+        help="Shares of train, valid and test.",
+    ),
+    option_for(NanosetSpec, "sequence_length", "--seq-length", param="seq_length", required=False),
+    option_for(NanosetSpec, "seed"),
+    option("--train-samples", "Samples of train; default: one epoch.", type=click.IntRange(1)),
+    option("--valid-samples", "Samples of valid.", type=click.IntRange(1)),
+    option("--test-samples", "Samples of test.", type=click.IntRange(1)),
+    option_for(
+        ScheduleSpec,
+        "iterations",
+        "--train-iters",
+        param="train_iters",
+        required=False,
+        help="Training steps; samples follow from this and the next three options.",
+    ),
+    option_for(ScheduleSpec, "global_batch_size", required=False),
+    options_for(ScheduleSpec, "eval_interval", "eval_iters"),
+    option(
+        "--data-cache-path",
+        "Folder for the index files; default: next to each dataset.",
+        type=ANY_FOLDER,
+    ),
+)
+"""Options for the samples of each split, without a project."""
+
+_TRAINER_OPTIONS = combined(
+    option_for(NanosetSpec, "preset"),
+    option(
+        "--trainer", f"Version and tokenizer options of Megatron-LM, as in nanoset.yaml: {EXAMPLE}."
+    ),
+    option(
+        "--tokenizer-identifiers",
+        "In place of --trainer: the tokenizer's unique_identifiers, as JSON or as a file of JSON.",
+        default="{}",
+    ),
+    option(
+        "--trainer-path",
+        "HERE=THERE: the prefix of paths on this machine, and the one that the trainer sees "
+        "instead.",
+        multiple=True,
+    ),
+    option_for(
+        NanosetSpec,
+        "trainer_python",
+        help="Python that the trainer runs, such as 3.12 (preset nemo).",
+    ),
+    option_for(NanosetSpec, "max_epochs", help="How many times a dataset may be read at most."),
+    option_for(
+        NanosetSpec,
+        "on_exhaustion",
+        help="What happens if a dataset would be read more often than that.",
+    ),
+)
+"""Options for the trainer that will read the index files, without a project."""
+
+
 @click.command("map", cls=ManyValued, short_help="Build the index files that a trainer looks for.")
 @click.argument("nanosets", nargs=-1)
 @CONFIG_OPTION
@@ -46,7 +128,6 @@ _DATA_PARAMETERS = (
     "--split-name", "Only this split; may be repeated.", type=click.Choice(SPLITS), multiple=True
 )
 @flag("--json as_json", "Print the plan as JSON.")
-# A run that is continued with another nanoset
 @option(
     "--continue-from",
     "Continue a training run with this nanoset: the handoff that the run was started with, or the "
@@ -57,68 +138,9 @@ _DATA_PARAMETERS = (
     "Samples that the run has consumed, of all ranks.",
     type=click.IntRange(0),
 )
-# Data without a project
-@option(
-    "--data-path",
-    "Without a project: prefixes of .bin/.idx pairs, or a weight before each prefix.",
-    multiple=True,
-)
-@option("--train-data-path", "Like --data-path, for train only.", multiple=True)
-@option("--valid-data-path", "Like --data-path, for valid only.", multiple=True)
-@option("--test-data-path", "Like --data-path, for test only.", multiple=True)
-@option("--data-args-path", "A file that contains the values of --data-path.", type=FILE)
-@option(
-    "--per-split-data-args-path", "A JSON file with the data of train, valid and test.", type=FILE
-)
-# Settings without a project: `option_for` takes the type, default and help of an option from the
-# field of a settings class.
-@option_for(
-    NanosetSpec,
-    "split",
-    default=DEFAULT_SPLIT,
-    show_default=True,
-    help="Shares of train, valid and test.",
-)
-@option_for(NanosetSpec, "sequence_length", "--seq-length", param="seq_length", required=False)
-@option_for(NanosetSpec, "seed")
-@option("--train-samples", "Samples of train; default: one epoch.", type=click.IntRange(1))
-@option("--valid-samples", "Samples of valid.", type=click.IntRange(1))
-@option("--test-samples", "Samples of test.", type=click.IntRange(1))
-@option_for(
-    ScheduleSpec, "iterations", "--train-iters", param="train_iters", required=False,
-    help="Training steps; samples follow from this and the next three options.",
-)  # fmt: skip
-@option_for(ScheduleSpec, "global_batch_size", required=False)
-@options_for(ScheduleSpec, "eval_interval", "eval_iters")
-@option(
-    "--data-cache-path",
-    "Folder for the index files; default: next to each dataset.",
-    type=ANY_FOLDER,
-)
-# The trainer that will read the index files
-@option_for(NanosetSpec, "preset")
-@option(
-    "--trainer", f"Version and tokenizer options of Megatron-LM, as in nanoset.yaml: {EXAMPLE}."
-)
-@option(
-    "--tokenizer-identifiers",
-    "In place of --trainer: the tokenizer's unique_identifiers, as JSON or as a file of JSON.",
-    default="{}",
-)
-@option(
-    "--trainer-path",
-    "HERE=THERE: the prefix of paths on this machine, and the one that the trainer sees instead.",
-    multiple=True,
-)
-@option_for(
-    NanosetSpec, "trainer_python", help="Python that the trainer runs, such as 3.12 (preset nemo)."
-)
-@option_for(NanosetSpec, "max_epochs", help="How many times a dataset may be read at most.")
-@option_for(
-    NanosetSpec,
-    "on_exhaustion",
-    help="What happens if a dataset would be read more often than that.",
-)
+@_DATA_OPTIONS
+@_SAMPLES_OPTIONS
+@_TRAINER_OPTIONS
 @OVERWRITE_OPTION
 def command(
     nanosets: tuple[str, ...],
@@ -145,7 +167,7 @@ def command(
     """
     continued_run = _continued_run(continue_from, consumed_samples, nanosets)
     splits = split_name or SPLITS
-    # `options` are all that describe a nanoset without a project.
+    # `options` are those that describe a nanoset without a project.
     has_data_arguments = any(options[name] for name in _DATA_PARAMETERS)
     if has_data_arguments:
         if nanosets:

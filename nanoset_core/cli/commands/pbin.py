@@ -78,7 +78,7 @@ def command() -> None:
 @command.command(cls=ManyValued, short_help="Write a .bin/.idx pair, or text, as a .pbin.")
 @click.argument("inputs", nargs=-1, required=True)
 @_OUTPUT
-@text_options("text needs one", own_vocab_size=True)
+@text_options("text needs one", has_vocab_size_option=True)
 @option(
     "--vocab-size",
     "Size of the vocabulary, which decides the bytes of a token; default: the tokenizer's.",
@@ -203,28 +203,32 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
     from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.stages.pbin.selection import DocumentFilter, filter_pbin
 
-    # `--keep` and `--drop` name text files. These may be in a bucket, too: `_make_pbin` downloads
-    # all `files`, and calls `filter_file` with the local copies in the same order.
-    list_paths: dict[str, Location] = {}  # option → path
+    # The conditions `keep` and `drop` name text files, which may be in a bucket, like FILE.
+    list_files: dict[str, Location] = {}  # condition → its text file
     for name in ("keep", "drop"):
         if conditions[name] is not None:
-            list_paths[name] = conditions[name]
-    files = [file, *list_paths.values()]
+            list_files[name] = conditions[name]
 
     def filter_file(local_files: Sequence[Path], target: Path, progress: Progress) -> Facts:
-        """Write the documents that meet the conditions, and print their number."""
-        source, *local_lists = local_files
-        local_list_paths = dict(zip(list_paths, local_lists, strict=True))
-        document_filter = DocumentFilter(**(conditions | local_list_paths))
+        """Write the documents that meet the conditions, and print their number.
+
+        Args:
+            local_files: Local copies of FILE and the text files, in the order of `files` below.
+            target: The file to write.
+            progress: Shows how much is done.
+        """
+        source, *local_list_files = local_files
+        local_conditions = conditions | dict(zip(list_files, local_list_files, strict=True))
+        document_filter = DocumentFilter(**local_conditions)
         is_kept = document_filter.mask(PackedDataset(source))  # (n_documents,)
         echo(f"{file}: {is_kept.sum():,} of {len(is_kept):,} documents are kept")
         return asdict(filter_pbin(source, target, is_kept, progress=progress))
 
-    list_names = {name: str(path) for name, path in list_paths.items()}
+    list_names = {name: str(path) for name, path in list_files.items()}
     _make_pbin(
         "filter",
         output,
-        files,
+        files=[file, *list_files.values()],
         settings=conditions | list_names,
         work=filter_file,
         overwrite=overwrite,
@@ -332,12 +336,14 @@ def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None
     Args:
         path: Where the file is, for the output.
         file: The opened file.
-        index: Its index, in which faults are corrected.
+        index: Its index, which lists the documents. `index.facts` names faults that it had in the
+            file.
     """
     facts = index.facts
     token_size = format_count(file.token_bytes, "byte")
     echo(f"{path}: {facts.documents:,} documents, {len(file.tokens):,} tokens of {token_size}")
 
+    # Each version of Modalities has its own layout of the bytes; D is the current one.
     layout = f"layout {file.layout.name}, {_WRITTEN[file.layout.name]}"
     if file.layout.name != "D":
         layout += f"; the current Modalities cannot read it: {_REPAIR}"
@@ -356,8 +362,8 @@ def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None
 def _fault(index: IndexFacts) -> str:
     """Return what is wrong with the index of a .pbin, or an empty text.
 
-    The index says where each document starts. Modalities' merge forgets the headers of files, 12
-    bytes each, and so writes starts that are too small.
+    The index says where each document starts, in bytes. When Modalities merges files, it forgets
+    their headers of 12 bytes each, so the starts of later documents are too small.
     """
     if index.merge_faults:
         places = format_count(index.merge_faults, "place")
@@ -366,7 +372,8 @@ def _fault(index: IndexFacts) -> str:
             "begin a multiple of 12 bytes too early. nanoset corrects this when it reads; "
             f"{_REPAIR}"
         )
-    if not index.is_contiguous:
+    has_gaps = not index.is_contiguous
+    if has_gaps:
         return f"the index does not cover all tokens: its documents have {index.tokens:,} of them"
     return ""
 
@@ -393,9 +400,16 @@ def _make_pbin(
     work: Work,
     overwrite: bool,
 ) -> None:
-    """Make a .pbin unless it exists already, and print its counts.
+    """Make a .pbin from local copies of its sources, unless it exists already; print its counts.
 
-    The arguments are those of `_make_from_copies`.
+    Args:
+        operation: Name of the command, for the record next to the .pbin.
+        output: The .pbin.
+        files: The sources, which are downloaded if they are in a bucket.
+        settings: Everything else that decides the content of the .pbin.
+        work: Writes the .pbin: called with the local sources, the path to write to and the
+            progress; returns the counts.
+        overwrite: Whether to replace a .pbin that was made from other sources or settings.
     """
     counts, is_new = _make_from_copies(operation, output, files, settings, work, overwrite)
     _print_counts(output, counts, is_new=is_new)

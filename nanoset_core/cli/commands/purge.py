@@ -99,9 +99,10 @@ def _print_documents(project: Project, plan: PurgePlan) -> None:
         plan: What the purge would erase.
     """
     rows: list[Row] = []
-    for corpus, documents in plan.current.items():
+    for corpus, documents in plan.current.items():  # in the current versions of corpora
         folder = project.config.corpus_folder(corpus)
-        for document in documents[: _MAX_SHOWN - len(rows)]:
+        n_remaining = _MAX_SHOWN - len(rows)
+        for document in documents[:n_remaining]:
             rows.append(
                 {
                     "document": document.id,

@@ -236,7 +236,7 @@ class _ExpData:
     """Whether an existing file may be replaced."""
 
     def check(self, files_read: Sequence[Path | Location]) -> None:
-        """Check that the file can be written after the tars.
+        """Check, before tars are written, that exp_data JSON can be written at the end.
 
         Args:
             files_read: The files that the command reads, none of which may be overwritten.
@@ -252,7 +252,11 @@ class _ExpData:
 
         check_apart([self.output], files_read)
         complete_exp_data(
-            self.folder, self.input, self.output, overwrite=self.overwrite, only_check=True
+            self.folder,
+            record_file=self.input,
+            target=self.output,
+            overwrite=self.overwrite,
+            only_check=True,
         )
 
     def write(self) -> None:

@@ -60,6 +60,7 @@ def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     from nanoset_core.stages.views.facts import GAPS, TOPS
 
+    # After each rule of the view, and of the views that it is made from: what is left.
     steps: list[dict[str, Any]] = []
     for view, rule, documents, tokens in facts["steps"]:
         steps.append({"view": view, "rule": rule, "documents": documents, "tokens": tokens})
