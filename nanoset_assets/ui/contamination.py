@@ -48,11 +48,14 @@ def _summary_sentences(manifest: Manifest, matches: MatchSummary) -> list[str]:
     facts = manifest.facts
     documents = format_count(facts["documents"], "document")
     contaminated = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
+
+    # Texts that very many documents contain are counted separately.
     section = manifest.name.partition("/")[0]
-    boilerplate = boilerplate_text(section, matches)  # a clause, or ""
+    boilerplate = boilerplate_text(section, matches)  # a clause, or "" if there are none
     if boilerplate:
         contaminated += f" Apart from these, {boilerplate}."
 
+    # A match with a text of a few words may be chance.
     n_too_short = facts["evaluation_too_short"]
     texts = format_count(facts["evaluation_texts"], "text")
     not_searched = f"{n_too_short:,} of {texts} of evaluations are too short to be searched for."

@@ -27,14 +27,14 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         manifest: Manifest of the comparison of a nanoset's splits, named `<nanoset>/…`.
     """
     facts = manifest.facts
-    held_out = format_count(facts["held_out"], "document")
-    n_shared = facts["shared"]
-    n_copied = facts["copies"]
+    held_out = format_count(facts["held_out"], "document")  # that valid or test read
+    n_shared = facts["shared"]  # of these: train reads them, too
+    n_copied = facts["copies"]  # of these: train reads a document with the same tokens
     summary = (
         f"**Of {held_out} that are held out, train reads {n_shared:,}, "
         f"and copies of {n_copied:,}.**"
     )
-    # Without `held_out` in nanoset.yaml, only the documents themselves are searched for.
+    # Without the setting `held_out`, only the documents themselves are searched for.
     nanoset_name = manifest.name.partition("/")[0]
     if not project.nanoset(nanoset_name).held_out:
         summary += " Copies were not searched for."

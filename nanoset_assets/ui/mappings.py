@@ -112,21 +112,22 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
         length: Tokens of a sample.
     """
     facts = manifest.facts
-    if LACKING in facts:
+    if LACKING in facts:  # says what the split lacks for a single sample
         return f"**{split}: {markdown_text(facts[LACKING])}.**"
-    if not facts["members"]:
+    if not facts["members"]:  # the datasets that it reads
         return f"**{split} has no share of the data**: a trainer gets no samples of it."
 
     notes = [_epochs_text(facts)]
-    if CORPORA in facts:
+    if CORPORA in facts:  # older outputs lack these counts
         totals = corpus_totals(facts[CORPORA])
         unique = totals["unique_tokens"]
         repeated = totals["repeated_tokens"]
         notes.append(f"{unique:,} unique tokens, {repeated:,} repeated")
-    # For some trainers it is not known which tokens no sample contains.
-    unused = sum(member["tokens_unseen"] or 0 for member in facts["members"])
-    if unused:
-        notes.append(f"{format_count(unused, 'token')} of the split are unused")
+
+    # Tokens that no sample contains. For some trainers, this count is None: it is not known.
+    n_unused = sum(member["tokens_unseen"] or 0 for member in facts["members"])
+    if n_unused:
+        notes.append(f"{format_count(n_unused, 'token')} of the split are unused")
     samples = format_count(samples_read(facts), "sample")
     return f"**{samples} of {format_count(length, 'token')}**: {'; '.join(notes)}."
 

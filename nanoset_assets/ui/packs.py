@@ -21,9 +21,9 @@ def packs_page(run: AssetRun) -> dict[str, Any]:
 
 
 def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of packs: what they cut, their first documents, and their readers.
+    """Return what the UI shows of packs: sequences of one length, filled with whole documents.
 
-    Packs are sequences of one length, filled with whole documents. Only longer documents are cut.
+    Only documents that are longer than a pack are cut.
 
     Args:
         project: The project.
@@ -41,13 +41,15 @@ def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         f"**{packs} of {length}** of {documents} of `{dataset}`; {padding_share:.4%} is padding."
     )
 
-    # Compare the cuts of packing with those of concatenating all documents.
+    # Compare how many documents are cut with what would happen if all documents were concatenated
+    # and divided into sequences of this length.
     packing = {
         "": "best-fit packing",  # a column without a heading
         **facts_of(manifest, "cut_documents", "cut_tokens", "dropped_tokens"),
     }
     concatenation = {"": "concatenation (expected)", **facts["concatenated"], "dropped_tokens": 0}
     return {
+        # The second sentence says which nanosets and other outputs read the packs.
         "summary": markdown(summary, readers_text(project, manifest.name)),
         "cut": table([packing, concatenation]),
         "first_documents": first_documents(project, manifest),

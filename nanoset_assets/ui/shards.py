@@ -93,13 +93,15 @@ def shards_metadata(
         shards: Its shards, in document order.
         new_digests: Digests of the shards that this run made.
         seconds: How long this run took.
-        engine: The tokenizer engine that made them.
+        engine: The tokenizer engine of this run. Others may have made the earlier shards.
     """
     facts = manifest.facts
     new_tokens = sum(shard.facts["tokens"] for shard in shards if shard.digest in new_digests)
     tokens_per_second = per_second(new_tokens, seconds)
-    work = _work_text(len(new_digests), len(shards), seconds, tokens_per_second)
+
+    # A summary in sentences: the corpus, text that is missing from it, and what this run did.
     losses = loss_texts(project, manifest)
+    work = _work_text(len(new_digests), len(shards), seconds, tokens_per_second)
     metadata: dict[str, Any] = {"summary": markdown(_corpus_text(facts), *losses, work)}
 
     # Tables: lengths of documents, rejected lines, and files.
