@@ -300,7 +300,7 @@ def test_the_page_shows_statistics_and_the_values_of_each_column(project):
 
 
 def test_the_page_of_a_large_corpus_names_the_command(project, monkeypatch):
-    monkeypatch.setattr(columns_page, "MAX_DOCUMENTS", N_ROWS - 1)
+    monkeypatch.setattr(columns_page, "MAX_VALUES", N_ROWS)
     manifest = current_output(project, "columns/web")
 
     metadata = columns_page.columns_metadata(
