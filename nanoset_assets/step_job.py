@@ -154,4 +154,4 @@ def _run_of(project: Project, options: StepOptions) -> Run:
         return Run.open(outputs, project.config.file.parent / options.run)
     project.nanoset(options.nanoset)  # raises an error that lists the nanosets
     handoff_manifest = require(project, TRAINER_FILES, Key(options.nanoset))
-    return Run.imagined(outputs, handoff_manifest, STEP_SAMPLES)
+    return Run.example(outputs, handoff_manifest, STEP_SAMPLES)

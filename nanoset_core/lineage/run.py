@@ -236,7 +236,7 @@ class Run:
         return Run(spec, _with_stops(handoffs), file)
 
     @staticmethod
-    def imagined(outputs: OutputRoot, manifest: Manifest, size: int) -> Run:
+    def example(outputs: OutputRoot, manifest: Manifest, size: int) -> Run:
         """Return an example of a run that reads one handoff from its start, on one rank.
 
         A *handoff* is the folder of files with which a trainer is started.
@@ -257,7 +257,7 @@ class Run:
             micro_batch_size=1,
             global_batch_size=schedule[1] if schedule else size,
         )
-        # The handoff may continue an earlier one, of which the imagined run reads nothing.
+        # The handoff may continue an earlier one, of which the example reads nothing.
         handoff = _open_handoff(outputs, spec, spec.handoffs[0]).starting_the_run()
         return Run(spec, [handoff], manifest.url())
 

@@ -104,7 +104,7 @@ class TextCollector:
             EncodingError: The tokenizer fails on a text.
         """
         words = self._words(texts, path)
-        is_new = self._are_new(words)  # (n_texts,) False for copies of earlier texts
+        is_new = self._remember_new_texts(words)  # (n_texts,) False for copies of earlier texts
         is_in_new_text = np.repeat(is_new, words.counts)  # (n_words,)
         batch = _TextBatch(
             hashes=words.hashes[is_in_new_text],
@@ -115,7 +115,7 @@ class TextCollector:
         self.origins += [TextOrigin(file, text.line) for text in compress(texts, is_new)]
         self.copies += len(texts) - int(is_new.sum())
 
-    def _are_new(self, words: DocumentWords) -> NDArray[np.bool_]:
+    def _remember_new_texts(self, words: DocumentWords) -> NDArray[np.bool_]:
         """Return which texts are no copies of an earlier text, and remember all of them.
 
         A copy consists of the same words in the same order.

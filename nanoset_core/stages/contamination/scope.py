@@ -53,16 +53,17 @@ def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
     return False
 
 
-def unclean_names(config: ProjectConfig, section: str, corpus: str) -> list[str]:
-    """Return what training reads of a corpus without leaving out its contaminated documents.
+def contaminated_inputs_of_training(config: ProjectConfig, section: str, corpus: str) -> list[str]:
+    """Return the datasets that training reads with the contaminated documents of a corpus.
 
     Args:
         config: The settings of the project.
-        section: Name of a section of `contamination`.
+        section: Name of a section of `contamination`, which says what counts as contaminated.
         corpus: Name of the corpus.
 
     Returns:
-        The corpus itself, and derived datasets that do not leave these documents out.
+        Names of the corpus itself, and of views and packs of it that do not leave these documents
+        out.
     """
     return [
         name

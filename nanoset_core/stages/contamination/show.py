@@ -14,7 +14,7 @@ from nanoset_core.stages.contamination.matches import (
     MatchSummary,
     summary_of,
 )
-from nanoset_core.stages.contamination.scope import unclean_names
+from nanoset_core.stages.contamination.scope import contaminated_inputs_of_training
 from nanoset_core.stages.stage import Key, Summary, counted
 
 
@@ -76,7 +76,7 @@ def _has_to_warn(project: Project, key: Key) -> bool:
     if project.config.contamination[key.subject].policy == "warn":
         return True
     # Otherwise only if training reads them.
-    return bool(unclean_names(project.config, key.subject, key.part or ""))
+    return bool(contaminated_inputs_of_training(project.config, key.subject, key.part or ""))
 
 
 def _leaked_text(section: str, n_documents: int, first_match: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.contamination.matches import MATCHES, MatchSummary, summary_of
-from nanoset_core.stages.contamination.scope import unclean_names
+from nanoset_core.stages.contamination.scope import contaminated_inputs_of_training
 from nanoset_core.stages.contamination.show import (
     boilerplate_text,
     contamination_warnings,
@@ -51,14 +51,14 @@ def _report_matches(report: Report, project: Project, key: Key, manifest: Manife
     example = matches.first or matches.most_common or manifest.facts["first"][0]
     passage = describe_match(example)
     threshold = project.config.contamination[section].threshold
-    # Datasets of the corpus that training reads, and that contain these documents.
-    contaminated_datasets = ", ".join(unclean_names(project.config, section, corpus))
+    contaminated_datasets = contaminated_inputs_of_training(project.config, section, corpus)
     report.error(
         _blocking_text(section, matches),
         where=f"{project.config.corpus_folder(corpus)}/{passage.document}",
         found=passage.text,
         expected=f"less than {threshold:.0%} of any text",
-        remedy=f"read a view with clean_of: [{section}] instead of {contaminated_datasets}; "
+        remedy=f"read a view with clean_of: [{section}] instead of "
+        f"{', '.join(contaminated_datasets)}; "
         f"all places are listed in {manifest.url(MATCHES)}",
     )
 
@@ -73,7 +73,7 @@ def _blocks_training(project: Project, key: Key, manifest: Manifest) -> bool:
         return False
     if manifest.facts["contaminated"] == 0:
         return False
-    return bool(unclean_names(project.config, key.subject, key.part or ""))
+    return bool(contaminated_inputs_of_training(project.config, key.subject, key.part or ""))
 
 
 def _blocking_text(section: str, matches: MatchSummary) -> str:

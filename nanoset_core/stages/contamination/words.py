@@ -304,13 +304,13 @@ class WordVocabulary:
         piece_ids, piece_starts = self._pieces(tokens, token_starts)
         word_bounds = self._word_bounds(piece_ids, piece_starts)  # (n_words + 1,)
 
-        # Bytes of each word, modulo 256 (uint8). A word of 256 bytes therefore counts as one
-        # without letters, in documents and evaluation texts alike.
+        # Sum up the bytes of each word's pieces, as differences of running sums. They are modulo
+        # 256 (uint8), so that a word of 256 bytes is left out, of documents and texts alike.
         bytes_before_piece = _running_sums(self.lengths[piece_ids])  # (n_pieces + 1,)
         bytes_per_word = np.diff(bytes_before_piece[word_bounds])  # (n_words,)
         has_letters = bytes_per_word != 0
 
-        # The hash of a word is the sum of what its pieces add to it.
+        # Sum up what each word's pieces add to its hash in the same way.
         hash_terms = self._hash_terms(piece_ids, word_bounds, bytes_before_piece)
         hashes = np.diff(_running_sums(hash_terms)[word_bounds])  # (n_words,)
         first_pieces = word_bounds[:-1]

@@ -137,12 +137,11 @@ def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> 
         For each shard, the digest of the output with its hashes.
     """
     recipes = [hashes_recipe(corpus.name, shard) for shard in corpus.sharded.shards]
-    # A HashTask hashes the documents of one shard, in any process.
     return make_of_documents(
         project,
         corpus.sharded,
         recipes,
-        HashTask,
+        new_task=HashTask,  # hashes the documents of one shard, in a worker process
         activity=ASSET,
         subject=f"{nanoset_name} {corpus.name}",
     )
