@@ -112,7 +112,7 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
         length: Tokens of a sample.
     """
     facts = manifest.facts
-    if LACKING in facts:  # says what the split lacks for a single sample
+    if LACKING in facts:  # why it has no sample, in words
         return f"**{split}: {markdown_text(facts[LACKING])}.**"
     if not facts["members"]:  # the datasets that it reads
         return f"**{split} has no share of the data**: a trainer gets no samples of it."

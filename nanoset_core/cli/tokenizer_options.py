@@ -205,7 +205,8 @@ def _tokenizer_of(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> Tok
     from nanoset_core.tokenizers.files.kinds import kind_of
 
     path = _tokenizer_named_by(flags)
-    source = _described_file(path or Path(), flags, has_vocab_size_option=has_vocab_size_option)
+    any_path = path or Path()  # without a path, only the settings of `source` are used
+    source = _described_file(any_path, flags, has_vocab_size_option=has_vocab_size_option)
     if path is None:
         is_described = bool(source.settings) or flags.tokenizer_type is not None
         if is_described:

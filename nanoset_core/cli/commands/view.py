@@ -60,7 +60,7 @@ def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     from nanoset_core.stages.views.facts import GAPS, TOPS
 
-    # After each rule of the view, and of the views that it is made from: what is left.
+    # What is left after each rule. The view of a rule may be one that this view is made from.
     steps: list[dict[str, Any]] = []
     for view, rule, documents, tokens in facts["steps"]:
         steps.append({"view": view, "rule": rule, "documents": documents, "tokens": tokens})
@@ -68,8 +68,8 @@ def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         "name": name,
         "steps": steps,
         "missing_ids": facts["missing_ids"],
-        GAPS: facts.get(GAPS, []),
-        TOPS: facts.get(TOPS, []),
+        GAPS: facts.get(GAPS, []),  # budgets that are far from full
+        TOPS: facts.get(TOPS, []),  # at which value each rule `top` ends
     }
 
 

@@ -27,9 +27,8 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
     """
     facts = manifest.facts
     matches = summary_of(manifest)
-    figures = counted(manifest, "documents")
-    # Not the fact of this name, which counts documents that only hold boilerplate, too: texts such
-    # as licences, which very many documents contain.
+    figures = counted(manifest, "documents", "contaminated")
+    # Do not count documents that only hold boilerplate: texts that very many documents contain.
     figures["contaminated"] = matches.contaminated
     details = {
         "texts": f"{facts['evaluation_texts']:,}",
