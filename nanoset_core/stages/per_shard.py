@@ -128,7 +128,7 @@ def make_per_shard(
 def _report_existing(
     outputs: PerShard[Shard, Result], existing: Mapping[int, Result], work: RunningWork
 ) -> None:
-    """Report the documents of existing outputs, or whatever the progress counts, as done.
+    """Report the work on the outputs that exist already as done.
 
     Args:
         outputs: What the outputs are.
@@ -138,7 +138,8 @@ def _report_existing(
     if existing:
         for number, shard in enumerate(outputs.shards()):
             if number in existing:
-                work.add_existing(outputs.amount(shard, existing[number]))
+                amount = outputs.amount(shard, existing[number])  # such as a number of documents
+                work.add_existing(amount)
     work.report()
 
 

@@ -107,15 +107,18 @@ class _PlacesInCorpus:
             corpus: The index of the corpus's dataset.
             documents: Numbers of the documents.
         """
+        # First sequence of each document, and of the one after them: (n_documents + 1,).
         first_sequences = corpus.document_indices[documents.start : documents.stop + 1]
-        first_sequence = int(first_sequences[0])
-        stop_sequence = int(first_sequences[-1])
-        pointers = np.array(corpus.sequence_pointers[first_sequence:stop_sequence])
-        if len(pointers) == 0:
+        start = int(first_sequences[0])
+        stop = int(first_sequences[-1])
+        if start == stop:
             return None
-        stop_byte = int(np.iinfo(np.int64).max)  # the rest of the .bin
-        if stop_sequence < len(corpus.sequence_pointers):
-            stop_byte = int(corpus.sequence_pointers[stop_sequence])
+
+        # The first byte of each sequence. The documents stop where the next sequence begins.
+        pointers = np.array(corpus.sequence_pointers[start:stop])  # (n_sequences,)
+        stop_byte = int(np.iinfo(np.int64).max)  # after the last sequence: the rest of the .bin
+        if stop < len(corpus.sequence_pointers):
+            stop_byte = int(corpus.sequence_pointers[stop])
         return _PlacesInCorpus(documents.start, first_sequences, pointers, stop_byte)
 
     @property
@@ -136,11 +139,12 @@ class _PlacesInCorpus:
         Returns:
             Numbers of documents in the corpus, shape (n_places,).
         """
-        # From the byte to the sequence that contains it, and from the sequence to the document.
-        sequences_before = np.searchsorted(self.pointers, places, side="right") - 1
-        sequences = self.first_sequences[0] + sequences_before
-        documents_before = np.searchsorted(self.first_sequences, sequences, side="right") - 1
-        documents: NDArray[np.int64] = self.first_document + documents_before
+        # A byte belongs to the last sequence that starts at it or before it, and a sequence to the
+        # last document that starts with it or before it.
+        n_sequences_begun = np.searchsorted(self.pointers, places, side="right")
+        sequences = self.first_sequences[0] + n_sequences_begun - 1
+        n_documents_begun = np.searchsorted(self.first_sequences, sequences, side="right")
+        documents: NDArray[np.int64] = self.first_document + n_documents_begun - 1
         return documents
 
 
@@ -277,16 +281,14 @@ class Dataset(ABC):
             Numbers of documents in the corpus, int64. They are yielded in blocks, to limit memory;
             a document that is in several sequences may occur several times.
         """
-        # The documents that contain the first and the last of the sequences. A sequence belongs to
-        # the last document whose first sequence is not after it.
+        # The documents of the first and of the last sequence, numbered as in this dataset. A
+        # sequence belongs to the last document whose first sequence is not after it.
         first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
-        end_sequences = [start, stop - 1]
-        first_document, last_document = last_not_greater(first_sequences, end_sequences).tolist()
-        stop_document = last_document + 1
-        for block_start in range(first_document, stop_document, _DOCUMENTS_AT_ONCE):
-            block_stop = min(block_start + _DOCUMENTS_AT_ONCE, stop_document)
+        first, last = last_not_greater(first_sequences, [start, stop - 1]).tolist()
+        for block_start in range(first, last + 1, _DOCUMENTS_AT_ONCE):
+            block_stop = min(block_start + _DOCUMENTS_AT_ONCE, last + 1)
             documents = self._with_tokens(np.arange(block_start, block_stop))
-            yield self.corpus_documents(documents)
+            yield self.corpus_documents(documents)  # their numbers in the corpus
 
     def _with_tokens(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return only the documents that have tokens.

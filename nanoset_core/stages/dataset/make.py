@@ -165,28 +165,29 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
         folder: Local folder that the .idx is written to, and the list of pieces.
 
     Returns:
-        Name of each file → its sha256; for the .bin, its size and sha256 or list of pieces.
+        Name of each file → its sha256; for the .bin, its size, and its sha256 or the name of the
+        list of pieces.
 
     Raises:
         MissingError: A shard was deleted.
         SourceChangedError, StorageError: A shard has changed since it was written.
     """
-    pairs = _stored_shards(task)
-    idx_path = _merge_indexes(task, pairs, folder)
+    shards = _stored_shards(task)
+    idx_path = _merge_indexes(task, shards, folder)
 
     # The .bin is replaced in its final place, so an earlier version there is no longer complete.
     task.project.outputs.invalidate(task.recipe)
-    sha256 = _join_bins(task, pairs)
+    sha256 = _join_bins(task, shards)
 
-    # If not all bytes have passed through this process, there is no sha256. Then a list of the
-    # digests of all pieces takes its place.
+    # The sha256 is unknown (None) unless all bytes have passed through this process. Then write a
+    # list of the digests of the pieces instead: the .bin of each shard.
     bin_name = f"{task.prefix}.bin"
     list_name = None
     if sha256 is None:
         list_name = f"{bin_name}{PIECES_ENDING}"
-        pieces = [PieceDigest(pair.sha256, pair.bin.size) for pair in pairs]
+        pieces = [PieceDigest(shard.sha256, shard.bin.size) for shard in shards]
         (folder / list_name).write_bytes(pieces_text(pieces))
-    bin_bytes = sum(pair.bin.size for pair in pairs)
+    bin_bytes = sum(shard.bin.size for shard in shards)
     return {idx_path.name: sha256_file(idx_path), bin_name: FileFact(bin_bytes, sha256, list_name)}
 
 

@@ -360,13 +360,15 @@ class TokenCheck:
             tokens=n_tokens,
             max_id=vocabulary.max_id_found,
             first_unknown_token=self._describe_unknown(vocabulary.first_unknown, block, stops),
-            first_wrong_ends=self._describe_first_ends(wrong_sequences, block, lengths, stops),
+            first_wrong_ends=self._describe_first_wrong_ends(
+                wrong_sequences, block, lengths, stops
+            ),
             n_wrong_ends=len(wrong_sequences),
             hashes=np.unique(hashes),
             n_hashed=len(hashes),
         )
 
-    def _describe_first_ends(
+    def _describe_first_wrong_ends(
         self,
         wrong_sequences: NDArray[np.int64],
         block: TokenRange,
@@ -389,14 +391,13 @@ class TokenCheck:
         """
         if len(wrong_sequences) == 0:
             return None
-        number = int(wrong_sequences[0])
-        # From positions in the block to positions in the .bin, both in tokens.
-        block_start = block.start_byte // self.tokens.dtype.itemsize
-        stop = block_start + int(stops[number])
-        length = int(lengths[number])
-        return self._read_ends(
-            sequence=block.first_sequence + number, start=stop - length, length=length
-        )
+        first = int(wrong_sequences[0])
+        length = int(lengths[first])
+
+        # Where the sequence starts, in tokens: first in the block, then in the .bin.
+        start_in_block = int(stops[first]) - length
+        start = block.start_byte // self.tokens.dtype.itemsize + start_in_block
+        return self._describe_ends(block.first_sequence + first, start, length)
 
     def _describe_unknown(
         self, unknown: _UnknownToken | None, block: TokenRange, stops: NDArray[np.int64]
@@ -445,8 +446,8 @@ class TokenCheck:
         for start in range(block.start_byte // itemsize, block_stop, tokens_per_read):
             yield self.tokens.read(start, min(start + tokens_per_read, block_stop))
 
-    def _read_ends(self, sequence: int, start: int, length: int) -> TokenFault:
-        """Read the first and last tokens of a sequence, and describe them as a fault.
+    def _describe_ends(self, sequence: int, start: int, length: int) -> TokenFault:
+        """Read the first and last tokens of a sequence, and describe them as wrong ones.
 
         Args:
             sequence: Number of the sequence.
@@ -484,10 +485,12 @@ class TokenCheck:
         """
         length = int(dataset.sequence_lengths[sequence])
         start = int(dataset.sequence_pointers[sequence]) // dataset.dtype.itemsize
-        ends = self._read_ends(sequence, start, length)
-        # In a short sequence, the same token could count as a first and as a last one.
+        ends = self._describe_ends(sequence, start, length)
+        # In a short sequence, the same token may be found as a first and as a last one.
         is_too_short = length < self.expected.min_length
-        return ends if is_too_short or ends.found != self.expected.ends else None
+        if ends.found == self.expected.ends and not is_too_short:
+            return None
+        return ends
 
     def conclude(self, report: Report, outcomes: Sequence[RangeFacts]) -> None:
         """Report the figures and faults of all ranges.

@@ -87,11 +87,11 @@ def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest])
     """
     bounds = [_Bound(sequence=0, byte=0)]
     for byte in _range_bounds(dataset.bin_bytes, pieces):
+        # A range consists of whole sequences, so it begins with the next one.
         bound = _first_bound_from(dataset, byte)
         if bound is None:
             continue
-        # Ranges consist of whole sequences and of whole pieces. So none begins at the end of a
-        # piece that is within a sequence, as another program may have written it.
+        # It also consists of whole pieces. If a piece ends within a sequence, none begins there.
         if pieces and bound.byte != byte:
             continue
         if bound != bounds[-1]:  # a long sequence may go beyond several of these bytes

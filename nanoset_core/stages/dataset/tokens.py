@@ -104,13 +104,13 @@ def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:
 def copy_tokens(
     outputs: OutputRoot, dataset: Manifest, recipe: Recipe, folder: Path, target_name: str
 ) -> dict[str, FileFact]:
-    """Copy the .bin of a dataset to another output, within the bucket that contains both.
+    """Copy the .bin of a dataset into another output, within the bucket that contains both.
 
     Args:
         outputs: The output root of both.
         dataset: Manifest of the dataset.
-        recipe: Recipe of the other output.
-        folder: Local folder for small files of the other output, which are uploaded later.
+        recipe: Recipe of the output that gets the copy.
+        folder: Local folder for small files of this output, which are uploaded later.
         target_name: Name of the copy.
 
     Returns:
@@ -119,8 +119,7 @@ def copy_tokens(
     Raises:
         MissingError: The .bin was deleted.
     """
-    # The copy is written to its final place. A version that is there already, and is being rebuilt,
-    # must not count as complete from now on.
+    # The copy may replace a file of an earlier version, which is no longer complete from now on.
     outputs.invalidate(recipe)
     fact = dataset.files[bin_name(dataset)]
     target = f"{outputs.access.name(outputs.place(recipe))}/{target_name}"
@@ -128,7 +127,7 @@ def copy_tokens(
 
     if fact.pieces is None:
         return {target_name: fact}
-    # Copy the list of pieces, too.
+    # Instead of a sha256, the dataset has a list of the digests of its pieces. Copy it, too.
     list_name = f"{target_name}{PIECES_ENDING}"
     (folder / list_name).write_bytes(dataset.path(fact.pieces).read_bytes())
     return {target_name: replace(fact, pieces=list_name)}

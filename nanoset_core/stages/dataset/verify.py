@@ -126,7 +126,7 @@ def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: 
 
 
 def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
-    """Return the properties that the tokens of a dataset must have.
+    """Return what is expected of the tokens of a dataset, such as their greatest id.
 
     Args:
         project: The project, whose tokenizer may have changed since the dataset was made.
@@ -134,16 +134,15 @@ def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
     """
     options = dataset.recipe["options"]
 
-    # The vocabulary is only known if the tokenizer is the one that made the tokens.
+    # The greatest id is only known if the tokenizer is the one that made the tokens.
     max_id = None
     if options["tokenizer"] == project.tokenizer.fingerprint:
         max_id = project.tokenizer.max_id
-    from_manifest = Expected.of(options, dataset.facts, max_id)
-    return replace(
-        from_manifest,
-        duplicates=project.config.documents.max_duplicate_fraction,
-        duplicates_key=LIMIT_KEY,
-    )
+    expected = Expected.of(options, dataset.facts, max_id)
+
+    # nanoset.yaml also limits the share of documents that repeat others.
+    max_duplicates = project.config.documents.max_duplicate_fraction
+    return replace(expected, duplicates=max_duplicates, duplicates_key=LIMIT_KEY)
 
 
 def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None:
@@ -501,18 +500,14 @@ def _tokens_of_documents(
     starts = token_starts(dataset, dataset.document_indices[documents])
     stops = token_starts(dataset, dataset.document_indices[documents + 1])
 
-    # From a bucket, tokens are downloaded. If the room for downloads is limited, read one document
-    # at a time; otherwise all documents together, with few requests.
+    # From a bucket, tokens are downloaded. If the room for downloads is limited, `spans` yields a
+    # slice of one document at a time; otherwise one of all documents, which takes few requests.
     itemsize = dataset.dtype.itemsize
-    for read_together in dataset.spans(len(documents), at_once=1):  # slices of the documents
-        first_bytes = starts[read_together] * itemsize
-        stop_bytes = stops[read_together] * itemsize
-        # (n_tokens of the dataset,) but only these ranges are downloaded, and may be read.
-        tokens = dataset.tokens_for(first_bytes, stop_bytes)
-        for start, stop in zip(
-            starts[read_together].tolist(), stops[read_together].tolist(), strict=True
-        ):
-            yield tokens[start:stop]
+    for span in dataset.spans(len(documents), at_once=1):
+        # (n_tokens of the dataset,) but only these documents are downloaded, and may be read.
+        all_tokens = dataset.tokens_for(starts[span] * itemsize, stops[span] * itemsize)
+        for start, stop in zip(starts[span].tolist(), stops[span].tolist(), strict=True):
+            yield all_tokens[start:stop]
 
 
 def _excerpt(tokens: NDArray[Any]) -> str:

@@ -149,7 +149,7 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     n_tokens = _count_tokens(dataset)
     expected_bytes = n_tokens * dataset.dtype.itemsize
 
-    # Sequences with as many bytes as the .bin must follow each other in it.
+    # If the sequences have as many bytes as the .bin, they must fill it: no gap, no overlap.
     if expected_bytes == dataset.bin_bytes and not fills_bin(dataset):
         report.add_exception(not_back_to_back(index_path))
         return False
@@ -159,7 +159,7 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
         "the tokens have another type than the tokenizer requires",
         where=f"{index_path}, byte 17",  # where the header of an .idx has the code of the type
         found=dataset.dtype.name,
-        expected=expected.dtype or dataset.dtype.name,
+        expected=expected.dtype or dataset.dtype.name,  # any type, if none is required
         remedy=REMEDY,
     )
     return _check_size(report, dataset, expected_bytes) and _check_is_integer(report, dataset)

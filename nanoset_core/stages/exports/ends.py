@@ -112,8 +112,8 @@ def check_end_tokens(
         traits: Properties of the dataset, for messages.
         dataset: The dataset.
         stream: Order of its tokens, if they are not in order in the .bin.
-        end_ids: Special tokens of the tokenizer, one of which must be the end token. If none are
-            known, the end token must be rare inside documents, unlike a full stop.
+        end_ids: Special tokens of the tokenizer, one of which must be the end token. Empty if they
+            are not known.
 
     Raises:
         ConfigError: A document does not end in the end token, or there is no such token.
@@ -130,8 +130,9 @@ def check_end_tokens(
         )
         raise export_format.refused(traits, found, _EXPECTED, _REMEDY)
 
-    # Without known special tokens, count how often the token occurs elsewhere than at the ends. In
-    # a bucket, the tokens would have to be downloaded for that.
+    # All documents may also end in a full stop, for example. If no special tokens are known, check
+    # that the token is rarer inside documents than at their ends. From a bucket, the tokens would
+    # have to be downloaded for that.
     if not end_ids and dataset.is_here:
         sample = _occurrences_in_sample(dataset, stream, end)
         if sample.n_inside_documents > sample.n_documents:

@@ -59,13 +59,15 @@ class SampleFiles:
             stream: Order of the dataset's tokens, if they are not in order in the .bin.
         """
         for number in range(self.cut.files):
-            start, stop = self.cut.span(number)  # tokens, in the order of the dataset
+            # The file has one range of the dataset's tokens.
+            start, stop = self.cut.span(number)
             starts = np.array([start])
             lengths = np.array([stop - start])
-            # The tokens of a view are several ranges of the .bin.
+
+            # If the .bin has them in another order, they are in several ranges of it.
             if stream is not None:
                 starts, lengths = stream.ranges(starts, lengths)
-            yield FileTask(number, Stream.of_ranges(starts, lengths))
+            yield FileTask(number, stream=Stream.of_ranges(starts, lengths))
 
     def write(self, task: FileTask) -> FileFact:
         """Write a file, and return its size and sha256."""
@@ -96,16 +98,17 @@ class SampleFiles:
             stream: Where the tokens of the file are in the .bin.
             source: Access to the dataset, as this process can reach it.
         """
-        # The file has the same name below this process's folder of outputs.
+        # The folder of outputs may have another path in this process than in the one that made
+        # the task.
         path = source.folder / source.name(self.bin)
         file = _TokenFile(source, path, self.cut.dtype)
-        chunk_tokens = _multiple_below(CHUNK_TOKENS, self.cut.length)
 
-        # If the .bin is in a bucket, its tokens are fetched in larger windows, of many chunks.
-        window_tokens = _multiple_below(_WINDOW_TOKENS, chunk_tokens)
+        # A chunk has whole samples, and a window whole chunks.
+        chunk_tokens = _greatest_multiple(of=self.cut.length, limit=CHUNK_TOKENS)
+        window_tokens = _greatest_multiple(of=chunk_tokens, limit=_WINDOW_TOKENS)
         for start in range(0, stream.tokens, window_tokens):
             stop = min(start + window_tokens, stream.tokens)
-            file.fetch(stream, start, stop)
+            file.fetch(stream, start, stop)  # downloads the window, if the .bin is in a bucket
             for _, tokens in stream_tokens(file, stream, start, stop, step=chunk_tokens):
                 yield tokens
 
@@ -143,9 +146,9 @@ class SampleFiles:
         return self.format.index(self.cut, [str(fact.sha256) for fact in facts])
 
 
-def _multiple_below(limit: int, unit: int) -> int:
-    """Return the greatest multiple of a unit up to a limit, but at least one unit."""
-    return max(1, limit // unit) * unit
+def _greatest_multiple(*, of: int, limit: int) -> int:
+    """Return the greatest multiple of a number up to a limit, but at least the number itself."""
+    return max(1, limit // of) * of
 
 
 class _TokenFile:

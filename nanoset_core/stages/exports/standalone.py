@@ -203,16 +203,16 @@ class _Pair:
         return _OpenedPair(dataset, stream, traits)
 
     def sample_files(self, export_format: SampledFormat, opened: _OpenedPair) -> SampleFiles:
-        """Return the files of an export that consists of samples, which are not written yet.
+        """Return the files of an export, to be written from the tokens of this .bin and .idx.
 
         Args:
-            export_format: The format.
-            opened: This pair, opened.
+            export_format: The format, which consists of samples: sequences of one length.
+            opened: The .bin and .idx, opened.
         """
-        access, bin_file = opened.dataset.place
+        access, bin_file = opened.dataset.place  # how any process can read the .bin
         return SampleFiles(
             format=export_format,
-            cut=export_format.cut(opened.traits),
+            cut=export_format.cut(opened.traits),  # which tokens each file gets
             source=access,
             bin=bin_file,
             target=store_of(self.folder),
@@ -315,14 +315,14 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
     names = export_format.names(samples.cut)
     files = [pair.folder / name for name in names]
 
-    # If the export exists, a receipt next to it says what it was made from, and its facts.
+    # If the same call has made the export before, there is a receipt next to it.
     delivery = pair.delivery(names, resumes_interrupted=True)
     receipt = delivery.find(overwrite=overwrite)
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
-    # There may be many large files. So they are not collected in a draft folder: when the block
-    # ends, a function for each file writes it to its place.
+    # These files may be many and large. So nothing is written within the block, to be moved at its
+    # end: it names a function for each file, which then writes the file to its place.
     facts = {**opened.facts(WRITTEN), **export_format.facts(samples.cut)}
     work = pair.progress.work("export", pair.name, opened.token_bytes)
     function_by_file = _SampleWriter(samples, work).function_by_file(opened.stream)

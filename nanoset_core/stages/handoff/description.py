@@ -120,21 +120,22 @@ class Handoff:
     def run(self) -> ScheduleSpec | None:
         """How long the trainer should run: the schedule of nanoset.yaml, shortened if necessary.
 
-        The schedule requests a number of training samples. A limit on epochs (`max_epochs`) may
-        leave fewer: then the run gets fewer iterations. More are never built.
+        A limit on epochs (`max_epochs`) may leave fewer training samples than the schedule
+        requests, but never more. Then the run gets fewer iterations.
 
         Returns:
-            The schedule; None if nanoset.yaml has none. The schedule of a run with phases is not
-            shortened, since it decides at which iterations the phases begin.
+            The schedule; None if nanoset.yaml has none.
         """
         schedule = self.spec.schedule
         built_samples = self.config.train_split_samples
+        # The schedule of a run with phases decides at which iterations they begin: keep it.
         has_phases = bool(self.spec.transitions)
         if schedule is None or built_samples is None or has_phases:
             return schedule
         if built_samples == schedule.samples()["train"]:
             return schedule
-        return replace(schedule, iterations=built_samples // schedule.global_batch_size)
+        n_complete_batches = built_samples // schedule.global_batch_size
+        return replace(schedule, iterations=n_complete_batches)
 
     @property
     def is_shortened(self) -> bool:
@@ -160,12 +161,14 @@ class Handoff:
         """Return how many samples of each split the run requests, or its phase if this is one."""
         if self.run is None:
             return {}
-        n_iterations = None  # all iterations of the run
+        n_iterations = None  # by default, all iterations of the run
         if self.spec.span is not None:
-            start, stop = self.spec.span
-            n_iterations = stop - start
+            start_iteration, stop_iteration = self.spec.span
+            n_iterations = stop_iteration - start_iteration
         requested = self.run.samples(n_iterations)
+
+        # A shortened run requests all samples of train that were built, even if they are not a
+        # multiple of the batch size.
         if self.is_shortened:
-            # The trainer then gets the number of training samples that were built as an argument.
             requested["train"] = self.config.train_split_samples or 0
         return {split: requested[split] for split in SPLITS if split in requested}

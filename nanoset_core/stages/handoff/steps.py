@@ -272,16 +272,17 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
         unit = run.seq_length or 1
         return _scheduled_sizes(run.step_batch_size_schedule, unit)
 
-    # Without a schedule, run.yaml has the size, which is 0 here only to satisfy the type checker.
+    # Without a schedule, run.yaml must have the size; `or 0` is for the type checker.
     batch_size = run.global_batch_size or 0
     constant_size = _BatchSizes(size=lambda _: batch_size, last_change=0)
     ramp = run.rampup_batch_size
     if ramp is None:
         return constant_size
 
-    # The size grows from `first` by `increment`, until this many samples have been consumed.
+    # Batches grow from `first` by `increment`, until this many samples have been consumed.
     first, increment, ramp_samples = ramp
-    if consumed > ramp_samples:
+    has_ended = consumed > ramp_samples
+    if has_ended:
         return constant_size
     if not ramps_up(ramp, batch_size):
         raise ConfigError(
@@ -479,14 +480,14 @@ class Dealer:
         """Return the samples of a step, with the rank and the micro-batch that each goes to.
 
         A step consists of rounds: one micro-batch of every rank. With 2 ranks and micro-batches of
-        2 samples, the samples of a round go to these ranks:
+        2 samples, the samples of a round go to these ranks, by the kind of the data loader:
 
-            `interleaved`       0 1 0 1
-            all other kinds     0 0 1 1
+            interleaved    0 1 0 1
+            others         0 0 1 1
 
         Args:
             step: The step.
-            base: Number, in the run, of the first sample of the dataset.
+            base: Number of samples of the run before the first one of this dataset.
 
         Raises:
             SampleIndexError: The dataset has too few samples.
@@ -497,11 +498,12 @@ class Dealer:
         numbers = np.arange(step.batch_size)  # within the step
         positions = step.first_sample - base + numbers  # in the order of the dataset's samples
         round_size = step.micro_batch_size * step.n_ranks
-        ranks = numbers % round_size // step.micro_batch_size
         if self.kind == "interleaved":
             ranks = numbers % step.n_ranks
             # When it is resumed, this loader starts a few samples too early.
             positions -= _n_read_again(step, base)
+        else:
+            ranks = numbers % round_size // step.micro_batch_size
 
         if self.kind == "cyclic":
             samples = self._cyclic_samples(step, positions, ranks)

@@ -175,25 +175,26 @@ class TrainLog:
             return []
 
         steps = np.array(sorted(numbers), np.int64)  # (n_skipped,)
-        if not self._skipped_count_from_one(numbers):
+        if not self._skips_count_from_one(numbers):
             steps += 1
         return _ranges(steps)
 
-    def _skipped_count_from_one(self, numbers: Iterable[int]) -> bool:
-        """Return whether the option iterations_to_skip counted from 1 in this run.
+    def _skips_count_from_one(self, numbers: Iterable[int]) -> bool:
+        """Return whether the numbers of skipped steps count from 1 in this run, as the log does.
 
-        The main branch counts from 1, as the log does. Core 0.16.1 counts from 0: there, the number
-        5 skips the step that has the number 6 in the log.
+        The option iterations_to_skip counts from 1 in Megatron-LM's main branch, and from 0 in core
+        0.16.1: there, the number 5 skips step 6 of the log.
 
         Args:
             numbers: The numbers that the option names.
         """
-        # Only a log with every step shows which version it was. Otherwise assume core 0.16.1.
+        # Only a log of all steps shows which steps were skipped. Otherwise assume core 0.16.1.
         logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
         if not logs_every_step:
             return False
+
+        # If the numbers count from 1, step 5 is not in the log. Otherwise it is step 6.
         for number in numbers:
-            # From the log: this step was skipped, and the next one was not.
             if number not in self.consumed and number + 1 in self.consumed:
                 return True
         return False

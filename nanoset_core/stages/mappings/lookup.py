@@ -165,9 +165,8 @@ class NanosetLookup:
         """
         options = self._settings(split)
         if self.spec.continues_run and split != "train":
-            # All splits of a run that continues have their index files in one folder, which is
-            # named after the settings of train (see `index_folder`). If these settings change, the
-            # files of valid and test move, too.
+            # If a run continues, the index files of all its splits are in one folder, named after
+            # a digest of the settings of train. So their paths depend on this digest.
             options["index_files"] = digest_of(self._settings("train"))
         return options
 

@@ -72,10 +72,10 @@ class _LimitedSettings:
     """The settings of one split after limits on epochs were applied."""
 
     config: NanosetConfig
-    limit_by_prefix: Mapping[str, float]
-    """How often each dataset may be read; a dataset that is missing has no limit."""
     exceeded: tuple[ExceededLimit, ...]
     """Datasets that would have been read too often without the limits."""
+    limit_by_prefix: Mapping[str, float]
+    """How often each dataset may be read; a dataset that is missing has no limit."""
 
 
 class NanosetContext(NanosetLookup):
@@ -134,7 +134,8 @@ class NanosetContext(NanosetLookup):
         settings = self._settings_within_limits(split)
         config = settings.config
         plan: SplitPlan | None = None
-        if config.samples(split) == 0:  # the limits on epochs leave none
+        if config.samples(split) == 0:
+            # The limits on epochs leave no sample. Record settings without a number.
             config = config.with_samples({})
         else:
             plan = plan_split(config, split, self.reader, exact=self.exact)
@@ -143,14 +144,17 @@ class NanosetContext(NanosetLookup):
 
         # A split without samples is built, too, and the reason is recorded. Only for train, this
         # call raises an error.
-        lacking = None
+        why_no_sample = None
         if plan is None or not plan.samples:
-            lacking = self._why_no_sample(split, config)
+            why_no_sample = self._why_no_sample(split, config)
 
+        # What the split reads of each dataset, and of each part of its mixture.
         members: Sequence[MemberCoverage] = ()
+        mixture: tuple[MixRow, ...] = ()
         if plan is not None:
             plan = _with_index_folder(plan, self.index_folder)
             members = coverage(plan, config, settings.limit_by_prefix)
+            mixture = self._mixture_rows(split, config)
         return PlannedSplit(
             split=split,
             config=config,
@@ -158,8 +162,8 @@ class NanosetContext(NanosetLookup):
             members=tuple(members),
             exceeded=tuple(limit for limit in settings.exceeded if limit.split == split),
             corpora=corpora_of(self.spec.blend_of(split)),
-            lacking=lacking,
-            mixture=self._mixture_rows(split, config) if plan is not None else (),
+            lacking=why_no_sample,
+            mixture=mixture,
         )
 
     def _check_continued(self, config: NanosetConfig) -> None:
@@ -184,12 +188,12 @@ class NanosetContext(NanosetLookup):
     def corpora(
         self, planned: PlannedSplit, members: Sequence[MemberCoverage] | None = None
     ) -> list[CorpusCoverage]:
-        """Return what a split reads of each corpus, through all of its datasets.
+        """Return what a split reads of each corpus, summed up over the datasets made from it.
 
         Args:
             planned: The split.
-            members: What it takes of each dataset, as counted in the built split. None for the
-                numbers of the plan, which are estimates for a large blend.
+            members: What the built split takes of each dataset. By default, what the plan says,
+                which is an estimate for a large blend.
 
         Raises:
             MissingError: A dataset that one of these was made from was deleted.
@@ -197,23 +201,22 @@ class NanosetContext(NanosetLookup):
         plan = planned.plan
         if plan is None:
             return []
-        if not members:
-            members = planned.members
-        sample_counts = [member.samples_given for member in members]
+        sample_counts = [member.samples_given for member in members or planned.members]
+        # By the path of a dataset: which of its sequences belong to the split, and what is read.
         rows_by_prefix = {member.prefix: member.rows for member in plan.members}
         reads_by_prefix = MemberReads.by_prefix(plan, planned.config, sample_counts)
 
-        # Add the datasets that only earlier phases of the run have read, which may have documents
-        # in common with those of the split. `orders` describes what these phases read.
+        # Add the datasets that only earlier phases of the run have read (`orders`). They may have
+        # documents in common with those of the split.
         if planned.split == "train":
             for prefix, order in planned.config.orders.items():
                 if prefix not in reads_by_prefix:
                     rows_by_prefix[prefix] = order.rows
                     reads_by_prefix[prefix] = self._reads_of_earlier_phases(prefix, order)
 
-        # Count the documents that the datasets have in common, and how often each was read.
-        corpora = self.shared_documents.parts(rows_by_prefix)
-        return corpus_coverage(corpora, reads_by_prefix, planned.config)
+        # The datasets of a corpus may share documents, so count how often each document is read.
+        corpus_parts = self.shared_documents.parts(rows_by_prefix)
+        return corpus_coverage(corpus_parts, reads_by_prefix, planned.config)
 
     def _reads_of_earlier_phases(self, prefix: str, order: Order) -> MemberReads:
         """Return what a run has read of a dataset that only its earlier phases contain.
@@ -249,55 +252,53 @@ class NanosetContext(NanosetLookup):
         config = settings_as_written(self, splits, read_before)
 
         limit_by_prefix = self._epoch_limits(prefix_by_corpus)
+        exceeded: tuple[ExceededLimit, ...] = ()
         if limit_by_prefix:
-            settings = self._limited_settings(split, config, limit_by_prefix)
+            config, exceeded = self._limit_epochs(split, config, limit_by_prefix)
         else:
             config = self._with_samples_of(split, config)
-            settings = _LimitedSettings(config, limit_by_prefix={}, exceeded=())
         if self.spec.mixture is not None and split == "train":
-            self._check_mixture(settings.config, prefix_by_corpus)
-        return settings
+            self._check_mixture(config, prefix_by_corpus)
+        return _LimitedSettings(config, exceeded, limit_by_prefix)
 
-    def _limited_settings(
+    def _limit_epochs(
         self, split: SplitName, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
-    ) -> _LimitedSettings:
-        """Return the settings of a split after limits on epochs were applied.
+    ) -> LimitedConfig:
+        """Return settings with which a split reads no dataset too often, and what was too often.
 
         Args:
             split: The split.
             config: The settings as they are written.
-            limit_by_prefix: Prefix of a dataset → how often it may be read.
+            limit_by_prefix: Path of a dataset, without ending → how often it may be read.
         """
-        # Limit the numbers of samples that nanoset.yaml sets.
-        settings = _LimitedSettings(config, limit_by_prefix, exceeded=())
-        settings = self._limit_requested_samples(settings, split)
+        limited = self._limit_requested_samples(split, config, limit_by_prefix)
+        requests_samples = limited.config.samples(split) is not None
+        config = self._with_samples_of(split, limited.config)
 
-        # Without such a number, the split reads one epoch. This, too, reads a document several
-        # times if several datasets contain it, which matters only for the data that is trained on.
-        reads_one_epoch = settings.config.samples(split) is None
-        settings = replace(settings, config=self._with_samples_of(split, settings.config))
-        if reads_one_epoch and split == "train":
-            settings = self._limit_one_epoch(settings)
-        return settings
+        # Without a requested number, the split reads each dataset once. Even then, train may read a
+        # document too often. For valid and test, that does not matter.
+        if split == "train" and not requests_samples:
+            return self._limit_one_epoch(config, limit_by_prefix)
+        return LimitedConfig(config, limited.exceeded)
 
     def _limit_requested_samples(
-        self, settings: _LimitedSettings, split: SplitName
-    ) -> _LimitedSettings:
-        """Apply limits on epochs to the numbers of samples that nanoset.yaml sets.
+        self, split: SplitName, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
+    ) -> LimitedConfig:
+        """Apply limits on epochs to the numbers of samples that nanoset.yaml requests.
 
         Args:
-            settings: The settings as they are written, with the limits.
             split: The split that is planned.
+            config: The settings as they are written, with the samples of all splits.
+            limit_by_prefix: Path of a dataset, without ending → how often it may be read.
         """
-        config = settings.config
-        changes_shared_weights = (
-            self.spec.blend is not None and self.spec.on_exhaustion == "redistribute"
-        )
-        if not changes_shared_weights:
-            # A lack of samples in another split is no reason to refuse this one.
+        # The samples of the other splits matter only if limits change the weights of a blend that
+        # all splits share. Otherwise leave them out: if they are too many, this split can still be
+        # built.
+        shares_weights = self.spec.blend is not None
+        limits_change_weights = self.spec.on_exhaustion == "redistribute"
+        if not (shares_weights and limits_change_weights):
             config = config.with_samples({split: config.samples(split)})
-        limited = self._apply_limits(config, settings.limit_by_prefix)
-        return replace(settings, config=limited.config, exceeded=limited.exceeded)
+        return self._apply_limits(config, limit_by_prefix)
 
     def _apply_limits(
         self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
@@ -328,32 +329,32 @@ class NanosetContext(NanosetLookup):
                 limits[prefix] = limit
         return limits
 
-    def _limit_one_epoch(self, settings: _LimitedSettings) -> _LimitedSettings:
-        """Apply limits on epochs to a train split that reads each dataset once.
+    def _limit_one_epoch(
+        self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
+    ) -> LimitedConfig:
+        """Apply limits on epochs to a train split for which no number of samples is requested.
 
-        Even one epoch reads a document several times if several datasets contain it, or a view
-        repeats it.
+        It reads each dataset once. This still reads a document several times if several datasets
+        contain it, or one dataset repeats it.
 
         Args:
-            settings: The settings, without a number of samples of train.
+            config: The settings of train.
+            limit_by_prefix: Path of a dataset, without ending → how often it may be read.
         """
-        config = settings.config
-        unchanged = replace(settings, exceeded=())
         if not config.rules.takes_samples("train") or not self.may_share_documents("train"):
-            return unchanged
+            return LimitedConfig(config, exceeded=())
 
-        # Limits are checked for a number of samples, so find out how many one epoch has.
+        # Limits apply to a number of samples, so find out how many one epoch has.
         plan = plan_split(config, "train", self.reader, exact=self.exact)
         if plan is None or not plan.samples:
-            return unchanged
+            return LimitedConfig(config, exceeded=())
         config_with_number = config.with_samples({"train": plan.samples})
-        limited = self._apply_limits(config_with_number, settings.limit_by_prefix)
+        limited = self._apply_limits(config_with_number, limit_by_prefix)
 
-        # If the limits change nothing, keep the settings without a number, which stand for one
-        # epoch. The policy "repeat" only reports what is read too often.
-        if not limited.exceeded or self.spec.on_exhaustion == "repeat":
-            return replace(settings, exceeded=limited.exceeded)
-        return replace(settings, config=limited.config, exceeded=limited.exceeded)
+        # The policy "repeat" only reports what is read too often.
+        if limited.exceeded and self.spec.on_exhaustion != "repeat":
+            return limited
+        return LimitedConfig(config, limited.exceeded)
 
     def _samples_until_first_is_used_up(
         self, config: NanosetConfig, split: SplitName
@@ -439,6 +440,8 @@ class NanosetContext(NanosetLookup):
             InputError: The split is train. Without samples of train there is nothing to train on.
         """
         blend = self.spec.blend_of(split)
+        # With the shares of nanoset.yaml. One that is too small for a sample is built as 0, and
+        # added to that of the split before.
         written_config = self._with_written_shares(built_config)
         if blend is None or not _has_share(written_config, split):
             return None
@@ -446,7 +449,6 @@ class NanosetContext(NanosetLookup):
         if split == "train":
             raise no_training_sample(written_config, reason)
 
-        # A share that is too small for a sample was given to the split before.
         message = f"it has no sample: {reason}"
         if not _has_share(built_config, split):
             message += f"; its share went to the split before it (split: {built_config.split})"

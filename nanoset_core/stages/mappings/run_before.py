@@ -120,10 +120,11 @@ def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Man
 def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     """Return what a run has read of the train split that it was started with.
 
+    A handoff is a folder with the files that started the trainer.
+
     Args:
         outputs: The outputs of the project.
-        continue_from: Names the handoff (a folder with what started the trainer), and the samples
-            that the run has consumed until now.
+        continue_from: Names the handoff, and how many samples the run has consumed until now.
 
     Raises:
         ConfigError: No version of a handoff is named, or it has no train split.
@@ -139,7 +140,8 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
             where=handoff.url(),
             remedy="name a handoff of a nanoset that has one",
         )
-    # The trainer counts the samples of the whole run, with those of phases before this split.
+    # The trainer counts samples from the start of the run, which may have read other splits before
+    # this one.
     samples_before = _samples_before(handoff)
     samples_of_split = continue_from.consumed_samples - samples_before
     return Read(plan, config, end=samples_of_split, before=samples_before)

@@ -245,9 +245,8 @@ def _document_tokens(index: Index, documents: range) -> Array:
 def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by the number of their copies in each dataset.
 
-    A dataset may truncate the last copy of a document to fit into a sample. For example, 110 tokens
-    of a document of 80 tokens are one complete copy, and one copy of its first 30 tokens: 30 of its
-    tokens have 2 copies, and the other 50 have 1.
+    A dataset may truncate the last copy of a document to fit into a sample. For example, if it
+    contains 110 tokens of a document of 80, the first 30 have 2 copies, and the other 50 have 1.
 
     Args:
         contained: Tokens that each dataset contains of each document, int64, shape (n_documents,
@@ -257,12 +256,13 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     Yields:
         Combinations of copies that occur, perhaps repeatedly.
     """
-    # A truncated copy is assumed to start at the first token. That is wrong only for the few
-    # documents at the border of two splits. Leave out the documents that no dataset contains, since
-    # these may have no tokens to divide by.
+    # Leave out documents that no dataset contains: they may have 0 tokens, to divide by below.
     is_contained = contained.any(axis=1)  # (n_documents,)
     contained = contained[is_contained]
     tokens = tokens[is_contained]
+
+    # Assume that a truncated copy has the first tokens. That is wrong only for the few documents of
+    # which each of two splits has a part.
     complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets)
     truncated = contained % tokens[:, None]  # (n_documents, n_datasets) tokens; 0 if there is none
 
@@ -280,22 +280,28 @@ def _count_truncated(
 ) -> Iterator[CopyCount]:
     """Count the tokens of documents of which some datasets contain a truncated copy.
 
-    A document is divided where a truncated copy ends. For example, a document of 80 tokens, with
-    truncated copies of 0 and 30 tokens in two datasets, has the bounds 0, 0, 30 and 80.
+    A document is divided where a truncated copy ends: up to there, its tokens have one copy more.
+    For example, a document of 80 tokens, with 2 complete copies in a first dataset, and 1 complete
+    copy and one of 30 tokens in a second, has these parts:
+
+        tokens    0 to 30    30 to 80
+        copies    2, 2       2, 1
 
     Args:
         complete_copies: Complete copies in each dataset, shape (n_documents, n_datasets).
         truncated: Tokens of the truncated copy, or 0, shape (n_documents, n_datasets).
         tokens: Tokens of each document, shape (n_documents,).
     """
+    # Bounds of the parts of each document. A part is empty if two bounds are equal.
     starts = np.zeros_like(tokens)
     bounds = np.column_stack([starts, truncated, tokens])  # (n_documents, n_datasets + 2)
     bounds.sort(axis=1)
     for column in range(bounds.shape[1] - 1):
         part_starts = bounds[:, column]  # (n_documents,)
-        part_stops = bounds[:, column + 1]  # (n_documents,)
-        is_in_truncated = truncated > part_starts[:, None]  # (n_documents, n_datasets)
-        yield from _sums_by_copies(complete_copies + is_in_truncated, part_stops - part_starts)
+        part_tokens = bounds[:, column + 1] - part_starts  # (n_documents,)
+        # (n_documents, n_datasets) whether the truncated copy contains the part
+        is_in_truncated = truncated > part_starts[:, None]
+        yield from _sums_by_copies(complete_copies + is_in_truncated, part_tokens)
 
 
 def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:

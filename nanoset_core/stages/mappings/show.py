@@ -59,8 +59,8 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return columns of a table on a split: what is unused, and how often its data is repeated.
 
     Args:
-        facts: Facts of the index mappings or the blend. `members` are the datasets that are read,
-            and `corpora` the corpora that these were made from. Old outputs may lack them.
+        facts: Facts about the split. `members` are the datasets that are read, and `corpora` the
+            corpora that these were made from. Outputs of old versions lack one or both.
     """
     if "members" not in facts:
         return {}
@@ -72,7 +72,8 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
     if n_unused:
         details["unused samples"] = f"{n_unused:,}"
 
-    # How often data is repeated, by corpus if possible: its datasets may share documents.
+    # How often the documents are read. Datasets of one corpus may share documents, so the counts
+    # for corpora are better.
     if corpora is None:
         epochs = [dataset["epochs"] for dataset in datasets]
     else:
@@ -81,7 +82,7 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
         details["repeated tokens"] = f"{_total(corpora, 'repeated_tokens'):,}"
     details["epochs"] = _range(epochs) if epochs else "0.00"
 
-    # The tokens of each dataset that no sample contains. With some trainers they are not known.
+    # The tokens that no sample contains: None for a dataset if the trainer does not show them.
     unused_tokens = [dataset["tokens_unseen"] for dataset in datasets]
     if None not in unused_tokens:
         details["unused tokens"] = f"{sum(unused_tokens):,}"

@@ -249,13 +249,15 @@ def mappings_recipe(
 def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     """Write the index files of every dataset of a split, and make them current.
 
+    An index file has the order in which a trainer reads the samples of a dataset.
+
     Args:
         project: The project.
         name: Name of the nanoset.
         split: One of its splits.
 
     Returns:
-        Manifest of the index mappings.
+        Manifest that lists the index files.
 
     Raises:
         MissingError: A dataset has not been built.
@@ -269,17 +271,17 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     nanoset = NanosetContext(project, name)
     recipe = mappings_recipe(nanoset, split)
     planned = nanoset.plan(split)
-    members = () if planned.plan is None else planned.plan.members
+    datasets = () if planned.plan is None else planned.plan.members
 
-    # Write the files into the trainer's cache, except those that exist.
+    # Write the files into the folder where the trainer looks for them, except those that exist.
     writer = IndexFileWriter(nanoset.cache, project.outputs.access, rebuild=project.rebuild)
-    notes: dict[str, Mapping[str, Any]] = {}
-    work = project.progress.work(MAPPINGS, f"{name} {split}", len(members), unit="corpora")
-    for member in members:
-        notes |= writer.write_member(member, planned.config)
+    fact_by_file: dict[str, Mapping[str, Any]] = {}  # size and sha256
+    work = project.progress.work(MAPPINGS, f"{name} {split}", len(datasets), unit="corpora")
+    for dataset in datasets:
+        fact_by_file |= writer.write_member(dataset, planned.config)
         work.advance(1)
     writer.upload()
-    return _commit(nanoset, recipe, planned, notes)
+    return _commit(nanoset, recipe, planned, fact_by_file)
 
 
 @holding

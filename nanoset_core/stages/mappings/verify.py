@@ -216,9 +216,9 @@ def _check_index_file(
 
 
 def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
-    """Check that the sidecar, a file next to index files, says what was planned and written.
+    """Check the sidecar of index files against the plan, and against what was written.
 
-    It says what the files were made from, and has the size and sha256 of each of them.
+    It is a file next to them that says what they were made from, and their sizes and digests.
 
     Args:
         report: Report on the index mappings or the blend.
@@ -230,12 +230,13 @@ def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
 
     path = files.folder / files.sidecar
     content = read_regular(manifest.access.fetch(path))
-    # None if the sidecar says that the files were made from something else than was planned.
     in_sidecar = files.file_notes_in(content)
     if in_sidecar == expected:
         return
+
+    # Did the sidecar's files have other data or settings? If not, only their content differs.
     difference = files.describe_mismatch("index files", content)
-    if difference is None:  # they were made from the right data, but are not the recorded files
+    if difference is None:
         difference = "other files than were written"
     report.error(
         "the note of what index files were made from does not say what was planned and written",

@@ -7,6 +7,7 @@ The .idx is what Megatron-LM's `_IndexWriter` writes for documents of one sequen
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,10 +76,10 @@ class PackCounts:
 
 
 def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts, PackPlan]:
-    """Plan packs from the lengths of documents, without reading their tokens.
+    """Plan packs (sequences of one length, each of whole documents if possible) and count them.
 
-    With `tail: carry`, the cuts at the ends of packs are not counted yet: they depend on the order
-    of the packs.
+    The setting `tail: carry` leads to further cuts, at the ends of packs, which are not counted
+    yet: they depend on the order of the packs.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
@@ -91,19 +92,22 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
     histogram = LengthHistogram.of(lengths)
     plan = plan_packs(histogram.pieces(rules.pieces), length)
 
-    # Documents longer than a pack are cut into several pieces, or truncated.
+    # Of a document longer than a pack, the excess tokens go to further pieces, or are dropped.
     longer_documents, excess_tokens = histogram.beyond(length)
-    is_truncated = rules.pieces.long != "fragment"
-    dropped_tokens = excess_tokens if is_truncated else 0
+    cut_tokens = excess_tokens
+    dropped_tokens = 0
+    if rules.pieces.long != "fragment":
+        cut_tokens = 0
+        dropped_tokens = excess_tokens
     n_tokens = histogram.tokens - dropped_tokens
     n_packs = _count_packs(plan, n_tokens, rules)
 
-    # What would be cut without packing, for comparison.
+    # For comparison: what would be cut if documents were concatenated, and the result cut.
     cut_documents_apart, cut_tokens_apart = histogram.cut_if_concatenated(length)
     counts = PackCounts(
         documents=histogram.documents,
         cut_documents=longer_documents,
-        cut_tokens=excess_tokens - dropped_tokens,
+        cut_tokens=cut_tokens,
         dropped_tokens=dropped_tokens,
         concatenated={"cut_documents": cut_documents_apart, "cut_tokens": cut_tokens_apart},
         packs=n_packs,
@@ -156,10 +160,9 @@ class PackWriter:
     """What the packs contain; complete after `blocks` is exhausted."""
 
     def blocks(self, table_path: Path) -> Iterator[bytes]:
-        """Yield the bytes of the .bin, some packs at a time.
+        """Yield the bytes of the .bin, some packs at a time, and write the table of pieces.
 
-        Meanwhile, the table of pieces is written, and `counts` is set. Both are complete once the
-        last bytes were yielded.
+        The table and `self.counts` are complete once the last bytes were yielded.
 
         Args:
             table_path: Path of the table of pieces. It says for each pack which tokens of which
@@ -168,9 +171,9 @@ class PackWriter:
         document_tokens = document_lengths(
             self.dataset.sequence_lengths, self.dataset.document_indices
         )
+        # Pieces are counted as they are written, since the setting `tail: carry` cuts some of the
+        # planned ones in two.
         planned_counts, plan = plan_counts(document_tokens, self.rules)
-        # With `tail: carry`, some planned pieces are cut in two. So pieces are counted as they are
-        # written, from 0.
         self.counts = replace(planned_counts, pieces=0)
 
         bin_tokens = self.counts.packs * self.rules.pieces.length
@@ -225,27 +228,37 @@ class PackWriter:
         pack_length = self.rules.pieces.length
         pack_tokens = np.full(packs.n_packs * pack_length, self.rules.pad_id, dataset.dtype)
 
-        # Read the pieces in the order in which the documents are stored.
+        # Where each piece is in the .bin, and where it goes in the packs.
         bin_starts = self._starts_in_bin(packs.pieces)
         copies = _TokenRanges(
             source_starts=bin_starts,
             target_starts=packs.pack_numbers * pack_length + packs.begins,
             lengths=packs.pieces.lengths,
-        ).select(np.argsort(bin_starts))
+        )
+        copies = copies.select(np.argsort(bin_starts))  # in the order of the .bin
 
-        # From a bucket, `tokens_for` downloads the pieces. When the loop ends after its only step,
-        # `spans` deletes them if the space for downloads is full.
-        for _ in dataset.spans(count=1, at_once=1):
-            source_stops = copies.source_starts + copies.lengths
-            bin_tokens = dataset.tokens_for(
-                copies.source_starts * dataset.dtype.itemsize,
-                source_stops * dataset.dtype.itemsize,
-            )
-            # Copy some pieces at a time, which limits the memory for the positions of tokens.
-            borders = np.concatenate([[0], np.cumsum(copies.lengths)])  # (n_pieces + 1,)
+        # Copy some pieces at a time, which limits the memory for the positions of tokens.
+        borders = np.concatenate([[0], np.cumsum(copies.lengths)])  # (n_pieces + 1,)
+        with self._tokens_of_bin(copies) as bin_tokens:
             for chunk in divide_into_blocks(borders, CHUNK_TOKENS):
                 copies.select(chunk).copy(source=bin_tokens, target=pack_tokens)
         return pack_tokens
+
+    @contextmanager
+    def _tokens_of_bin(self, copies: _TokenRanges) -> Iterator[NDArray[Any]]:
+        """Yield the tokens of the .bin, of which some ranges may be read in the block.
+
+        From a bucket, these are downloaded, and deleted afterwards if the space for downloads is
+        full.
+
+        Args:
+            copies: The ranges.
+        """
+        starts = copies.source_starts
+        stops = starts + copies.lengths
+        itemsize = self.dataset.dtype.itemsize
+        for _ in self.dataset.spans(count=1, at_once=1):  # a single step, at whose end it deletes
+            yield self.dataset.tokens_for(starts * itemsize, stops * itemsize)
 
     def _starts_in_bin(self, pieces: PieceArrays) -> NDArray[np.int64]:
         """Return the position of the first token of each piece in the .bin, shape (n_pieces,)."""

@@ -146,7 +146,9 @@ class _PackTask:
 
     @staticmethod
     def of(project: Project, name: str) -> _PackTask:
-        """Return the task to make packs from the current dataset of their corpus or view.
+        """Return the task to make packs from the current dataset of a corpus or view.
+
+        A view is a selection of the documents of a corpus, or of another view.
 
         Args:
             project: The project.
@@ -156,10 +158,9 @@ class _PackTask:
             MissingError: The dataset has not been built.
         """
         config = project.config
-        # The corpus that the packs are made from, if need be by way of views.
-        corpus = base_of(config.derived, name)
+        corpus = base_of(config.derived, name)  # the corpus itself, below all views
 
-        # Their dataset is that of the corpus, or of a view.
+        # The dataset to be packed.
         source = unpacked_node(config, config.packs[name].of)
         dataset = require(project, source.stage, source.key)
         recipe = PACKS.recipe(project, Key(corpus, name), {"dataset": dataset.digest})

@@ -307,8 +307,8 @@ class _PbinParts:
             # Some thousand documents: the number of the token after each, (n_documents,).
             stops = starts + lengths
 
-            # If a document continues in the next chunk, it is dealt with there: the chunk with its
-            # last token shows whether it lacks the end token.
+            # Read their tokens in chunks. Each document ends in one of these, which shows whether
+            # it lacks the end token.
             lacks_end_by_chunk = []
             for first_token, tokens in self._read(file, int(starts[0]), int(stops[-1])):
                 check_fit(tokens, self._token_bytes, str(self._path), first_token)
@@ -316,9 +316,7 @@ class _PbinParts:
                 lacks_end = tokens[stops_in_chunk - 1] != end_token
                 lacks_end_by_chunk.append(lacks_end)
                 yield first_token, self._insert_ends(tokens, stops_in_chunk[lacks_end], end_token)
-
-            # Every document ends in one of the chunks, so this has one value for each document.
-            self._lacks_end.append(np.concatenate(lacks_end_by_chunk))
+            self._lacks_end.append(np.concatenate(lacks_end_by_chunk))  # (n_documents,)
 
     def _insert_ends(
         self, tokens: NDArray[np.integer], stops: NDArray[np.int64], end_token: int
@@ -384,8 +382,8 @@ def _stops_in_chunk(stops: NDArray[np.int64], first_token: int, n_tokens: int) -
     Returns:
         Position in the chunk after the last token of each document that ends in it.
     """
-    # The last token of a document is `stop - 1`. It is in the chunk if
-    # first_token < stop <= first_token + n_tokens.
+    # The last token of a document is `stop - 1`. It is in the chunk if first_token < stop and
+    # stop <= first_token + n_tokens. So search for the first stop greater than either bound.
     bounds = [first_token, first_token + n_tokens]
     start_row, stop_row = np.searchsorted(stops, bounds, side="right")
     return stops[start_row:stop_row] - first_token

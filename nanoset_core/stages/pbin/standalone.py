@@ -252,14 +252,15 @@ class _PbinCall:
     progress: Progress
 
     def delivery(self) -> Delivery:
-        """Describe the files that this call writes, so that later calls recognise them."""
+        """Describe what this call writes, and from what, so that later calls recognise it."""
         options = self.options
         source_files = self._source_files()
-        fingerprint: str | None = None
+        fingerprint: str | None = None  # of the tokenizer
         if options.tokenizer is not None:
             fingerprint = tokenizer_facts(options.tokenizer).fingerprint
 
-        # Text has settings of its own. Its documents always end in the end-of-document token.
+        # The source is a pair of .bin and .idx, or text. Documents of text always end in the
+        # end-of-document token, and a list of rejected lines is written if there are any.
         append_eod = options.append_eod
         json_key: str | None = None
         optional_files: list[str] = []

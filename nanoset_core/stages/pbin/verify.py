@@ -177,12 +177,13 @@ def _has_copy(manifest: Manifest) -> bool:
 
 
 def _open_with_room(manifest: Manifest, *, as_copy: bool) -> PbinFile:
-    """Open a file, after making room on the disk for what a check downloads from a bucket.
+    """Open a .pbin, after making room on the disk for what a check downloads from a bucket.
 
-    These are the index of the `.pbin` and the .idx of the dataset.
+    A check needs two whole indexes on the disk: that at the end of the .pbin, and the .idx of the
+    dataset that it was made from.
 
     Args:
-        manifest: Manifest of the file.
+        manifest: Manifest of the .pbin.
         as_copy: Whether the tokens are read from a copy on the disk.
 
     Raises:
@@ -191,8 +192,9 @@ def _open_with_room(manifest: Manifest, *, as_copy: bool) -> PbinFile:
     facts = manifest.facts
     path = manifest.folder / facts["file"]
     token_bytes = facts["tokens"] * facts["token_bytes"]
-    index_bytes = manifest.files[facts["file"]].size - token_bytes
-    manifest.access.make_room(index_bytes + _INDEX_ENTRY_BYTES * facts["documents"], manifest.url())
+    pbin_index_bytes = manifest.files[facts["file"]].size - token_bytes  # all except the tokens
+    idx_bytes = _INDEX_ENTRY_BYTES * facts["documents"]
+    manifest.access.make_room(pbin_index_bytes + idx_bytes, manifest.url())
     return open_pbin(path, manifest.access.open_bytes(path, as_copy=as_copy))
 
 

@@ -153,12 +153,13 @@ def special_tokens_notices(
 
 
 def _left_out_notice(template: Sequence[str]) -> str:
-    """Return the notice that the tokens of a template are left out, though nobody chose that.
+    """Return the notice that special tokens are left out, though nobody chose that.
 
     Args:
-        template: The tokens that the tokenizer itself would add to each text.
+        template: The special tokens that the tokenizer itself would add to each text.
     """
-    tokens = " and ".join(map(repr, dict.fromkeys(template)))
+    unique_tokens = dict.fromkeys(template)  # in order
+    tokens = " and ".join(map(repr, unique_tokens))
     return (
         f"the tokenizer's own encode adds {tokens} to each document, and this does not; "
         "Megatron-LM's HuggingFaceTokenizer does with megatron-core up to 0.14 and from 0.17 on, "
@@ -207,9 +208,9 @@ def frame(encoded: Encoded, framing: Framing) -> Framed:
         encoded: Token ids of all documents, concatenated, and the length of each document.
         framing: The special tokens, and what becomes of a document without tokens.
     """
-    n_documents = len(encoded.lengths)
+    # A document without tokens is skipped, or is written with or without a sequence.
     has_tokens = encoded.lengths > 0  # (n_documents,)
-    every_document = np.ones(n_documents, bool)
+    every_document = np.ones_like(has_tokens)
     has_sequence = every_document if framing.empty == "sequence" else has_tokens
     is_written = has_tokens if framing.empty == "skip" else every_document
 

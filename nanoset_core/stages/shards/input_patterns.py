@@ -133,18 +133,17 @@ def _matches_below(
             be one more folder for `**` (0), or already the file for `*.jsonl` (1).
         ancestors: Status of the folder and of every folder above it, to notice links back to them.
     """
-    end_of_pattern = len(pattern)
+    end = len(pattern)
     for entry in all_entries(folder):
-        # Which parts may a name below this entry match? If it is the end of the pattern, the entry
-        # itself matches the whole pattern.
+        # Which parts come next if this entry matches one? The end of the pattern comes next if the
+        # entry matches the last part, and so the whole pattern.
         path = folder / entry.name
         candidates_below = next_positions(candidates, entry.name, pattern)
-        if end_of_pattern in candidates_below:
+        if end in candidates_below:
             yield path
 
-        # Search a folder only if a name below it may still match a part.
-        has_parts_left = any(number < end_of_pattern for number in candidates_below)
-        if has_parts_left and entry.is_dir():
+        # Search a folder only if names in it may match a part.
+        if candidates_below - {end} and entry.is_dir():
             stat = entry.stat()
             check_no_loop(entry.path, stat, ancestors)
             yield from _matches_below(path, pattern, candidates_below, (*ancestors, stat))

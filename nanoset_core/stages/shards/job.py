@@ -98,7 +98,9 @@ class TokenizeJob:
                 distrusted += new_records
                 continue
 
-            if attempt.shards is None:  # it failed because of an engine that was excluded already
+            # Without shards, the attempt has a record of the engine that ended it. Since that is
+            # not a new one, it was used although it was excluded.
+            if attempt.shards is None:
                 raise _distrusted_engine_used(records[0])
             return attempt.shards, options
 

@@ -133,18 +133,19 @@ def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]
 def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
     """Return how many lines each piece of a large file has, as a fact of a corpus.
 
+    With these, line numbers within a piece can be converted to line numbers of the file.
+
     Args:
         shards: The shards of the corpus, which have counted the lines of their pieces.
         pieces: All pieces of the corpus.
 
     Returns:
-        The fact PIECE_LINES: path → (first byte, lines) of each piece. No fact if the lines of all
-        files had been counted before.
+        The fact PIECE_LINES: path → (first byte, lines) of each piece. No fact if the first line of
+        each piece is known anyway.
     """
-    # In a piece whose lines were not counted, the number of the first line is stored as 0. Without
-    # such a piece, the facts of the shards need not be read.
-    all_were_counted = all(piece.first_line > 0 for piece in pieces)
-    if all_were_counted:
+    # Return early, without reading the facts of all shards. An unknown first line is stored as 0.
+    are_first_lines_known = all(piece.first_line > 0 for piece in pieces)
+    if are_first_lines_known:
         return {}
     counts_by_path: dict[str, list[Sequence[int]]] = {}
     for shard in shards:

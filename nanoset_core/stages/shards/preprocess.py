@@ -463,42 +463,44 @@ class _Call:
 
 
 def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
-    """Find the pair that an earlier call made from the same lines and settings.
+    """Find the .bin and .idx that an earlier call made from the same lines and settings.
 
     Args:
         call: The present call.
-        key: Key of the texts.
-        prefix: Path of the pair, without the endings .bin and .idx.
+        key: Key of the texts in a line.
+        prefix: Path of the two files, without their endings.
 
     Returns:
-        The pair; None if it has to be made.
+        The two files; None if they have to be made.
 
     Raises:
-        ConfigError: A file with the name of the pair was made from something else, and may not be
-            overwritten.
+        ConfigError: A file of this name was made from something else, and may not be overwritten.
     """
-    # If no file has a name of the pair, the inputs need not be read to know that.
+    # If none of the files exists, return early: the comparison below may read all inputs.
     store = store_of(call.output_prefix.parent)
     possible_files = [*_PairFiles.of(prefix), call.rejects]
     if all(store.stat(path.name) is None for path in possible_files):
         return None
 
-    # The record next to the pair says what the pair was made from.
+    # A record next to the files says what they were made from. Find it if that is the same.
     record = call.delivery(key, prefix).find(overwrite=call.overwrite)
     if record is None:
         return None
-    lacks_counts = call.options.count_by_file and record.get("tokens_by_file") is None
-    if lacks_counts:
+
+    # The earlier call may not have counted what this one should count.
+    tokens_by_file = record.get("tokens_by_file")
+    if call.options.count_by_file and tokens_by_file is None:
         return None
-    lost = _permitted_losses(call, key, record)
-    if lost is None:
+    # It may have lost more text than is allowed now.
+    losses = _permitted_losses(call, key, record)
+    if losses is None:
         return None
     return Preprocessed(
         prefix=prefix,
-        facts=lost.facts,
-        rejects=call.rejects_if_any(lost.facts),
-        lost=lost.beyond_rejects(),
-        tokens_by_file=record.get("tokens_by_file"),
+        facts=losses.facts,
+        rejects=call.rejects_if_any(losses.facts),
+        lost=losses.beyond_rejects(),
+        tokens_by_file=tokens_by_file,
         made=False,
     )
 
@@ -526,7 +528,7 @@ def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losse
 
 
 def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
-    """Return how much text an earlier call lost, by its record and its list of rejected lines.
+    """Return how much text an earlier call lost: lines it rejected, and files it could not read.
 
     Args:
         call: The present call, with the same inputs.
@@ -537,18 +539,19 @@ def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
         KeyError, TypeError: The record is of another version.
     """
 
-    def rejects_path(_name: str) -> Path:
-        """Return the local path of the list of rejected lines, after a download from a bucket."""
+    def download_rejects(_name: str) -> Path:
+        """Return the local path of the list of rejected lines, which may be in a bucket."""
         [local_path] = copies_in(call.root.folder, [call.rejects])
         return local_path
 
-    # `Losses` is usually made of shards, each with counts and a list of rejects. Here, all counts
-    # and the only list stand for one shard.
+    # A corpus consists of shards, each with counts and a list of rejected lines. This call has one
+    # list, so it counts as one shard.
     counts = record["facts"]
+    only_shard = Listing(facts=counts, path=download_rejects)
     return Losses(
         facts=ShardFacts(**counts),
-        shards=[Listing(facts=counts, path=rejects_path)],
-        sizes=stored_sizes(call.ranges.pieces()),
+        shards=[only_shard],
+        sizes=stored_sizes(call.ranges.pieces()),  # bytes of each input file
     )
 
 

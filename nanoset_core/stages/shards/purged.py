@@ -141,12 +141,14 @@ def _piece_with(pieces_of_file: Sequence[Piece], position: int) -> Piece:
         pieces_of_file: The pieces of the file, in order.
         position: Byte of the decompressed file, or row of a table.
     """
-    # Only uncompressed text is cut into several pieces. Any other file is one piece, whose bounds
-    # count stored bytes, rather than rows or decompressed bytes.
-    if len(pieces_of_file) > 1:
-        for piece in pieces_of_file:
-            if piece.begin <= position < piece.end:
-                return piece
+    # A compressed file or a table is one piece, whose bounds are not of the same unit.
+    if len(pieces_of_file) == 1:
+        return pieces_of_file[0]
+
+    # Only uncompressed text is cut into several pieces.
+    for piece in pieces_of_file:
+        if piece.begin <= position < piece.end:
+            return piece
     return pieces_of_file[0]
 
 

@@ -118,7 +118,7 @@ class RejectPolicy:
         """Return the error for files whose content is of another format than their names say.
 
         Args:
-            losses: What was lost. No other files are unreadable.
+            losses: What was lost. Its unreadable files are these.
             folder: The folder of the files.
             foreign_files: Paths of the files.
         """
@@ -126,14 +126,14 @@ class RejectPolicy:
         if len(foreign_files) > 1:
             message = f"{len(foreign_files):,} files are not what their endings say"
         first_fault = losses.file_faults[0]
-        setting = self._how_to_leave_out(foreign_files)  # the setting that leaves out all of them
+        exclusion = self._how_to_leave_out(foreign_files)  # a setting, such as `exclude: [a.gz]`
         return InputError(
             message,
             where=folder / first_fault.file,
             found=f"{first_fault.detail}; {losses.unreadable_text()}",
-            expected=f"text in every file that is not left out ({setting})",
+            expected=f"text in every file that is not left out ({exclusion})",
             remedy=(
-                f"leave out files that are not text of the corpus: {setting}; convert the others"
+                f"leave out files that are not text of the corpus: {exclusion}; convert the others"
             ),
         )
 

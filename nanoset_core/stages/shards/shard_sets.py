@@ -249,11 +249,11 @@ def _find_all_shards(
         The manifests, in the order of the digests; None if a shard is missing or damaged.
     """
     # Often some shards are missing, and one listing shows that without opening any.
-    existing_digests = outputs.digests_in(outputs.folder / SHARDS / corpus).keys()
-    are_all_listed = existing_digests >= set(digests)
-    if not are_all_listed:
+    existing_digests = outputs.digests_in(outputs.folder / SHARDS / corpus)
+    if not all(digest in existing_digests for digest in digests):
         return None
 
+    # Read the manifests. There may be very many, so they are kept in compressed form.
     def pack_if_whole(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
         """Return the manifest of a shard in compressed form, or None if the shard is damaged."""
         shard = shard_outputs.find_at(folder)

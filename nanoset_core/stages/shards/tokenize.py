@@ -61,10 +61,10 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     facts = _facts_of_set(shards, losses, inventory)
 
     def write(_folder: Path) -> Written:
-        """Write nothing: the set consists of its manifest, which has these facts."""
+        """Write no files: the set consists of its manifest alone, which has these facts."""
         return Written(facts)
 
-    # Store the set under its recipe, and let it replace the current one.
+    # Store the manifest under the digest of its recipe, and replace the current set by it.
     recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
     manifest = project.outputs.commit(recipe, write)
     return project.outputs.make_current(manifest)
