@@ -178,7 +178,7 @@ def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern
     if is_remote(pattern):
         scheme, _, path = pattern.partition("://")
         names = path.rstrip("/").split("/")
-        # The first name is that of the bucket, which has no wildcard.
+        # The first name is that of the bucket, which always belongs to the folder.
         n_folder_names = max(1, _folder_name_count(names))
         address = f"{scheme}://{'/'.join(names[:n_folder_names])}"
         folder: RawFolder = _remote_folder(project, address, key)
@@ -186,7 +186,7 @@ def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern
         names = pattern.rstrip("/").split("/")
         n_folder_names = _folder_name_count(names)
         folder_path = "/".join(names[:n_folder_names])
-        if not folder_path:
+        if not folder_path:  # as in "/ids.txt" and "ids.txt"
             folder_path = "/" if pattern.startswith("/") else "."
         folder = project.config.local(folder_path, key)
     return _DividedPattern(folder, names[n_folder_names:])

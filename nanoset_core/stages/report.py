@@ -353,7 +353,7 @@ def run_here(report: Report, check: DividedCheck) -> None:
     """
 
     def outcome_of(part: Any) -> Any:
-        """Check one part, and return the outcome or the exception, unless a store failed."""
+        """Check one part, and return the outcome, or the exception for `conclude` to report."""
         outcome = check_part_task(PartTask(check.check_part, check.project, part))
         if isinstance(outcome, StorageError):
             raise outcome

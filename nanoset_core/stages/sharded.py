@@ -189,8 +189,8 @@ def make_of_documents(
         project: The project.
         sharded: The dataset and its shards, which are parts of it.
         recipes: Recipe of the output of each shard.
-        new_task: Creates the task that makes one output, from the fields of `DocumentsTask` as
-            keyword arguments.
+        new_task: A subclass of `DocumentsTask`, or a function that creates one from the same
+            keyword arguments. The task makes one output.
         activity: What is being done, for the progress.
         subject: What it is done to, for the progress.
 

@@ -436,11 +436,11 @@ class Resumable(Stage):
         """
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return which version of this stage is made from a version of another stage.
+        """Return which unfinished version of this stage is made from a version of another stage.
 
-        `nanoset gc` must not delete a version that is still being written, but such a version has
-        no manifest yet. It is found by what it is made from. For example, the manifest of a
-        webdataset's plan shows the digest that the tars will have.
+        `nanoset gc` calls this to keep versions that are still being written and have no manifest
+        yet. For example, the manifest of a webdataset's plan shows the digest that the tars will
+        have.
 
         Args:
             manifest: Manifest of a version of any stage.
@@ -631,13 +631,12 @@ def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str]
         output root is on a disk, where all files of a version appear at once.
     """
     is_in_bucket = access.has_copies  # local copies of objects are only needed for a bucket
-    if not is_in_bucket or not layout.uploaded_first:
+    large_file_endings = layout.uploaded_first
+    if not is_in_bucket or not large_file_endings:
         return None
     names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
-    for name in names:
-        if not name.endswith(layout.uploaded_first):
-            return None
-    return names
+    has_other_files = any(not name.endswith(large_file_endings) for name in names)
+    return None if has_other_files else names
 
 
 def size_bytes(manifest: Manifest) -> int:

@@ -61,11 +61,11 @@ class MergeTask:
 
 
 def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
-    """Merge shards on a disk into one pair.
+    """Merge shards on a disk into one .bin and its .idx.
 
     Args:
         task: The shards and the dataset.
-        folder: Folder that the pair is written to.
+        folder: Folder that the two files are written to.
 
     Returns:
         Name of each file → sha256.
@@ -75,6 +75,7 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
         StorageError: The tokens of a shard have changed since they were written.
     """
     shards = _move_tokens_out_of_target(task)
+    # Each shard has its lengths in its own folder. Its .bin may be elsewhere.
     inputs = [MergeInput(str(shard.path(TOKENS)), shard.place(BIN)) for shard in shards]
     merge_inputs(inputs, folder / task.prefix, task.work().advance)
     bin_path = folder / f"{task.prefix}.bin"
@@ -215,15 +216,16 @@ def _join_bins(task: MergeTask, pairs: Sequence[StoredPair]) -> str | None:
         pairs: The shards, as the bucket stores them.
 
     Returns:
-        The sha256 of the .bin, if all its bytes have passed through this process.
+        The sha256 of the .bin; None if the bucket has copied bytes itself, so that it is unknown.
 
     Raises:
         SourceChangedError, StorageError: A shard has changed since it was written.
     """
     access = task.project.outputs.access
-    ranges = _joined_ranges(pairs)
+    target_name = f"{access.name(task.target)}/{task.prefix}.bin"
+    ranges = _joined_ranges(pairs)  # of the stored .bin files of the shards
     return access.store.compose(
-        f"{access.name(task.target)}/{task.prefix}.bin",
+        target_name,
         [range_.stored for range_ in ranges],
         sha256=[range_.sha256 for range_ in ranges],
         joined=task.work().advance,

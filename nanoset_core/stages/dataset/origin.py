@@ -69,7 +69,7 @@ def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
 def _has_same_token_options(tokenized: Manifest, dataset: Manifest) -> bool:
     """Return whether all options that decide the tokens are equal in two recipes.
 
-    The shards have further options, which only decide how documents are divided into shards.
+    Either recipe has further options, which do not decide them.
 
     Args:
         tokenized: Manifest of the set of shards.
@@ -77,8 +77,7 @@ def _has_same_token_options(tokenized: Manifest, dataset: Manifest) -> bool:
     """
     options = dataset.recipe["options"]
     token_options = [key for key in options if key not in OPTIONS_OF_DATASET]
-    # A recipe has this option only if documents were erased. If only one of the two has it, they
-    # contain different documents.
+    # A recipe has this option if documents were erased. So perhaps only that of the shards has it.
     token_options.append(PURGED)
     shard_options = tokenized.recipe["options"]
     return all(shard_options.get(key) == options.get(key) for key in token_options)

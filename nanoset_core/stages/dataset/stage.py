@@ -125,13 +125,12 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
         StaleError: The shards were made with other settings than the present ones.
         StorageError: The tokens of a shard have changed since they were written.
     """
-    # The dataset and the shards have the same parent: the inventory of the text.
+    # The recipe of the dataset names what the shards were made from: the inventory of the text.
     key = Key(corpus)
     tokenized = require(project, TOKENIZED, key)
     parents = {"inventory": tokenized.recipe["parents"]["inventory"]}
 
-    # The recipe of the dataset has the present settings, so the shards must have been made with
-    # these.
+    # It also has the present settings, so the shards must have been made with these.
     check_recipe(tokenized, TOKENIZED.recipe(project, key, parents))
     recipe = DATASET.recipe(project, key, parents)
 

@@ -258,14 +258,15 @@ class TokenCheck:
             deep: Read the files in the bucket, which other machines can also do. Otherwise the
                 local copy of the index is read, and that of the tokens if it exists.
         """
-        # Sequences are hashed to count those that repeat others. That makes sense only if all are
-        # read: most copies of a sequence would be missing in a sample of the dataset.
+        # Hash sequences to count those that repeat others, but only if all are read. In a sample of
+        # the dataset, most copies of a sequence would be missing.
         reads_all = deep or dataset.token_count <= QUICK_TOKENS
+        max_hashed = hash_limit(len(dataset)) if reads_all else 0
         return TokenCheck(
             tokens=_stored_tokens(dataset, as_copies=not deep),
             lengths=_stored_lengths(dataset, as_copies=not deep),
             expected=expected,
-            hash_limit=hash_limit(len(dataset)) if reads_all else 0,
+            hash_limit=max_hashed,
         )
 
     def check_range(self, token_range: TokenRange) -> RangeFacts:
@@ -308,8 +309,8 @@ class TokenCheck:
         """
         range_start = token_range.first_sequence
         range_stop = token_range.stop_sequence
-        is_within_sequence = range_start == range_stop
-        if is_within_sequence:
+        has_whole_sequences = range_start < range_stop
+        if not has_whole_sequences:  # some tokens within one sequence
             yield token_range, np.empty(0, np.int32)
             return
 

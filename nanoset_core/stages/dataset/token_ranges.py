@@ -136,16 +136,17 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
         complete_sequences = _complete_sequences(dataset, start_byte, stop_byte)
         if complete_sequences is not None:
             yield complete_sequences
-        else:
-            # The last sequence that starts at the chunk's first byte or earlier: it contains the
-            # chunk, or at least its first tokens.
-            sequence = bisect_right(dataset.sequence_pointers, start_byte) - 1
-            yield TokenRange(
-                first_sequence=sequence,
-                stop_sequence=sequence,
-                start_byte=start_byte,
-                stop_byte=stop_byte,
-            )
+            continue
+
+        # The last sequence that starts at the chunk's first byte or earlier: it contains the chunk,
+        # or at least its first tokens. That none is complete is expressed by an empty range.
+        sequence = bisect_right(dataset.sequence_pointers, start_byte) - 1
+        yield TokenRange(
+            first_sequence=sequence,
+            stop_sequence=sequence,
+            start_byte=start_byte,
+            stop_byte=stop_byte,
+        )
 
 
 def _complete_sequences(
@@ -163,8 +164,8 @@ def _complete_sequences(
     # The first sequence that starts in the chunk.
     first_sequence = bisect_left(pointers, start_byte)
 
-    # A sequence stops where the next one starts. So the complete sequences are those before the
-    # last one that starts in the chunk, or right after it. The last of the .bin has no next one.
+    # A sequence stops where the next one starts. So the last one that starts up to `stop_byte` is
+    # not complete, but the one before it is. The last one of the .bin has no next one.
     if stop_byte == dataset.bin_bytes:
         stop_sequence = len(dataset)
         complete_stop_byte = dataset.bin_bytes
@@ -192,8 +193,9 @@ def spread_chunks(n_tokens: int) -> Iterator[tuple[int, int]]:
         (position of the first token, position after the last one) of each chunk.
     """
     chunk_tokens = QUICK_TOKENS // QUICK_PLACES
-    for place in range(QUICK_PLACES):
-        start = (n_tokens - chunk_tokens) * place // (QUICK_PLACES - 1)
+    last_start = n_tokens - chunk_tokens
+    for number in range(QUICK_PLACES):
+        start = last_start * number // (QUICK_PLACES - 1)
         yield start, start + chunk_tokens
 
 

@@ -92,10 +92,11 @@ def _check_pair(
         project: The project.
         dataset: Manifest of the dataset.
         deep: Read all tokens.
-        run: Has ranges of tokens checked, in this process or on other machines.
+        run: Function that has ranges of tokens checked, in this process or on other machines.
     """
+    # A quick check of a small dataset reads all tokens, too. From a bucket, download them at once,
+    # which takes fewer requests than many ranges.
     if not deep and dataset.facts["tokens"] <= QUICK_TOKENS:
-        # All tokens will be read: one download takes fewer requests than many ranges.
         fetch_tokens(dataset)
     verify_pair(
         readable_prefix(dataset),
@@ -322,6 +323,8 @@ def _sources_of(
         deep: Decompress files up to a document, however far inside it is.
     """
     origins = [origin for origin in sampled if origin.tokens <= _MAX_COMPARED_TOKENS]
+
+    # Read their texts from the raw files, and their tokens from the dataset.
     texts = read_texts(
         project.config.corpus_folder(lineage.corpus),
         origins,
@@ -429,7 +432,8 @@ class _MismatchClassifier:
             difference: How its present text differs from its tokens.
         """
         where = f"{self._folder}/{origin.file}:{origin.line} (document {origin.document})"
-        byte = max(origin.byte_offset, 0)  # -1 for a row of a table, which is a single piece
+        # A row of a table has the offset -1. Its file is a single piece, so any byte will do.
+        byte = max(origin.byte_offset, 0)
         state = file_state(self._inventory, self._memory, self._folder, origin.file, byte)
         if state == "unchanged":
             return _TextMismatch(

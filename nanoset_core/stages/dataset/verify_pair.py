@@ -267,12 +267,12 @@ def verify_prefix(
     if tokenizer is not None:
         expected = _with_tokenizer(expected, tokenizer_path(tokenizer), eod)
 
-    # Check local copies of files in a bucket, but name the files themselves in the report.
+    # Check local copies of files in a bucket. In the report, replace their names.
     with report.catching(remedy=_WRITE_AGAIN), path_and_access(prefix) as (local_prefix, access):
         verify_pair(local_prefix, expected=expected, deep=deep, report=report, access=access)
         report.with_places(local_prefix, prefix)
 
-    # Compare the pair with its record, if it has one.
+    # Compare the pair with its record, which is empty if there is none.
     if deep:
         _check_recorded_files(report, prefix, record)
     facts = record.get("facts", {})

@@ -221,12 +221,12 @@ class _Occurrences(NamedTuple):
 def _occurrences_in_sample(
     dataset: MMapIndexedDataset, stream: Stream | None, token: int
 ) -> _Occurrences:
-    """Count how often a token occurs inside the first documents, rather than at their ends.
+    """Count how often the last token of all documents also occurs inside the first documents.
 
     Args:
         dataset: The dataset, on this machine.
         stream: Order of its tokens, if they are not in order in the .bin.
-        token: A token that all documents end in.
+        token: The token that all documents end in.
     """
     n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
     stop = min(n_tokens, _SAMPLE_TOKENS)

@@ -143,7 +143,7 @@ def _metric_scale(n_digits: int) -> _MetricScale:
 def _metric(count: int) -> str:
     """Return a count of tokens in three digits with a metric prefix: 12345 as "12.3 kT".
 
-    It is what `humanize.metric(count, unit="T")` returns, with which datatrove writes its metadata.
+    It equals `humanize.metric(count, unit="T")`, which datatrove writes into its metadata.
 
     Args:
         count: The number of tokens, at least 1.
@@ -151,7 +151,7 @@ def _metric(count: int) -> str:
     n_digits = math.floor(math.log10(count)) + 1
     scale = _metric_scale(n_digits)
 
-    # Rounding can give a digit more: 9999 is not 10.00 kT, but 10.0 kT.
+    # Rounding can give one more digit before the point: 9.999 kT are not 10.00 kT, but 10.0 kT.
     rounded = round(count / scale.divisor, scale.digits_after_point)
     if rounded >= 10**scale.digits_before_point:
         scale = _metric_scale(n_digits + 1)

@@ -118,15 +118,15 @@ def sample_files(
         dataset: Manifest of the dataset.
         place: Folder of the export.
         export_format: Format of the export.
-        traits: Properties of the dataset.
+        traits: Properties of the dataset that the format depends on.
     """
     access = project.outputs.access
     return SampleFiles(
         format=export_format,
-        cut=export_format.cut(traits),
+        cut=export_format.cut(traits),  # which tokens each file gets
         source=access,
         bin=dataset.folder / f"{dataset.facts['prefix']}.bin",
-        target=access.store.below(access.name(place)),
+        target=access.store.below(access.name(place)),  # the store, from this folder on
     )
 
 
@@ -163,15 +163,18 @@ class _SampledExport:
         return self._write(place)
 
     def _write(self, place: Path) -> Manifest:
-        """Write the files to the folder of the export, and the manifest last: it completes them."""
+        """Write the files to the folder of the export, and then its manifest."""
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)
         samples = sample_files(self.project, self.dataset, place, self.format, self.traits)
+
+        # Write the files of samples, and index.json, which lists them.
         file_facts = self._write_samples(samples, stream)
         index_fact = _write_index(place, samples.index(file_facts))
-
-        names = self.format.names(samples.cut)  # the files of samples in order, and index.json
+        names = self.format.names(samples.cut)  # in this order
         fact_by_name = dict(zip(names, [*file_facts, index_fact], strict=True))
+
+        # An output is complete as soon as it has a manifest.
         n_documents = count_documents(dataset, stream)
         facts = {
             "format": self.format.name,

@@ -281,12 +281,13 @@ class Mds(SampledFormat):
         room = _mds_room(dataset.dtype)
         sample_bytes = self._bytes_of_sample_and_offset(dataset.dtype, length)
 
-        # A file has at least one sample, even if it is longer than the room.
+        # A file has as many samples as fit into it, and at least one.
         samples_per_file = max(1, room // sample_bytes)
         tokens_per_file = samples_per_file * length
         n_files = _divide_up(dataset.tokens, tokens_per_file)
 
-        # If the last file would have a single, shorter sample, this may fit into the file before.
+        # The last sample may be shorter. If it would be alone in the last file, it may still fit
+        # into the file before.
         tokens_in_last_file = dataset.tokens - (n_files - 1) * tokens_per_file
         if n_files > 1 and tokens_in_last_file < length:
             short_bytes = self._bytes_of_sample_and_offset(dataset.dtype, tokens_in_last_file)

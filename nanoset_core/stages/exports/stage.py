@@ -138,8 +138,8 @@ class ExportStage(Planned, Resumable, Estimated):
             folder: The folder.
 
         Returns:
-            Names of the files; None if they are not those of an export. An empty folder counts as
-            an export without files.
+            Names of the files; None if they are not those of an export. The set is empty if the
+            folder is.
         """
         uploaded = uploaded_files(self.layout, access, folder)
         if uploaded is not None:
@@ -148,10 +148,10 @@ class ExportStage(Planned, Resumable, Estimated):
         # All files must have names of one format of samples, such as shard.00000.mds.
         names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
         for export_format in FORMATS.values():
-            if isinstance(export_format, SampledFormat):
-                has_other_files = any(not export_format.is_file(name) for name in names)
-                if not has_other_files:
-                    return names
+            if isinstance(export_format, SampledFormat) and all(
+                export_format.is_file(name) for name in names
+            ):
+                return names
         return None
 
 

@@ -136,7 +136,7 @@ class _Pair:
         """
         return Delivery(
             folder=self.folder,
-            receipt=self._receipt(names[0]),
+            receipt=self._receipt(names[0]),  # one receipt for all files, named after the first
             files=tuple(names),
             completing_files=_completing_files(names),
             inputs=pair_files(self.prefix),
@@ -393,7 +393,7 @@ class _DraftedTokens(TokensFile):
             return self._share_local(self.source)
         if isinstance(self.target, RemoteFolder) and self.source.store == self.target.store:
             return self._copy_in_bucket(self.source, self.target)
-        # The export goes to this machine, or to another bucket: download the .bin.
+        # From a bucket to this machine, or to another bucket: download the .bin.
         self.write(self.source.store.blocks(_stored(self.source)))
         return COPIED
 

@@ -93,10 +93,10 @@ class _ExportCheck:
             self._check_tokens(tokens_file)
 
     def _check_small_files(self, export_format: LinkedFormat, names: Sequence[str]) -> None:
-        """Write the files that say where documents end again, and compare them with the export's.
+        """Check the files that say where documents end: write them again, and compare digests.
 
         Args:
-            export_format: Format of the export.
+            export_format: Format of the export. Its file of tokens is a copy of the .bin.
             names: Names of these files.
         """
         with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
@@ -160,8 +160,9 @@ class _ExportCheck:
             stop = min(start + _READ_TOKENS, n_tokens)
             outcome = comparison.look((start, stop))
             if outcome.wrong is not None:
-                comparison.conclude(self.report, [outcome])
+                comparison.conclude(self.report, [outcome])  # add an error to the report
                 return None
+            # The range is equal, so count the end tokens in the export's copy.
             tokens = comparison.copy.read(start, stop)
             n_end_tokens += int(np.count_nonzero(tokens == end_token))
         self.report.figures["tokens_read"] = n_tokens

@@ -99,9 +99,9 @@ class LinkedExport:
         Returns:
             The number of documents that have tokens.
         """
+        # `document_ends` counts the documents while the format reads and writes where they end.
         document_ends = _DocumentEnds(self.dataset, self.stream)
         self.format.write_small_files(folder, self.name, self.traits, document_ends.chunks())
-        # The format has gone through all chunks by now, so that all documents are counted.
         return document_ends.n_documents
 
     def _token_blocks(self, stream: Stream) -> Iterator[bytes]:

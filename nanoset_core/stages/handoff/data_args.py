@@ -303,12 +303,10 @@ def _data_argument(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: The data is not given, or it is given in several ways.
     """
-    # One option names the data of all splits, or one option for each split names its data.
+    # Either a single option names the data of all splits, or each split has an option of its own.
     shared = [key for key in _SHARED_DATA if options[key]]
     per_split = [key for key in _SPLIT_DATA if options[key]]
-    n_ways = len(shared)
-    if per_split:
-        n_ways += 1
+    n_ways = len(shared) + int(bool(per_split))
     if n_ways != 1:
         raise ConfigError(
             "the data must be given in one way",
@@ -318,6 +316,7 @@ def _data_argument(options: Mapping[str, Any]) -> dict[str, Any]:
             remedy="leave all but one of them out" if n_ways else "give --data-path",
         )
     if per_split:
+        # For all three splits: None for one without data.
         return {"blend_per_split": [_blend_of_option(options, key) for key in _SPLIT_DATA]}
     return _shared_data(options, shared[0])
 

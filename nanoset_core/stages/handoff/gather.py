@@ -55,9 +55,9 @@ def gather(
     exports: Mapping[str, Manifest],
     warnings: list[str],
 ) -> Handoff:
-    """Collect everything that the files with which a trainer is started mention.
+    """Collect everything that is written into a handoff: the files that start a trainer.
 
-    All paths are those under which the trainer reaches the files, which may be on another machine.
+    All paths are those by which the trainer reaches the files, perhaps on another machine.
 
     Args:
         nanoset: The nanoset.
@@ -149,18 +149,18 @@ def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, l
 
     Args:
         splits: The built splits.
-        folder: Folder of the index files below the cache. Names are relative to it.
+        folder: Folder of the index files below the cache, with a slash at its end.
 
     Returns:
-        File with the description → the other files of the index. Empty if the trainer writes no
-        descriptions.
+        File with the description → the other files of the index, all relative to the folder. Empty
+        if the trainer writes no descriptions.
     """
     indexes: dict[str, list[str]] = {}
     for plan in _plans_with_index(splits):
-        files = {kind: name.removeprefix(folder) for kind, name in plan.files.items()}
-        description = files.pop("description", None)
+        name_by_kind = {kind: name.removeprefix(folder) for kind, name in plan.files.items()}
+        description = name_by_kind.pop("description", None)
         if description is not None:
-            indexes[description] = list(files.values())
+            indexes[description] = list(name_by_kind.values())
     return indexes
 
 
@@ -202,6 +202,7 @@ def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     config = replace(config, trainer_paths=trainer_paths)
     if config.blend_per_split is None:
         return config
+    # Take the blend of each split from its own settings.
     blends = [_own_blend(built, index) for index, built in enumerate(splits.values())]
     return replace(config, blend_per_split=blends)
 

@@ -295,7 +295,7 @@ def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
     Args:
         handoff: The built nanoset, as its trainer sees it.
     """
-    # How often Megatron-LM reads a batch of each split, by the names of its options.
+    # How many batches of each split Megatron-LM reads, as formulas of its options.
     batches_by_split: dict[SplitName, str] = {
         "valid": "(train_iters // eval_interval + 1) * eval_iters",
         "test": "eval_iters",

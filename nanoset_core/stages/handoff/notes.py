@@ -51,9 +51,9 @@ def notes_of(
     if views:
         yield _VIEWS_NOTE.format(names=", ".join(views))
 
-    # `orders` says how the run has read each dataset before. It is empty unless the nanoset is a
-    # later phase of a run, or continues the run of another nanoset. Only in the second case, the
-    # trainer counts the samples that were consumed before.
+    # Did the run read datasets before it reads this nanoset? `orders` says which, and in which
+    # order. If `consumed_samples` is set, it began with another nanoset, and otherwise with an
+    # earlier phase.
     if not config.orders:
         return
     if config.consumed_samples:

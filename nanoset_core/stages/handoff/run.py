@@ -154,7 +154,7 @@ class RunSpec(Section):
                 where=f"{where}: global_batch_size",
                 remedy="add global_batch_size, or step_batch_size_schedule",
             )
-        # Without a size, which is an error already, no ramp-up can lead to it.
+        # A ramp-up needs a size that it leads to. No ramp-up leads to 0.
         if ramp is not None and not ramps_up(ramp, size or 0):
             yield ConfigError(
                 "Megatron-LM does not accept this ramp-up",

@@ -292,14 +292,17 @@ class TrainerSpec:
         Raises:
             ConfigError: The version does not have the option.
         """
-        # Minor versions, such as 16 for 0.16.1. `_MAIN_BRANCH` stands for the main branch.
+        # Minor versions, such as 16 for 0.16.1. `_MAIN_BRANCH`, the main branch, is the greatest.
         first_version, last_version = option.metadata.get("versions", (0, _MAIN_BRANCH))
         if first_version <= self.minor <= last_version:
             return
-        versions = f"core 0.{first_version}"
+
+        # For the message, describe which versions have the option.
         if first_version == _MAIN_BRANCH:
             versions = "main"
-        elif last_version < _MAIN_BRANCH:
+        elif last_version == _MAIN_BRANCH:
+            versions = f"core 0.{first_version}"
+        else:
             versions = f"core 0.{first_version} to 0.{last_version}"
         raise ConfigError(
             "this version of the trainer has no such option",
@@ -337,7 +340,8 @@ def trainer_errors(
             found="both",
             remedy="keep one of them",
         )
-    # Such a trainer names index files by a hash that depends on its tokenizer.
+    # Some trainers name index files by a hash that depends on the tokenizer. The settings are for
+    # these alone.
     hashes_tokenizer = get_preset(preset).hashes_tokenizer
     if not hashes_tokenizer:
         yield ConfigError(
@@ -347,7 +351,7 @@ def trainer_errors(
             remedy="remove the key",
         )
 
-    # The arguments can only be written if the version has all options.
+    # Try to write the arguments, which raises an error if the version lacks an option.
     errors = raised(trainer.arguments)
     if errors:
         yield errors[0].at(f"{where}trainer.{errors[0].where}")

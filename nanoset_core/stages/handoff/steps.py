@@ -177,8 +177,8 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
     n_steps = 0  # steps of all earlier stretches
     consumed = 0  # samples that these steps have read
 
-    # The trainer is started once, and may be resumed several times. It runs with the same settings
-    # from each start to `last_step`, which is None for the last start.
+    # The trainer is started once, and may be resumed several times. From each start, it runs to
+    # `last_step` with the same settings. That is None for the last start: its end is not known.
     for settings, last_step in _settings_by_start(run):
         consumed_at_start = consumed
         sizes = _sizes_since_start(settings, n_steps, consumed)
@@ -193,7 +193,7 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
                 n_ranks=settings.data_parallel_size,
                 consumed_at_start=consumed_at_start,
             )
-            # The stretch ends when the batch size changes, or the trainer is resumed, if ever.
+            # The stretch ends with whichever comes first, if one of them ever does.
             steps_until_change = _steps_until_change(sizes, consumed, batch_size)
             steps_until_resumed = None if last_step is None else last_step - n_steps
             ends = [end for end in (steps_until_change, steps_until_resumed) if end is not None]
@@ -246,12 +246,12 @@ def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int
         """Return whether the batch size is another one after this number of steps."""
         return sizes.size(consumed + n_steps * samples_per_step) != present_size
 
-    # After this many steps, the size has changed for the last time.
-    most_steps = (sizes.last_change - consumed) // samples_per_step + 1
+    # After so many steps, the size has changed for the last time.
+    max_steps = (sizes.last_change - consumed) // samples_per_step + 1
 
-    # Batch sizes only grow or only shrink. So `has_other_size` is False up to some number of steps,
-    # and True from then on: bisection finds the first number for which it is True.
-    step_counts = range(1, most_steps + 1)
+    # Batch sizes only grow or only shrink, so a size does not come back: `has_other_size` is False
+    # for fewer steps, and True for more. Bisection finds the first number for which it is True.
+    step_counts = range(1, max_steps + 1)
     index = bisect_left(step_counts, True, key=has_other_size)
     return step_counts[index] if index < len(step_counts) else None
 
@@ -312,7 +312,8 @@ def _ramped_sizes(first: int, increment: int, ramp_samples: int, batch_size: int
             return batch_size
         return first + int(consumed / samples_per_increment) * increment
 
-    return _BatchSizes(size_during_ramp, ramp_samples + 1)
+    # The size changes last when more than `ramp_samples` have been consumed.
+    return _BatchSizes(size_during_ramp, last_change=ramp_samples + 1)
 
 
 def _whole_batch_size(run: RunSpec, size: int, step: int) -> int:
@@ -526,7 +527,7 @@ class Dealer:
         """
         n_usable = self.total
         if self.kind == "interleaved":
-            # Every rank gets the same number of samples, so that a few may be left at the end.
+            # Every rank gets the same number of samples, so the trainer may drop a few at the end.
             n_usable = self.total // step.n_ranks * step.n_ranks
         if positions[-1] >= n_usable:
             raise _data_ends_error(step, int(positions[-1]), n_usable)

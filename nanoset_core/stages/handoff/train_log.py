@@ -133,11 +133,10 @@ class TrainLog:
             iteration: Number of steps that were done before the start; 0 without a checkpoint.
             arguments: Arguments of the start.
         """
-        # Keep earlier starts if at least one of their steps remains.
+        # The steps up to number `iteration` remain. Keep an earlier start if it was before one of
+        # these.
         self.starts = [start for start in self.starts if start.iteration < iteration]
         self.starts.append(TrainerRestart(iteration, arguments))
-
-        # Keep the steps before the checkpoint. Step number `iteration` is the last one of these.
         self.consumed = {step: count for step, count in self.consumed.items() if step <= iteration}
 
     def settings(self) -> dict[str, Any]:

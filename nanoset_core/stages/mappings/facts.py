@@ -45,7 +45,8 @@ def split_facts(
     facts: dict[str, Any] = {"samples": 0, "blended": False, "members": []}
     plan = planned.plan
     if plan is not None:  # the split has data
-        members = _members_read(planned, samples_given)  # the datasets, and what is read of each
+        # Its members are datasets, of each of which it reads a part.
+        members = _members_read(planned, samples_given)
         facts["samples"] = plan.samples
         facts["blended"] = plan.blend is not None
         facts["members"] = _member_facts(planned, members)
@@ -70,7 +71,8 @@ def _members_read(
     if samples_given is None or planned.plan is None:
         return planned.members
 
-    # Compute again what is read of each dataset, now from the counted samples.
+    # Compute again what is read of each dataset, now from the counted samples, and with the same
+    # limits on how often it may be read.
     limit_by_prefix: dict[str, float] = {}
     for member in planned.members:
         if member.max_epochs is not None:

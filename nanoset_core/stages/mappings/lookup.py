@@ -196,13 +196,14 @@ class NanosetLookup:
         They were added later. So nanosets without them kept their digests, and were not rebuilt.
         """
         options: dict[str, Any] = {}
+        # What the run read before this nanoset, if it continues another one.
         run_before = self._run_before_option()
         if run_before is not None:
             options["after"] = run_before
-        # The folder of the files; see `index_folder`.
+        # Where the files are, if the trainer's names of files contain no hash of the settings.
         if not get_preset(self.spec.preset).index_names_have_versions:
             options["index_files"] = "a folder for each version"
-        # How the trainer rounds the shares of the splits.
+        # How the trainer's version of Python adds up the shares of the splits.
         if self.compensated_sums:
             options["sums"] = "compensated"
         return options
@@ -220,16 +221,17 @@ class NanosetLookup:
 
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that limit how often documents are read, as options of the recipe."""
-        # The limits of a mixture's parts are among the options of the mixture.
-        mixture = self.spec.mixture
-        has_mixture_limits = mixture is not None and bool(mixture.epoch_limits())
-        has_limits = self.spec.max_epochs is not None
         options: dict[str, Any] = {}
-        if has_limits:
+        has_limits = False
+        if self.spec.max_epochs is not None:
+            has_limits = True
             options["epochs"] = self._epoch_option()
-        if (has_limits or has_mixture_limits) and self.may_share_documents(split):
-            # Early versions ignored that datasets may have documents in common. The option changes
-            # the digest of the recipe, so that such splits are built again.
+        if self.spec.mixture is not None and self.spec.mixture.epoch_limits():
+            has_limits = True  # they are among the options of the mixture
+
+        # Early versions ignored that datasets may have documents in common. This option changes the
+        # digest of the recipe, so that such splits are built again.
+        if has_limits and self.may_share_documents(split):
             options["epochs_of"] = "documents"
         return options
 
@@ -291,14 +293,15 @@ class NanosetLookup:
 
     def _run_before_option(self) -> dict[str, Any] | None:
         """Return what the run has read before this nanoset, as an option of the recipe, or None."""
-        # The run was started with a handoff: a folder with the files that start a trainer.
+        # The run was started with the handoff (a folder of files for the trainer) of another
+        # nanoset.
         continue_from = self.spec.continue_from
         if continue_from is not None:
             handoff = "/".join(handoff_named(continue_from))
             return {"handoff": handoff, "consumed_samples": continue_from.consumed_samples}
 
-        # The nanoset is a phase that continues the previous one. The options of that phase describe
-        # all phases before it in the same way, so one digest covers them all.
+        # The run has phases, and this nanoset is not the first one. The options of the previous
+        # phase include a digest of the phase before it, and so on: one digest covers them all.
         phase = self.phase_before()
         if phase is not None:
             return {"phases": digest_of(phase.options("train"))}

@@ -63,7 +63,7 @@ def mix_errors(
         has_samples: Whether the number of train's samples is known.
     """
     for keys in data:
-        # The nanoset itself may have other data, which another rule checks.
+        # Each phase needs one of the two keys. For the nanoset itself, another rule checks that.
         is_phase = keys.key != ""
         if is_phase and len(keys.written) != 1:
             yield _phase_data_error(where, keys)
@@ -219,7 +219,7 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
         return
     sharing_parts = {name: part for name, part in group.parts.items() if not part.has_fixed_amount}
 
-    # If the amount of each part is fixed, so is that of the group: bounds of its share are useless.
+    # If the amount of each part is fixed, so is that of the group: bounds would have no effect.
     share_bounds = [name for name in _BOUNDS if getattr(group, name) is not None]
     if share_bounds and not sharing_parts:
         yield _useless_bound_error(f"{where}.{share_bounds[0]}", "tokens or epochs of each part")

@@ -244,8 +244,8 @@ class NanosetContext(NanosetLookup):
         The setting `max_epochs` limits how often a document may be read. Limits may lead to fewer
         samples, or to other weights of the blend.
         """
-        # Splits that share a blend also share its weights, which limits may change. So the settings
-        # are those of all these splits. Otherwise each split has a blend of its own.
+        # If splits share one blend, they also share its weights, which limits may change: plan with
+        # the settings of all splits.
         splits: tuple[SplitName, ...] = (split,) if self.spec.blend is None else SPLITS
         prefix_by_corpus = dataset_prefixes(self, splits)
         read_before = self._read_by_run() if "train" in splits else None
@@ -387,10 +387,11 @@ class NanosetContext(NanosetLookup):
                 has no train split.
             MissingError: This handoff (the folder that starts the trainer) was deleted.
         """
-        # nanoset.yaml names a handoff: the run was started with that one, of another nanoset.
+        # The run was started with another nanoset, whose handoff is named in nanoset.yaml.
         if self.spec.continue_from is not None:
             return read_since_handoff(self.project.outputs, self.spec.continue_from)
 
+        # Or the nanoset is a phase of a run.
         previous_phase = self.phase_before()
         if previous_phase is None:
             return None

@@ -192,13 +192,13 @@ def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> Resolv
     if nanoset.schedule is None:
         return nanoset
 
-    # Without shares, each split has a blend of its own, and gets all documents of it.
+    # Without shares, each split has a blend of its own, and all of its documents.
     share_by_split: dict[SplitName, float] = dict.fromkeys(SPLITS, 1)
     if nanoset.shares:
         share_by_split = dict(zip(SPLITS, parse_split(nanoset.shares), strict=True))
 
-    # Leave out splits without data, which the trainer does not read, and those of which it takes no
-    # number of samples, but reads all of them once.
+    # Leave out splits without data, and those that this trainer always reads once, whatever number
+    # of samples is requested.
     preset = get_preset(nanoset.preset)
     sample_counts: dict[SplitName, int] = {}
     for split, n_samples in nanoset.schedule.samples(iterations).items():

@@ -286,14 +286,13 @@ def _start_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         where: The key of the nanoset.
         nanoset: The settings.
     """
-    # `continue` together with `continue_from` needs no rule of its own: it breaks one of these two,
-    # whether there are phases or not.
     if nanoset.continue_ and not nanoset.phases:
         yield ConfigError(
             "`continue` needs phases that follow one another",
             where=f"{where}.continue",
             remedy="add `phases`, or use `continue_from` in place of it",
         )
+    # This covers `continue` together with `continue_from`, too: without phases, see above.
     if nanoset.continue_from and nanoset.phases:
         yield ConfigError(
             "phases and continue_from both say which run is continued",
@@ -385,7 +384,7 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     if preset.windows:
         yield from _window_errors(where, nanoset)
 
-    # `compensates` raises an error if this is no version of Python. Its result is of no use here.
+    # This raises an error if `trainer_python` is no version of Python. Its result is not needed.
     for error in raised(preset.compensates, nanoset.trainer_python):
         yield error.at(f"{where}.trainer_python", remedy="remove the key, or correct it")
 
@@ -437,6 +436,7 @@ def _trainer_errors(
     yield from errors
     if errors:
         return  # the version may not be a number that can be compared
+    # Older versions cannot mask attention between documents.
     if nanoset.inter_document_masking and trainer.minor < DOCUMENTS_SINCE:
         yield _mask_error(f"{where}.{DOCUMENTS}", f"megatron_core {trainer.megatron_core}")
 

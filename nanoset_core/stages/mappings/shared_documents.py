@@ -98,7 +98,8 @@ class SharedDocuments:
         """Count the tokens of each corpus by how many copies of them each dataset contains.
 
         Args:
-            rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
+            rows_by_prefix: Path of each dataset without ending → (start, stop) of its sequences in
+                which tokens are counted.
         """
         results: list[CorpusParts] = []
         for members in self._members_by_corpus(rows_by_prefix).values():
@@ -166,7 +167,7 @@ class _Member(NamedTuple):
         for sequences in self.dataset.corpus_tokens(self.rows, documents):
             # (n_sequences,) position of the sequence's document in the range
             positions = sequences.documents - documents.start
-            # `bincount` adds up floats. They are exact, since no document has 2**53 tokens.
+            # Add up the tokens of each document. The floats of `bincount` are exact below 2**53.
             weights = sequences.tokens.astype(np.float64)
             sums = np.bincount(positions, weights, minlength=n_documents)  # (n_documents,)
             totals += sums.astype(np.int64)
@@ -193,6 +194,7 @@ def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, 
         total = first_member.total_tokens
         return (CorpusPart((1,), total),) if total else ()
 
+    # Otherwise count for some documents at a time.
     tokens_by_copies: Counter[tuple[int, ...]] = Counter()
     for documents in _document_ranges(corpus, len(members)):
         columns = [member.tokens_of(documents) for member in members]

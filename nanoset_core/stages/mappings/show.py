@@ -43,7 +43,7 @@ def _figures(manifest: Manifest) -> dict[str, int]:
         samples = samples_read(facts)
         figures["samples"] = samples
         figures["unused_samples"] = unused_samples(facts)
-        # The recipe of a blend does not repeat the options of its index mappings.
+        # All samples have one length. A blend of datasets does not record it.
         sequence_length = manifest.recipe["options"].get("sequence_length")
         if sequence_length is not None:
             figures["tokens"] = samples * int(sequence_length)

@@ -148,8 +148,8 @@ def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
     spec = nanoset.spec
     # Test comes first: valid may become large enough with its share.
     for split in ("test", "valid"):
-        # If the user requests samples of this split, an error will say that it has none. Those of a
-        # schedule do not count: it requests samples of every split.
+        # If the user requests samples of this split, keep it: an error will say that it has none. A
+        # schedule does not count, since it requests samples of every split.
         is_requested = split in spec.samples and spec.schedule is None
         if is_requested or not cannot_be_built(config, split, nanoset.reader):
             continue
@@ -178,7 +178,8 @@ def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
         return config
     if config.samples("train"):
         check_remaining_samples(config)
-    prefixes, _ = blend
-    # The corpora of the blend are the leaves of the tree, in the same order as these weights.
+
+    # The datasets of the blend are in the order of the leaves of the tree, as are the weights.
+    dataset_paths, _ = blend
     weights = mixture_of(mixture, config, nanoset.reader).weights
-    return replace(config, data_path=dict(zip(prefixes, weights, strict=True)))
+    return replace(config, data_path=dict(zip(dataset_paths, weights, strict=True)))

@@ -70,13 +70,14 @@ class _SplitStage(OutsideFiles, SharesFiles):
         Returns:
             Which file is missing or has another size, in words, or None.
         """
-        size_by_name = {name: note["bytes"] for name, note in cache_files(manifest).items()}
+        recorded_sizes = {name: note["bytes"] for name, note in cache_files(manifest).items()}
         folder = cache_folder(project, key.subject)
-        stored_sizes = project.outputs.access.sizes(folder, size_by_name)
-        fault = first_fault(stored_sizes, size_by_name)
+        stored_sizes = project.outputs.access.sizes(folder, names=recorded_sizes)
+        fault = first_fault(stored_sizes, recorded_sizes)
         if fault is None:
             return None
-        return f"an index file is missing or of another size: {fault[0]}"
+        file_name, *_ = fault
+        return f"an index file is missing or of another size: {file_name}"
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         return split_summary(manifest)

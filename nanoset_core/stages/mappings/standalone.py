@@ -125,7 +125,7 @@ def _check_replaceable(placed: PlacedSet) -> None:
     if difference is None:
         return
 
-    # So may an incomplete set. Old versions of this program marked it with a file.
+    # Old versions of this program had another file that names the dataset of an incomplete set.
     mark = parse_receipt(store.read(_mark_name(file_set)))
     if mark is not None and mark.content == file_set.made_from:
         return
@@ -164,7 +164,7 @@ def _write_split(
         description_hash = plan.members[0].hash
     else:
         description_hash = plan.blend.hash
-    # Without a cache folder, the trainer keeps the index of a blend in memory.
+    # All sets are in the cache folder. Without one, the trainer keeps the index of a blend in memory.
     is_in_memory = plan.blend is not None and config.path_to_cache is None
     folder = None if is_in_memory else placed_sets[0].folder
     return SplitFiles(plan.split, plan.samples, description_hash, folder, made=any(are_new))
@@ -177,13 +177,13 @@ def _write_set(placed: PlacedSet) -> bool:
         Whether the set was written; False if it existed.
     """
     file_set, folder = placed
-    # With `overwrite`, other files with its names are no error: they have been examined before.
+    # Other files with these names may be replaced (`overwrite`): the caller has checked that.
     delivery = file_set.delivery(folder, compares_sizes=True)
     is_stored = delivery.find(overwrite=True) is not None
     if not is_stored:
         file_set.write(folder=folder)
 
-    # Old versions of this program marked incomplete sets with a file. This one is complete now.
+    # Delete the file by which old versions of this program marked an incomplete set.
     store = store_of(folder)
     mark_name = _mark_name(file_set)
     if store.stat(mark_name) is not None:

@@ -314,12 +314,13 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
 
     rebuilt = files.build_arrays()
     for name in array_names:
+        # Both have the same shape: opening the files has checked the length of each array.
         stored = getattr(indices, name)
         expected = getattr(rebuilt, name)
         if np.array_equal(stored, expected):
             continue
-        # The shapes are equal: opening the files has checked the length of each array.
-        # An entry is a number, or a row of two numbers.
+
+        # Report the first wrong entry, which is a number, or a row of two numbers.
         differs = (stored != expected).reshape(len(expected), -1)  # (n_entries, 1 or 2)
         is_wrong = differs.any(axis=1)  # (n_entries,)
         entry = int(np.argmax(is_wrong))
@@ -370,14 +371,16 @@ def _lead_nowhere(
     """
     is_wrong = (datasets < 0) | (datasets >= len(plan.members)) | (samples < 0)
 
-    # For trainers that start a dataset again when its samples are used up, no number is too large.
+    # Some trainers start a dataset again when its samples are used up: no number is too large.
     starts_again = get_preset(plan.preset).wraps == "read"
-    if not starts_again:
-        n_samples = np.array([member.samples_given for member in plan.members])  # (n_datasets,)
-        # Entries of datasets that do not exist are wrong anyway. Look up dataset 0 for them.
-        existing_datasets = np.where(is_wrong, 0, datasets)
-        is_wrong |= samples >= n_samples[existing_datasets]
-    return is_wrong
+    if starts_again:
+        return is_wrong
+
+    # Compare with the number of samples of the dataset. If that does not exist, the entry is wrong
+    # anyway, and dataset 0 takes its place.
+    n_samples = np.array([member.samples_given for member in plan.members])  # (n_datasets,)
+    existing_datasets = np.where(is_wrong, 0, datasets)
+    return is_wrong | (samples >= n_samples[existing_datasets])
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:

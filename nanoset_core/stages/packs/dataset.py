@@ -110,6 +110,8 @@ class PacksDataset(Dataset):
                 pack, and the positions of the first token and after the last one in it.
         """
         pack_of_span, span_starts, span_stops = spans.T  # (n_spans,) each
+
+        # Pair each span with all pieces of its pack, as the table of pieces lists them.
         table_rows = open_pieces(self.manifest).of_packs(pack_of_span)
         span_of_pair, pieces = _pair_with_pieces(pack_of_span, table_rows)  # (n_pairs,) each
 
@@ -161,9 +163,10 @@ def _pair_with_pieces(
     stop_rows = np.searchsorted(table_rows.packs, packs, side="right")
     pieces_per_pack = stop_rows - first_rows
 
-    # For example, packs with 2 and 1 pieces have the indices 0 0 1.
+    # (n_pairs,) each. For example, packs with the rows 7 and 8, and 3, have the indices 0, 0, 1 and
+    # the rows 7, 8, 3.
     indices = np.repeat(np.arange(len(packs)), pieces_per_pack)
-    rows = positions_in(first_rows, pieces_per_pack)  # (n_pairs,) the ranges of rows, concatenated
+    rows = positions_in(first_rows, pieces_per_pack)
     return indices, table_rows.select(rows)
 
 

@@ -116,6 +116,7 @@ class _PackNames:
         """
         corpora = tuple(corpora)
         names = tuple(self.of_corpus(corpus, packing, length) for corpus in corpora)
+        # All corpora of a blend differ, so equal names are those of packs and of their own corpus.
         if len(set(names)) < len(names):
             raise ConfigError(
                 "a corpus is named as well as its packs",
@@ -131,14 +132,14 @@ class _PackNames:
         The packs are added to those of the project, unless it has packs with these settings.
 
         Args:
-            corpus: Name of the corpus or view. Packs under the key `packs` replace themselves.
+            corpus: Name of the corpus or view; or of packs, which is returned as it is.
             packing: How the documents are packed.
             length: Tokens of a pack.
 
         Raises:
             ConfigError: Packs with other settings have the name.
         """
-        if corpus in self.written:
+        if corpus in self.written:  # packs that the user has written under the key `packs`
             return corpus
         spec = PacksSpec(corpus, length, packing.long, packing.tail, packing.seed)
         if spec not in self.names:  # neither written by the user, nor requested before
@@ -147,6 +148,9 @@ class _PackNames:
 
     def _add(self, spec: PacksSpec) -> None:
         """Add packs to those of the project, under a name that is made of their settings.
+
+        Args:
+            spec: The settings, which no packs of the project have.
 
         Raises:
             ConfigError: The user has given this name to packs with other settings.
@@ -195,6 +199,7 @@ def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> Re
     """
     if spec.packing is None:
         return spec
+    # Its methods return settings with packs in place of corpora, and add these packs to `names`.
     reader = _PackReader(names, spec.packing, spec.sequence_length, where)
     max_epochs = spec.max_epochs
     if isinstance(max_epochs, Mapping):  # a limit for each corpus, and not one number for all
@@ -377,8 +382,8 @@ def _nanoset_errors(
         packs: All packs of the project, by name.
         where: Key of the nanoset, such as "nanoset.yaml: nanosets.pretrain", for messages.
     """
-    # Windows have one token more than a pack, so that each begins further off the start of a pack
-    # than the one before it.
+    # A window has one token more than a pack: the first one ends one token after the start of the
+    # second pack, and so on.
     reads_windows = get_preset(spec.preset).windows
     if reads_windows:
         for key in _keys_with_packs(spec, packs, where):
@@ -469,8 +474,8 @@ def _export_errors(
     if not exports_packs:
         return
 
-    # Windows have one token more than a pack, so that each begins further off the start of a pack
-    # than the one before it.
+    # A window has one token more than a pack: the first one ends one token after the start of the
+    # second pack, and so on.
     if spec.format == "datatrove":
         yield ConfigError(
             "readers of .ds files read windows of one token more than a sequence, "

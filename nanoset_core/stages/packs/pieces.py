@@ -94,11 +94,12 @@ class PieceTableWriter:
         """
         import pyarrow as pa
 
+        # A row says which tokens of which document are in which pack, and where.
         rows = PieceRows(
             packs=first_pack + packs.pack_numbers,
-            begins=packs.begins,
+            begins=packs.begins,  # position of the first token in the pack
             documents=packs.pieces.documents,
-            firsts=packs.pieces.firsts,
+            firsts=packs.pieces.firsts,  # position of the first token in the document
             tokens=packs.pieces.lengths,
         )
         table = pa.Table.from_arrays([pa.array(column) for column in rows], schema=self._schema)

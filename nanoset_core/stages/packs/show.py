@@ -18,6 +18,7 @@ def packs_summary(manifest: Manifest) -> Summary:
         "padding": _count(facts["padding"]),
         "documents cut": _count(facts["cut_documents"]),
         "tokens dropped": _count(facts["dropped_tokens"]),
+        # For comparison: the documents that would be cut if they were concatenated instead.
         "cut if concatenated": _count(facts["concatenated"]["cut_documents"]),
     }
     warnings = [] if facts["documents"] else ["they hold no document"]
@@ -26,6 +27,8 @@ def packs_summary(manifest: Manifest) -> Summary:
 
 def packs_row(name: str, manifest: Manifest) -> dict[str, str]:
     """Return the row of packs in the table that `nanoset map` prints: heading → text.
+
+    Unlike `nanoset status`, it has no size in bytes.
 
     Args:
         name: Name of the packs.

@@ -130,6 +130,7 @@ def make_packs(project: Project, name: str) -> Manifest:
         MissingError: The dataset has not been built.
     """
     task = _PackTask.of(project, name)
+    # Run `_pack` in this process or on a worker of a cluster.
     return make_in_one_task(project, partial(_pack, task=task))
 
 
@@ -209,7 +210,7 @@ def _pack(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
     with root.in_task() as outputs:
 
         def write(folder: Path) -> Written:
-            """Write the files of the packs into a folder."""
+            """Write the files of the packs into a folder, and return their counts and checksums."""
             return _write_files(outputs, task, folder, progress)
 
         return outputs.commit(task.recipe, write)
@@ -263,7 +264,7 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     if existing is not None:
         return existing
 
-    # Tell the reader the lengths that it would find in the .idx: all packs have the same length.
+    # Let the reader suppose that there is a .idx, in which all packs have the same length.
     facts = _planned_facts(task)
     folder = project.outputs.place(task.recipe)
     pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), facts["packs"])

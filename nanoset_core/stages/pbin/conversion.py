@@ -160,8 +160,8 @@ def fitting_vocab_size(
 ) -> int:
     """Return `vocab_size`, or a larger one if the tokens of a dataset need more bytes.
 
-    The size that Modalities' tokenizer reports may leave out added tokens. Modalities' packer then
-    loses the documents that contain one.
+    The size that Modalities' tokenizer reports may leave out added tokens. If their ids do not fit
+    into the bytes of a token, Modalities' own packer loses the documents that contain one.
 
     Args:
         dataset: The dataset. Its tokens are read only if their dtype has room for larger ids.
@@ -169,7 +169,7 @@ def fitting_vocab_size(
         end_token: Token that will be added to documents, or None.
     """
     token_bytes = token_size_bytes(vocab_size)  # 1, 2 or 4
-    largest_id = _largest_id_beyond(dataset, token_bytes)
+    largest_id = _largest_id_beyond(dataset, token_bytes)  # -1 if all ids fit into these
     if end_token is not None:
         largest_id = max(largest_id, end_token)
     n_possible_ids = 1 << (8 * token_bytes)
@@ -342,6 +342,7 @@ class _PbinParts:
         Raises:
             InputError: A token is not in the vocabulary.
         """
+        # The tokens are in order in the .bin (the open file), or the stream says where they are.
         if self._stream is None:
             chunks = read_tokens(file, self._path, self._dataset.dtype, start, stop)
         else:

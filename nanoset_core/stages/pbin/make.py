@@ -65,7 +65,7 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
     file_name = f"{task.recipe.name}.pbin"
     store: Store = LocalStore(folder)
     stored_name = file_name
-    is_in_bucket = outputs.access.has_copies
+    is_in_bucket = outputs.access.has_copies  # files on this machine are copies of those there
     if is_in_bucket:
         store = outputs.access.store
         stored_name = outputs.access.name(outputs.place(task.recipe) / file_name)

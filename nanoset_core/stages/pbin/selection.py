@@ -122,6 +122,7 @@ class _Merge:
         """
         work = self.progress.work("merge", self.name, sum(file.data_bytes for file in self.files))
         for scanned in self.files:
+            # Open the file again: it may have changed since it was scanned.
             file = open_pbin(scanned.path)
             if file.data_bytes != scanned.data_bytes:
                 raise SourceChangedError(

@@ -318,13 +318,13 @@ class _PbinCall:
         Returns:
             What was written, for the record of this call.
         """
-        # A dataset consists of two files, .bin and .idx. In a bucket, it is downloaded first.
+        # The source is a dataset, a .bin and its .idx. From a bucket, they are downloaded first.
         if not isinstance(self.source, InputFiles):
             with downloaded(pair_files(self.source)) as (bin_file, _):
                 counts = self._convert(bin_file.with_suffix(""), folder)
             return self._facts(counts)
 
-        # Text is tokenized to such a dataset, which is deleted after it was converted.
+        # Or it is text, which is tokenized to a dataset. This is deleted when the block ends.
         with self._tokenized(self.source) as dataset:
             counts = self._convert(on_this_machine(dataset.prefix), folder)
             if dataset.rejects is not None:
@@ -344,23 +344,24 @@ class _PbinCall:
 
         Args:
             counts: What was written.
-            n_rejected: Number of rejected lines, plus that of unreadable files.
+            n_rejected: Number of rejected lines and of unreadable files together.
             lost: Which files are unreadable, as a message; empty if none is.
             n_faults: Number of unreadable files: those that could not be read to their end.
         """
         return {
             "packed": asdict(counts),
             "rejected": n_rejected,
-            "policy": self.options.recorded,
+            "policy": self.options.recorded,  # how much may be rejected
             "lost": lost,
             "faults": n_faults,
         }
 
     @contextmanager
     def _tokenized(self, inputs: InputFiles) -> Iterator[Preprocessed]:
-        """Yield a .bin/.idx pair of the text, in a folder that is removed if the block succeeds.
+        """Tokenize the text, and yield a .bin and its .idx in a temporary folder.
 
-        If the call is killed, the next one finds the folder, and continues with the tokens in it.
+        If the call is killed or the block fails, the folder remains: the next call continues with
+        the tokens in it.
 
         Args:
             inputs: The text files.

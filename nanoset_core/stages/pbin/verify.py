@@ -90,7 +90,8 @@ def made_from(
         The dataset, or None if it is missing or damaged.
     """
     folder = _folder_of_source(project, manifest)
-    with contextlib.suppress(NanosetError):  # verifying the dataset reports it
+    # A damaged dataset is only a warning here: the check of the dataset reports what is wrong.
+    with contextlib.suppress(NanosetError):
         dataset = project.outputs.manifest_at(folder)
         if dataset is not None:
             return Source(dataset, open_dataset(dataset, is_sampled=is_sampled))
@@ -290,6 +291,7 @@ def _check_documents(
     Returns:
         Whether the index has these documents.
     """
+    # The expected bytes come in pieces, to limit memory.
     start = file.index_begin  # offset of the next piece in the file
     for expected_piece in _expected_index(dataset, stream, file.token_bytes):
         stop = start + len(expected_piece)

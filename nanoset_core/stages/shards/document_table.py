@@ -42,7 +42,7 @@ the shape (n_documents,).
 
 @contextmanager
 def document_table(path: Path, files: Sequence[str]) -> Iterator[Add]:
-    """Create a table of documents, and yield a function that adds the documents of a batch.
+    """Create a table of documents, and yield the function that adds the documents of a batch.
 
     The table is complete once the `with` block ends.
 
@@ -127,8 +127,8 @@ def _row_group_without(table: DocumentRows, group: int, rows: NDArray[np.int64])
 def _with_all_file_names(rows: Any, file_names: Any) -> Any:
     """Return rows whose column `file` refers to the list of all files.
 
-    The column stores numbers, and a list with the path of each number. In a row group that was
-    read, the list has only the files of its documents.
+    The column stores each path as its number in a list of paths. A row group that was read has a
+    list of its own, with only the files of its documents.
 
     Args:
         rows: Arrow table of some documents.
@@ -137,6 +137,7 @@ def _with_all_file_names(rows: Any, file_names: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # From numbers in the present list to paths, and from these to numbers in the list of all files.
     paths = rows.column("file").cast(pa.string())
     file_numbers = pc.index_in(paths, file_names).combine_chunks()
     file_column = pa.DictionaryArray.from_arrays(file_numbers, file_names)

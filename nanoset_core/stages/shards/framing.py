@@ -139,7 +139,7 @@ def special_tokens_notices(
     Raises:
         ConfigError: The tokenizer's special tokens are added, and depend on the text.
     """
-    template = tokenizer_facts(tokenizer_file).template
+    template = tokenizer_facts(tokenizer_file).template  # empty if `encode` adds no tokens
     if special_tokens == "add" and not template:
         return [
             "special_tokens: add (--special-tokens) adds nothing: this tokenizer has no template "
@@ -147,6 +147,7 @@ def special_tokens_notices(
         ]
     if adds_template(preset, special_tokens):
         return _repeated_tokens(tokenizer_file, bos, eod)
+    # Versions of Megatron-LM differ, so the user should choose.
     if template and special_tokens is None and preset == "megatron":
         return [_left_out_notice(template)]
     return []

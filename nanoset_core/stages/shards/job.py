@@ -113,8 +113,8 @@ class TokenizeJob:
         try:
             return _Attempt(shards=self._make(options))
         except distrust.DistrustError as error:
-            # The worker stored the record as well, but a network file system may show it to this
-            # machine only later.
+            # An engine gave wrong tokens. The worker has stored the record of that as well, but a
+            # network file system may show it to this machine only later.
             distrust.NOTEBOOK.add(self.root, error.record)
             return _Attempt(records=(error.record,))
         finally:

@@ -168,6 +168,6 @@ def line_name(source: SourceRange, path: str, line: int, byte: int) -> str:
     """
     for piece in source.pieces:
         is_in_piece = piece.path == path and piece.begin <= byte < piece.end
-        if is_in_piece and not piece.is_counted:
+        if is_in_piece and not piece.is_counted:  # the lines before the piece were not counted
             return path
     return f"{path}:{line}"

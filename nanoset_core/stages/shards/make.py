@@ -412,13 +412,14 @@ def _engine(task: ShardTask) -> Engine:
     # The recipe names engines that have given wrong tokens.
     distrusted_engines = tuple(task.recipe.options.get(distrust.OPTION, ()))
 
+    # Load the engine, unless it was loaded before. In the first case, report which one was chosen.
     file = local_tokenizer(task.settings.tokenizer_file)
     n_loads_before = _n_engine_loads()
     engine, fingerprint = _loaded_engine(
         file, stat_signature(file), task.settings.engine, distrusted_engines
     )
-    if _n_engine_loads() > n_loads_before:
-        # Report which engine was chosen, and why. Later tasks find it loaded, and report nothing.
+    is_new = _n_engine_loads() > n_loads_before
+    if is_new:
         report_progress(TaskNote(f"engine {engine.name}: {engine.reason}"))
 
     # The recipe has the fingerprint that the tokenizer had when the build started.
@@ -454,8 +455,8 @@ def _loaded_engine(
 
     Args:
         file: Path of the tokenizer.
-        _stamp: Size, times and inode of the file. If it is overwritten, they change, so that the
-            cache of this function has no entry for it.
+        _stamp: Size, times and inode of the file. Not used here, but as a key of the cache: if the
+            file is overwritten, it is loaded again.
         kind: Name of the engine, or "auto".
         without: Name and version of engines that must not be used.
 

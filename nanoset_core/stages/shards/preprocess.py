@@ -169,8 +169,8 @@ def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
         path: The file.
         output_prefix: The start of the names of all outputs of this call, such as out/web.
     """
-    # A call with this prefix, or with one that begins in the same way, would have written the list
-    # next to its other outputs, as out/web_rejects.jsonl.
+    # With the prefix out/web, an earlier call had that or, say, out/web2. It wrote the list next to
+    # its other outputs, as out/web2_rejects.jsonl.
     earlier_prefix = path.name.removesuffix(REJECTS_ENDING)
     has_ending = earlier_prefix != path.name
     if not has_ending or not earlier_prefix.startswith(output_prefix.name):
@@ -241,9 +241,9 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     name_bytes = len(name_without_key.encode())
     room_for_key = _MAX_NAME_BYTES - name_bytes
 
-    # If a key does not fit, blame the prefix, unless every key of a permitted length would fit.
-    any_permitted_key_fits = room_for_key >= MOST_KEY_BYTES
-    if _longest_key_bytes(options.keys) > room_for_key and not any_permitted_key_fits:
+    # If a key does not fit, the prefix is too long if it leaves less room than keys may need.
+    is_prefix_long = room_for_key < MOST_KEY_BYTES
+    if is_prefix_long and _longest_key_bytes(options.keys) > room_for_key:
         raise ConfigError(
             "the names of the files would be too long",
             where="--output-prefix",
@@ -252,7 +252,7 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
             remedy="choose a shorter prefix",
         )
 
-    # Otherwise, refuse keys that are too long, or cannot be part of a file name.
+    # Refuse keys that are too long themselves, or cannot be part of a file name.
     for key in options.keys:
         check_text_key(key, "--json-keys", most_bytes=room_for_key)
 
@@ -457,8 +457,8 @@ class _Call:
             required_keys=tuple(other for other in options.keys if other != key),
             max_line_bytes=options.max_line_bytes,
             fail_on_reject=options.on_reject == "fail",
-            documents=options.count_by_file,
-            hashed=False,
+            documents=options.count_by_file,  # a table of documents, to count tokens by file
+            hashed=False,  # temporary shards need no sha256 of their files
         )
 
 
@@ -519,6 +519,7 @@ def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losse
     try:
         lost = _losses_of_record(call, record)
         refusal = RejectPolicy(call.options, key).refusal(lost, call.inputs.folder)
+        # A fault is a file that could not be read to its end. `file_faults` names these files.
         names_all_unreadable = len(lost.file_faults) == lost.facts.faults
     except (KeyError, TypeError, FormatError):
         return None  # a record of another version, or a damaged file of rejects

@@ -113,7 +113,7 @@ def id_digest(identity: str) -> str:
 
 
 def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> ErasedPlace:
-    """Return the place of a document: a piece of a file, and the position of the document.
+    """Return the place of an erased document: a piece of a file, and a position in the file.
 
     Args:
         pieces: Pieces of files. One of them contains the document.

@@ -17,8 +17,8 @@ def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
 
     Args:
         path: Path of the list of rejects, which has one JSON object a line.
-        numbers: Converts line numbers: the list counts some lines from the start of a piece of a
-            large file.
+        numbers: Converts line numbers. In large files, the list counts some lines from the start of
+            a piece of the file.
 
     Raises:
         FormatError: The file is missing, or is not such a list.

@@ -153,7 +153,8 @@ class RejectPolicy:
         if losses.facts.faults > 1:
             message = "files cannot be read to their end"
             remedy = "fetch or write them again"
-        setting = self.names.on_reject  # the setting that forbids the loss, as the user calls it
+        # The setting that forbids the loss: either no loss is allowed, or there is a limit.
+        setting = self.names.on_reject
         if not self._fails_on_reject:
             setting = f"{self.names.unreadable}: {self.options.max_unreadable_fraction:g}"
             remedy += f", or accept what could be read of it: {self._sufficient_limit(losses)}"
@@ -203,6 +204,7 @@ class RejectPolicy:
                 remedy = (
                     f"convert the file, or leave it out: {self._how_to_leave_out([example.file])}"
                 )
+        # If some lines may be rejected, the user can raise the limit.
         if not self._fails_on_reject:
             remedy += f", or raise {self.names.rejected}"
         return InputError(

@@ -240,19 +240,20 @@ def _unnamed_token(file: Path, option: str, key: str, token: str, example: str) 
 
 
 def _pattern_errors(where: str, patterns: tuple[str, ...]) -> Iterator[ConfigError]:
-    """Yield an error for each pattern that no path below a corpus's folder can fit.
+    """Yield an error for each pattern that cannot match a path below a corpus's folder.
 
     Args:
         where: Place of the list of patterns.
         patterns: Patterns of files, such as "train-*.parquet".
     """
     for number, pattern in enumerate(patterns):
-        if pattern.strip("/") and ".." not in pattern.split("/"):
-            continue
-        yield ConfigError(
-            "this pattern fits no file",
-            where=f"{where}[{number}]",
-            found=repr(pattern),
-            expected="a pattern of paths below the corpus's folder",
-            remedy="write it as a name or path there, such as train-*.parquet",
-        )
+        is_empty = pattern.strip("/") == ""
+        leaves_folder = ".." in pattern.split("/")
+        if is_empty or leaves_folder:
+            yield ConfigError(
+                "this pattern fits no file",
+                where=f"{where}[{number}]",
+                found=repr(pattern),
+                expected="a pattern of paths below the corpus's folder",
+                remedy="write it as a name or path there, such as train-*.parquet",
+            )

@@ -162,10 +162,11 @@ def _bytes_of_sequences(
     """
     tokens = _stored_tokens(shard)
 
-    # Find the byte at which each sequence begins, and the end of the last one: (n_sequences + 1,).
+    # The bytes at which each sequence begins and the last one ends, counted from the start of the
+    # shard: (n_sequences + 1,).
     byte_bounds = np.append(index.sequence_pointers, tokens.range.size)
 
-    # Read consecutive sequences together.
+    # Read consecutive sequences together. The shard may be a range of a larger file.
     for first, stop in _runs_of_true(is_kept):
         start_byte = int(byte_bounds[first])
         stop_byte = int(byte_bounds[stop])
@@ -194,7 +195,7 @@ def _stored_tokens(shard: Manifest) -> _StoredTokens:
     recorded = shard.files[BIN]
     has_own_file = recorded.within is None
     if has_own_file:
-        # Download the file if it is in a bucket: all of it is needed, except for few documents.
+        # Download the file if it is in a bucket: the caller needs almost all of it.
         shard.path(BIN)
 
     path, first_byte = shard.place(BIN)

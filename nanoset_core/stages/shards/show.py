@@ -20,10 +20,10 @@ def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
     warnings = list(recorded_losses(project.outputs, tokenized).texts())
     repeats = repeats_warning(project, tokenized)
     if repeats:
-        warnings.append(f"{repeats}: {LOOK}")
+        warnings.append(f"{repeats}: {LOOK}")  # where to look for the cause
 
     details = {}
-    n_faults = tokenized.facts["faults"]
-    if n_faults:
-        details["unreadable"] = format_count(n_faults, "file")
+    n_unreadable_files = tokenized.facts["faults"]
+    if n_unreadable_files:
+        details["unreadable"] = format_count(n_unreadable_files, "file")
     return Summary(details=details, warnings=warnings, rejects=reject_files(project, tokenized))

@@ -224,7 +224,8 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
     room_bytes = project.outputs.access.room
     workers = project.config.workers
     if room_bytes is None or not ranges:
-        return _DiskLimits(workers, room_bytes=0)  # no limit
+        # Without a limit, no room has to be kept free for shards.
+        return _DiskLimits(workers, room_bytes=0)
 
     _check_room(project, corpus, ranges, room_bytes)
     # The largest shard is estimated to take 1.5 times its text.
@@ -245,7 +246,9 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
 def _check_room(
     project: Project, corpus: str, ranges: Sequence[SourceRange], room_bytes: int
 ) -> None:
-    """Refuse a shard that is too large even if its text has few tokens, and is not compressed.
+    """Refuse a shard that is too large for the room on the disk, even by a low estimate.
+
+    The estimate supposes that the text has few tokens, and is not compressed.
 
     Args:
         project: The project.

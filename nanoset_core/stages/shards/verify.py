@@ -203,7 +203,7 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
         # Most corpora have no purged lines: a figure that is always 0 would only distract.
         if name != "purged" or total.purged:
             report.figures[name] = getattr(total, name)
-    n_lost = total.rejected + total.faults
+    n_lost = total.rejected + total.faults  # faults are files that could not be read to their end
     report.figures["rejected_fraction"] = round(n_lost / max(total.lines, 1), 6)
 
 
