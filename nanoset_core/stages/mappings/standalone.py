@@ -164,7 +164,7 @@ def _write_split(
         description_hash = plan.members[0].hash
     else:
         description_hash = plan.blend.hash
-    # All sets are in the cache folder. Without one, the trainer keeps the index of a blend in memory.
+    # All sets are in the cache folder. If there is none, the index of a blend is kept in memory.
     is_in_memory = plan.blend is not None and config.path_to_cache is None
     folder = None if is_in_memory else placed_sets[0].folder
     return SplitFiles(plan.split, plan.samples, description_hash, folder, made=any(are_new))
