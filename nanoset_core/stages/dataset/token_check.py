@@ -487,6 +487,7 @@ class TokenCheck:
         length = int(dataset.sequence_lengths[sequence])
         start = int(dataset.sequence_pointers[sequence]) // dataset.dtype.itemsize
         ends = self._describe_ends(sequence, start, length)
+
         # In a short sequence, the same token may be found as a first and as a last one.
         is_too_short = length < self.expected.min_length
         if ends.found == self.expected.ends and not is_too_short:

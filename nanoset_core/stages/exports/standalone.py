@@ -321,8 +321,8 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
-    # These files may be many and large. So nothing is written within the block, to be moved at its
-    # end: it names a function for each file, which then writes the file to its place.
+    # These files may be many and large, so they are not written in the block, and moved at its end.
+    # The block only names a function for each file, which then writes the file to its place.
     facts = {**opened.facts(WRITTEN), **export_format.facts(samples.cut)}
     work = pair.progress.work("export", pair.name, opened.token_bytes)
     function_by_file = _SampleWriter(samples, work).function_by_file(opened.stream)

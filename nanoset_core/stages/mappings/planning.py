@@ -264,7 +264,7 @@ class NanosetContext(NanosetLookup):
     def _limit_epochs(
         self, split: SplitName, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
     ) -> LimitedConfig:
-        """Return settings with which a split reads no dataset too often, and what was too often.
+        """Return settings that keep the limits on epochs, and which limits the others exceeded.
 
         Args:
             split: The split.
@@ -273,7 +273,7 @@ class NanosetContext(NanosetLookup):
         """
         limited = self._limit_requested_samples(split, config, limit_by_prefix)
         requests_samples = limited.config.samples(split) is not None
-        config = self._with_samples_of(split, limited.config)
+        config = self._with_samples_of(split, limited.config)  # weighted blends get a number now
 
         # Without a requested number, the split reads each dataset once. Even then, train may read a
         # document too often. For valid and test, that does not matter.

@@ -325,11 +325,14 @@ def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
     if not len(tokens):
         return
 
-    # If a dataset has 0 to 2 copies, and another one 0 or 1, six different rows are possible.
-    sizes = copies.max(axis=0) + 1  # (n_datasets,) different numbers of copies, such as [3, 2]
-    n_possible_rows = np.prod(sizes.astype(np.float64))  # as floats, since integers may overflow
+    # How many different rows are possible? If a dataset has 0 to 2 copies, and another one 0 or 1,
+    # these are 3 * 2. They are multiplied as floats, since integers may overflow.
+    n_values = copies.max(axis=0) + 1  # (n_datasets,) different numbers of copies, such as [3, 2]
+    n_possible_rows = np.prod(n_values.astype(np.float64))
+
+    # If they are few, the sums fit into an array with an entry for each of them.
     if n_possible_rows <= _MAX_CODES:
-        yield from _sums_by_code(copies, tokens, tuple(sizes.tolist()))
+        yield from _sums_by_code(copies, tokens, tuple(n_values.tolist()))
     else:
         yield from _sums_by_sorting(copies, tokens)
 

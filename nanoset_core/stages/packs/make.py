@@ -137,11 +137,11 @@ def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Itera
         plan: Which lengths are combined in packs, as `plan_counts` returns it for these documents.
         rules: How documents are packed.
     """
-    # Fill packs with whole pieces, as planned. What remains of each pack is padding.
+    # Fill packs with whole pieces, as planned, which leaves some room at the end of each pack.
     batches = assign(lengths, rules.pieces, plan, rules.seed)
 
-    # Or fill this room with the first tokens of the next piece, and carry its rest to the next
-    # pack.
+    # Padding fills this room; or with `tail: carry`, the first tokens of the next piece, of which
+    # the other tokens are carried to the next pack.
     if rules.tail == "carry":
         batches = carry_room(batches, rules.pieces.length)
     return batches
@@ -196,7 +196,7 @@ class PackWriter:
             yield self.tokens(packs.slice(start, stop))
 
     def _count_pieces(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
-        """Add some pieces to `counts`, and how many of them the option `tail: carry` cut off.
+        """Add some pieces to `self.counts`, and what the option `tail: carry` cut off.
 
         It cuts a document that does not fit into the rest of a pack, and carries its last tokens to
         the next pack.
@@ -207,8 +207,8 @@ class PackWriter:
         """
         self.counts.pieces += len(pieces.documents)
 
-        # A carried piece does not begin with the first token of its document. Neither do pieces of
-        # documents longer than a pack; but `plan_counts` has already counted these as cut.
+        # A carried piece does not begin with the first token of its document. Leave out documents
+        # longer than a pack, which are cut in any case: `plan_counts` has already counted them.
         lacks_start = pieces.firsts > 0  # (n_pieces,)
         fits_into_pack = document_tokens[pieces.documents] <= self.rules.pieces.length
         is_carried = lacks_start & fits_into_pack

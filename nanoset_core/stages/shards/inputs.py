@@ -235,7 +235,7 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _Re
     # read later, when it is known which files are read.
     has_sizes = isinstance(folder, RemoteFolder)
     files = []
-    for file in contents.ordered:
+    for file in contents.ordered:  # the files of text, in the order in which they are read
         stat = file if has_sizes else None
         files.append(ListedFile(absolute_folder / file.path, stat))
     return _ResolvedInput(files, _unexpected_files(contents))

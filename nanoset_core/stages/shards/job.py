@@ -214,12 +214,12 @@ def _all_returned_documents(
 
 
 def _distrusted_engine_used(record: distrust.Distrust) -> NanosetError:
-    """Return the error for an engine that was used although it is distrusted.
+    """Return the error for an engine that was used although it had given wrong tokens before.
 
     This can happen if another machine has another version of nanoset.
 
     Args:
-        record: The wrong tokens that the engine gave now.
+        record: The engine, and the wrong tokens that it gave again.
     """
     return NanosetError(
         "an engine that must not be used any more gave wrong tokens",

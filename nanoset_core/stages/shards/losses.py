@@ -262,8 +262,8 @@ def sum_losses(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
     for shard in shards:
         total += ShardFacts.of(shard.facts)
 
-    # Lists of rejects number the lines of some large files from the start of a piece. For messages,
-    # find out how many lines of the file precede each piece.
+    # In large files, rejected lines may be numbered from the start of a piece. For messages, note
+    # how many lines each piece has, to convert these numbers.
     line_numbers = LineNumbers.of(piece_lines_of_corpus(shards, pieces))
     return Losses(
         facts=total,

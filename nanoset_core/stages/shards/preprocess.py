@@ -561,8 +561,8 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
 
     Args:
         call: The call.
-        key: Key of the texts.
-        prefix: Path of the pair, without the endings .bin and .idx.
+        key: Key of the texts in a line.
+        prefix: Path of the two files, without their endings.
 
     Raises:
         InputError: There are no documents, or too many rejects.
@@ -578,6 +578,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
 
     # The draft is a folder for new files, which are moved to their places when the block ends.
     with call.delivery(key, prefix).drafting(overwrite=call.overwrite) as draft:
+        # For the record, by which a later call finds the files.
         draft.facts = to_plain(losses.facts)
         if tokens_of_files is not None:
             draft.more = {"tokens_by_file": tokens_of_files}
