@@ -346,7 +346,7 @@ class WrittenConfig(Section):
         """
         # A nanoset with phases becomes a nanoset for each phase, with a name of its own.
         for name, nanoset in self.nanosets.items():
-            yield from nanoset.names_after_resolving(f"nanosets.{name}")
+            yield from nanoset.resolved_names(f"nanosets.{name}")
         yield from [f"webdatasets.{name}" for name in self.webdatasets]
         yield from self._jobs_of_derived_datasets()
         yield from [f"exports.{name}" for name in self.exports]

@@ -286,7 +286,7 @@ class _TokensOutput(TokensFile):
     In a bucket, there may be a list of pieces next to the tokens.
     """
 
-    def share(self) -> str:
+    def link_or_copy(self) -> str:
         """Make the file from the dataset's .bin without rewriting the tokens.
 
         On this machine, it becomes a link, or a copy if the disk has no links. In a bucket, the

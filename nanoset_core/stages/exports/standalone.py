@@ -382,7 +382,7 @@ class _DraftedTokens(TokensFile):
     draft: Draft
     """The files of the export before they are delivered."""
 
-    def share(self) -> str:
+    def link_or_copy(self) -> str:
         """Make the file from a .bin without changing its bytes.
 
         Returns:
@@ -390,14 +390,14 @@ class _DraftedTokens(TokensFile):
             the bucket copies it later, when the files of the draft are put in their places.
         """
         if isinstance(self.source, Path):
-            return self._share_local(self.source)
+            return self._link_or_copy_here(self.source)
         if isinstance(self.target, RemoteFolder) and self.source.store == self.target.store:
             return self._copy_in_bucket(self.source, self.target)
         # From a bucket to this machine, or to another bucket: download the .bin.
         self.write(self.source.store.blocks(_stored(self.source)))
         return COPIED
 
-    def _share_local(self, bin_file: Path) -> str:
+    def _link_or_copy_here(self, bin_file: Path) -> str:
         """Link or copy a .bin on this machine into the draft, and return which of the two."""
         made_by = put_tokens(bin_file, self._drafted)
         if isinstance(self.target, RemoteFolder):

@@ -34,7 +34,7 @@ WRITTEN = "written in order"
 class TokensFile(Protocol):
     """The file of an export that contains its tokens, at the place where the export is stored."""
 
-    def share(self) -> str:
+    def link_or_copy(self) -> str:
         """Make this file a link to the dataset's .bin, or a copy of it.
 
         Returns:
@@ -83,7 +83,7 @@ class LinkedExport:
         n_documents = self.write_small_files(folder)
         if self.stream is None:
             # The .bin has the tokens in the order of the dataset: link or copy it.
-            made_by = tokens_file.share()
+            made_by = tokens_file.link_or_copy()
         else:
             # The sequences of a view may be anywhere in the .bin, so write the tokens again.
             tokens_file.write(self._token_blocks(self.stream))

@@ -158,13 +158,13 @@ def _nanosets_of_phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNa
     Returns:
         Name of the phase, such as "pretrain-phase-1", → its settings.
     """
-    phase_names = run.names_after_resolving(name)
+    phase_names = run.resolved_names(name)
     # The bounds [0, 600, 1000] of two phases become the ranges (0, 600) and (600, 1000).
     iteration_ranges = pairwise(run.phase_bounds)
 
     nanosets: dict[str, ResolvedNanoset] = {}
     previous_phase: str | None = None
-    # The corpora of the phases so far, as the keys of a dict: each once, in the order of phases.
+    # The corpora of the phases so far. A dict without values keeps each once, and in order.
     earlier_corpora: dict[str, None] = {}
     for phase_name, phase, span in zip(phase_names, run.phases, iteration_ranges, strict=True):
         nanoset = replace(run, blend=phase.data, mix=phase.mix, span=span)

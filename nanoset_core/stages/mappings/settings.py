@@ -287,7 +287,7 @@ class NanosetSpec(Section):
         end = self.schedule.iterations if self.schedule else 0
         return [0, *self.transitions, end]
 
-    def names_after_resolving(self, name: str) -> list[str]:
+    def resolved_names(self, name: str) -> list[str]:
         """Return the names of the nanosets that this section becomes: one for each phase, if any.
 
         Args:
