@@ -164,8 +164,8 @@ def _complete_sequences(
     # The first sequence that starts in the chunk.
     first_sequence = bisect_left(pointers, start_byte)
 
-    # A sequence stops where the next one starts. So the last one that starts up to `stop_byte` is
-    # not complete, but the one before it is. The last one of the .bin has no next one.
+    # A sequence stops where the next one starts. So all sequences before the last one that starts
+    # at `stop_byte` or earlier are complete. The last one of the .bin has no next one.
     if stop_byte == dataset.bin_bytes:
         stop_sequence = len(dataset)
         complete_stop_byte = dataset.bin_bytes

@@ -234,7 +234,7 @@ def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
     if in_sidecar == expected:
         return
 
-    # Did the sidecar's files have other data or settings? If not, only their content differs.
+    # Was it written for files that were made from something else? If not, their content differs.
     difference = files.describe_mismatch("index files", content)
     if difference is None:
         difference = "other files than were written"

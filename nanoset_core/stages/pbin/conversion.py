@@ -300,7 +300,7 @@ class _PbinParts:
         later.
 
         Yields:
-            (number of the chunk's first token, not counting added ones; the tokens).
+            (number of the chunk's first token in the dataset; the tokens, with end tokens).
         """
         check_fit(np.array([end_token]), self._token_bytes, "the end-of-document token")
         for starts, lengths in document_spans(self._dataset, self._stream):
