@@ -172,6 +172,7 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
     if recipe is None:  # there are no shards
         return {}
 
+    # Look for all of them together. The last recipe stands for the stage and name of all.
     existing_outputs = root.each_version(find_output, recipe.stage, recipe.name, digests)
     result_by_shard: dict[int, Result] = {}
     for number, output in enumerate(existing_outputs):

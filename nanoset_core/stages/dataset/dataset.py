@@ -323,9 +323,9 @@ class Dataset(ABC):
         places = _PlacesInCorpus.of(self.corpus.index, documents)
         if places is None:
             return
+        # If the rows are sorted, leave out those before and after all rows of these documents.
         first_row, stop_row = self._rows_between(rows, places.start_byte, places.stop_byte)
         for block_start in range(first_row, stop_row, SEQUENCES_AT_ONCE):
-            # The rows of a block that point to these documents.
             block = slice(block_start, min(block_start + SEQUENCES_AT_ONCE, stop_row))
             row_pointers = np.array(self.index.sequence_pointers[block])  # (n_rows,)
             row_lengths = np.array(self.index.sequence_lengths[block])  # (n_rows,)
@@ -412,7 +412,8 @@ class Dataset(ABC):
         Args:
             sequences: Numbers of the sequences, shape (n_sequences,).
         """
-        # A sequence belongs to the last document whose first sequence is not after it.
+        # A sequence belongs to the last document whose first sequence is not after it. Documents
+        # and sequences are numbered as in this dataset.
         first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
         documents = last_not_greater(first_sequences, sequences)  # (n_sequences,)
         lengths = self.layout.sequence_lengths[sequences]  # (n_sequences,)

@@ -725,12 +725,11 @@ class _FramingCheck:
         """
         chunk_stop = chunk_start + len(chunk)
         for expected in self._expected_tokens:
-            # Each sequence must have the token at one position. Find the positions in the chunk;
-            # they are consecutive, since positions are ascending.
+            # Each long sequence must have the token at one position, and positions are ascending.
+            # Find those in the chunk, and their sequences.
             first, stop = np.searchsorted(expected.positions, [chunk_start, chunk_stop])
             positions_in_chunk = expected.positions[first:stop] - chunk_start
-            sequences = self._long_sequences[first:stop]  # those with these positions
-
+            sequences = self._long_sequences[first:stop]
             is_wrong = chunk[positions_in_chunk] != expected.token
             self._wrong_sequences.append(sequences[is_wrong])
 

@@ -181,7 +181,7 @@ class _Pair:
         """
         dataset = MMapIndexedDataset(str(self.prefix))
         stream = stream_of(dataset)  # None if the tokens are in order in the .bin
-        vocab_size: int | None = None
+        vocab_size: int | None = None  # unknown if the user names no tokenizer
         if self.tokenizer is not None:
             vocab_size = self.tokenizer.max_id + 1
         traits = DatasetTraits(
@@ -274,7 +274,7 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     names = export_format.files(pair.name)  # the first one has the tokens
     files = [pair.folder / name for name in names]
 
-    # If the export exists, a receipt next to it says what it was made from, and its facts.
+    # If the same call has made the export before, there is a receipt next to it.
     delivery = pair.delivery(names)
     receipt = delivery.find(overwrite=overwrite)
     if receipt is not None:

@@ -543,7 +543,12 @@ class Dealer:
         """Return the samples of a step of a cyclic loader.
 
         Each rank has a bucket of consecutive samples, and reads it in another order in each epoch.
-        With 2 ranks and 8 samples, rank 0 has the samples 0 to 3, and rank 1 the samples 4 to 7.
+        With 2 ranks and 8 samples, rank 0 has the samples 0 to 3, and rank 1 the samples 4 to 7. In
+        rounds of one micro-batch for each rank, here of 2 samples, an epoch deals these positions:
+
+            position               0  1  2  3  4  5  6  7
+            rank                   0  0  1  1  0  0  1  1
+            position in bucket     0  1  0  1  2  3  2  3
 
         Args:
             step: The step.
@@ -556,8 +561,7 @@ class Dealer:
         Raises:
             ConfigError: The samples before the step are not whole micro-batches of all ranks.
         """
-        # A round is one micro-batch of every rank. Samples that do not fill a round at the end of
-        # the dataset are not read, so an epoch consists of whole rounds.
+        # An epoch consists of whole rounds: the samples that do not fill the last one are not read.
         round_size = step.micro_batch_size * step.n_ranks
         n_rounds = self.total // round_size
         epoch_size = n_rounds * round_size

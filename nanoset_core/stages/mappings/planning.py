@@ -402,8 +402,8 @@ class NanosetContext(NanosetLookup):
     def _check_mixture(self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]) -> None:
         """Check that no document is read too often because several parts of a mixture contain it.
 
-        The weights of a mixture respect the limit of each part (`max_epochs`), but a document may
-        be in two parts.
+        The weights respect the limit of each part (`max_epochs`), which counts only what that part
+        reads.
 
         Args:
             config: The settings of train, with the weights of the mixture.

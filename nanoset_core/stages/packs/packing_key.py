@@ -63,7 +63,8 @@ def resolve_packing(
         ConfigError: Packs with other settings have the name that is needed, or a blend names a
             corpus as well as its packs.
     """
-    names = _PackNames(file, packs)  # the packs so far, to which others are added below
+    # The packs so far. Each nanoset and webdataset below adds those that it needs.
+    names = _PackNames(file, packs)
     resolved_nanosets = {
         name: _resolve_nanoset(nanoset, names, f"{file}: nanosets.{name}")
         for name, nanoset in nanosets.items()
@@ -424,8 +425,7 @@ def _webdataset_errors(
         packs: All packs of the project, by name.
         where: Key of the webdataset, for messages.
     """
-    # Packs are requested by the key `packing`, which replaces all corpora by packs; or by naming
-    # packs among the datasets.
+    # The key `packing` replaces all corpora by packs. Packs may also be named among the datasets.
     named_packs = [name for name in spec.names if name in packs]
     has_packs = spec.packing is not None or bool(named_packs)
     if has_packs and spec.preset == "tokshuf":

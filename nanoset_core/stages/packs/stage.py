@@ -228,12 +228,13 @@ def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: P
     Returns:
         What the packs contain, and the checksum of the .bin.
     """
+    # Open the dataset, which may have another path in this process.
     source = outputs.rebase(task.dataset)
     source_prefix = str(source.folder / source.facts["prefix"])
     dataset = MMapIndexedDataset.below(outputs.access, source_prefix)
 
-    # Write the .bin. While the writer yields its blocks, it also writes the table of pieces, and
-    # counts what the packs contain; `Hashed` computes the sha256 of the blocks.
+    # Write the .bin, and compute its sha256 (`Hashed`). While the writer yields the blocks, it also
+    # writes the table of pieces, and counts what the packs contain.
     writer = PackWriter(dataset, task.rules, task.recipe.name, progress)
     blocks = Hashed(writer.blocks(folder / PIECES_FILE))
     files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)

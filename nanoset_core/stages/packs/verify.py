@@ -52,7 +52,7 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
 
         # Open the dataset that was packed, and check the tokens of the packs against it.
         packs = dataset_of(project.outputs, manifest, is_sampled=not deep)
-        packed_dataset = packs.unpacked.sequences
+        packed_dataset = packs.unpacked.sequences  # its .bin and .idx
         if is_packed_again:
             _pack_again(report, project, manifest, packed_dataset)
         else:
@@ -151,8 +151,8 @@ def _checksums_of_packs(
     rules = PackingRules.of(manifest.recipe["options"])
     writer = PackWriter(dataset, rules, manifest.name, project.progress)
     with tempfile.TemporaryDirectory(prefix="nanoset-packs-") as folder:
-        # Hash the tokens without storing them, since they may take a lot of space. While the writer
-        # yields the blocks of tokens, it also writes the table of pieces.
+        # Hash the tokens without storing them, since they may take a lot of space. Meanwhile, the
+        # writer writes the table of pieces.
         token_hash = hashlib.sha256()
         pieces_path = Path(folder, PIECES_FILE)
         for block in writer.blocks(pieces_path):

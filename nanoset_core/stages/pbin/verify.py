@@ -319,12 +319,12 @@ def _expected_index(
     """
 
     def document_bytes() -> Iterator[NDArray[np.int64]]:
-        """Yield the bytes of each document in the file, for some documents at a time."""
+        """Yield how many bytes each document has in the file, for some documents at a time."""
         for _, token_counts in document_spans(dataset, stream):
             yield token_counts * token_bytes
 
-    # An index has the start and the length of each document. In the file, documents are stored
-    # without gaps, so their lengths are enough to compute it.
+    # An index has the start and the length of each document. Each document starts where the one
+    # before it stops, so the lengths are enough to compute it.
     yield from encode_index(entries_in_sequence(document_bytes()))
 
 

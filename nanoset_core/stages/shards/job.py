@@ -145,8 +145,8 @@ class TokenizeJob:
                 look_first=self.look_first,
             )
         except ExceptionGroup as group:
-            # Only errors about erased documents are raised as a group, after all other shards were
-            # made.
+            # Only errors about erased documents that are in the text again come as a group, after
+            # all other shards were made.
             raise _all_returned_documents(group) from group
         return PackedManifests(shards.results, self.root.access)
 

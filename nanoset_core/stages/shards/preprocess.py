@@ -374,7 +374,7 @@ class _Call:
             optional=tuple(optional_files),
             # The .idx is put in place last: without it, readers do not take the .bin as complete.
             completing_files=(pair.idx.name,),
-            is_hashed=True,  # notice later changes by the content, not by the times of the files
+            is_hashed=True,  # a later call notices changed files by their content, not their times
         )
 
     def _receipt(self, key: str, name: str) -> Receipt:
