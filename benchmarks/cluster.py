@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from benchmarks.harness import options
 from benchmarks.s3 import BUCKET, moto_server, set_credentials
 from nanoset_core.demo.writing import write_demo
-from nanoset_core.execution.dask import DaskExecutor
+from nanoset_core.execution.cluster_executor import ClusterExecutor
 from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import make_dataset
@@ -169,7 +169,7 @@ def compare_sleepers(folder: Path, n_workers: int, n_tasks: int, seconds: float)
 def time_sleepers(folder: Path, n_workers: int, n_tasks: int, seconds: float) -> float:
     """Return the wall time in which workers run tasks that only sleep."""
     with start_cluster(folder, n_workers) as address:
-        executor = DaskExecutor(DaskScheduler(address), FileAccess(folder))
+        executor = ClusterExecutor(DaskScheduler(address), FileAccess(folder))
         # The first tasks of each worker also import modules: they are not timed.
         list(executor.run(time.sleep, [0.1] * n_workers * 4))
         started = time.perf_counter()

@@ -33,7 +33,7 @@ from nanoset_assets.run_owner import close_abandoned_runs, owner_tag
 from nanoset_assets.selection import check_named_corpora, selected
 from nanoset_assets.tags import REBUILD_TAG
 from nanoset_core.errors import NanosetError
-from nanoset_core.execution.dask_connection import connections_kept
+from nanoset_core.execution.cluster_connection import connections_kept
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.disk import check_disk, plan_line, text_bytes
 from nanoset_core.project.dry_run import DryRun, plan

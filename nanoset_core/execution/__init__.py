@@ -1,1 +1,1 @@
-"""Execution: tasks in processes of this machine or on Dask workers, and their progress."""
+"""Execution: tasks in processes of this machine or on clusters, and their progress."""

@@ -9,15 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.execution.dask import DaskClient
 from nanoset_core.execution.progress import Progress
 from nanoset_core.records.text import format_age
 from nanoset_core.untrusted import shell_line
-
-Client: TypeAlias = Any
-"""distributed.Client; the package has no types."""
 
 CONNECT_SECONDS = 8.0
 """Time limit for one attempt to reach a scheduler."""
@@ -41,6 +39,11 @@ class DaskScheduler:
     """The setting that names the scheduler, for messages."""
 
     @property
+    def software(self) -> str:
+        """The program that the cluster consists of, for messages."""
+        return "Dask"
+
+    @property
     def name(self) -> str:
         """Its address or its file, for messages."""
         return self.address or str(self.file)
@@ -56,17 +59,19 @@ class DaskScheduler:
         command = shell_line("dask", "worker", *scheduler_options, "--nthreads", 1)
         return f"start some with `{command}`"
 
-    def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> Client:
+    def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> DaskClient:
         """Connect to the scheduler as soon as it runs.
 
         Args:
-            stack: Not used here; see `SlurmJobs.connect`.
+            stack: When it is closed, the connection ends.
             progress: Shows how long was waited.
             wait_seconds: How long to wait.
 
         Raises:
-            ConfigError: The scheduler does not run in time, or it refuses this client.
+            ConfigError: `distributed` is not installed, or the scheduler does not run in time, or
+                it refuses this client.
         """
+        require_distributed(self.where)
         waiting = progress.wait(f"for the Dask scheduler {self.name}", wait_seconds)
         while True:
             try:
@@ -76,10 +81,11 @@ class DaskScheduler:
                     raise self._unreachable(error) from error
             else:
                 waiting.end()
+                stack.callback(client.close)
                 return client
             time.sleep(_PAUSE_SECONDS)
 
-    def _try_to_connect(self) -> Client:
+    def _try_to_connect(self) -> DaskClient:
         """Connect to the scheduler without waiting for it.
 
         Raises:
@@ -192,7 +198,27 @@ async def _greet(address: str, seconds: float) -> None:
     await comm.close()
 
 
-def open_client(scheduler: Any) -> Client:
+def require_distributed(where: str) -> None:
+    """Check that Dask is installed.
+
+    Args:
+        where: The setting that asks for it.
+
+    Raises:
+        ConfigError: The package `distributed` is not installed.
+    """
+    try:
+        import distributed as _  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "the package `distributed` is not installed",
+            where=where,
+            found=str(error),
+            remedy="pip install 'nanoset-platform[dask]'",
+        ) from error
+
+
+def open_client(scheduler: Any) -> DaskClient:
     """Return a new client of a scheduler.
 
     `distributed` asserts that no other message arrives together with the scheduler's greeting. But
@@ -210,8 +236,9 @@ def open_client(scheduler: Any) -> Client:
     distributed: Any = untyped_distributed
     for _ in range(_MAX_CLIENT_ATTEMPTS):
         with suppress(AssertionError):
-            return distributed.Client(
+            client = distributed.Client(
                 scheduler, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset"
             )
+            return DaskClient(client)
         time.sleep(_PAUSE_SECONDS)
     raise TimeoutError(f"a worker joined at each of the {_MAX_CLIENT_ATTEMPTS} attempts to connect")

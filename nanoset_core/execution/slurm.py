@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, joined_lines
-from nanoset_core.execution.dask_scheduler import Client, open_client
+from nanoset_core.execution.dask import DaskClient
+from nanoset_core.execution.dask_scheduler import open_client, require_distributed
 from nanoset_core.execution.interruption import (
     children_shielded,
     handlers_restored,
@@ -61,6 +62,11 @@ class SlurmJobs:
     """The setting that asks for the jobs, for messages."""
 
     @property
+    def software(self) -> str:
+        """The program that the cluster consists of, for messages."""
+        return "Dask"
+
+    @property
     def name(self) -> str:
         """What was requested from Slurm, for messages."""
         return f"{self.jobs} Slurm jobs" if self.jobs > 1 else "a Slurm job"
@@ -73,17 +79,19 @@ class SlurmJobs:
             f"and in {self.folder} the logs of those that ended"
         )
 
-    def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> Client:
+    def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> DaskClient:
         """Start a scheduler in this process, submit the jobs, and connect to the scheduler.
 
         Args:
-            stack: When it is closed, the jobs are cancelled, and the scheduler ends.
+            stack: When it is closed, the connection ends, the jobs are cancelled, and the scheduler
+                ends.
             progress: Not used, since the scheduler starts at once; see `DaskScheduler.connect`.
             wait_seconds: Not used either.
 
         Raises:
             ConfigError: dask-jobqueue or Slurm is not installed, or Slurm refuses such a job.
         """
+        require_distributed(self.where)
         self._check_machine()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # A temporary folder for the certificate of the cluster. Only workers that can read it can
@@ -99,7 +107,9 @@ class SlurmJobs:
         self._check_job(cluster.job_script())
         # `adapt` submits the jobs, and replaces those that end. `scale` would not replace them.
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)
-        return open_client(cluster)
+        client = open_client(cluster)
+        stack.callback(client.close)
+        return client
 
     def _check_machine(self) -> None:
         """Raise ConfigError if jobs cannot be submitted from this machine and folder."""

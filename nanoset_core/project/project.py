@@ -27,7 +27,7 @@ from nanoset_core.tokenizers.files.source import as_source, missing_tokenizer, t
 from nanoset_core.tokenizers.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 
 if TYPE_CHECKING:
-    from nanoset_core.execution.dask_connection import DaskCluster
+    from nanoset_core.execution.cluster import TaskCluster
 
 _ATTEMPTS = 8
 """How many times work is tried whose working copies are removed."""
@@ -113,10 +113,11 @@ class Project:
         spec, where = chosen_executor(f"{self.config.file}: executor", self.config.executor)
         if spec.kind == "processes":
             return None
-        from nanoset_core.execution.dask import DaskExecutor
+        from nanoset_core.execution.cluster_executor import ClusterExecutor
 
+        cluster = self._cluster(spec, where)
         files = tuple(tokenizer_files(self.config.tokenizer_file))
-        return DaskExecutor(self._cluster(spec, where), self.outputs.access, files, self.progress)
+        return ClusterExecutor(cluster, self.outputs.access, files, self.progress)
 
     @property
     def slurm_folder(self) -> Path:
@@ -162,7 +163,7 @@ class Project:
         """
         return self._named("webdatasets", self.config.webdatasets, name)
 
-    def _cluster(self, spec: ExecutorSpec, where: str) -> DaskCluster:
+    def _cluster(self, spec: ExecutorSpec, where: str) -> TaskCluster:
         """Return the cluster that the settings describe.
 
         Args:
@@ -185,6 +186,10 @@ class Project:
                 wait_seconds=spec.wait_seconds,
                 where=where,
             )
+        if spec.kind == "ray":
+            from nanoset_core.execution.ray_cluster import RayCluster
+
+            return RayCluster(spec.address or "", spec.wait_seconds, where)
         from nanoset_core.execution.dask_scheduler import DaskScheduler
 
         scheduler_file: Path | None = None

@@ -17,8 +17,14 @@ from nanoset_core.untrusted import visible
 ADDRESS_VARIABLE = "NANOSET_DASK_ADDRESS"
 FILE_VARIABLE = "NANOSET_DASK_SCHEDULER_FILE"
 WAIT_VARIABLE = "NANOSET_DASK_WAIT"
-_ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+):[0-9]{1,5}")
-"""Address of a Dask scheduler; IPv6 addresses are in brackets."""
+RAY_ADDRESS_VARIABLE = "NANOSET_RAY_ADDRESS"
+RAY_WAIT_VARIABLE = "NANOSET_RAY_WAIT"
+_HOST_AND_PORT = r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+):[0-9]{1,5}"
+"""IPv6 addresses are in brackets."""
+_DASK_ADDRESS = re.compile(f"(tcp|tls)://{_HOST_AND_PORT}")
+"""Address of a Dask scheduler."""
+_RAY_ADDRESS = re.compile(f"ray://{_HOST_AND_PORT}")
+"""Address of the client server of a Ray cluster."""
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
 """A number and a unit, such as 30m."""
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -42,6 +48,7 @@ same times.
 _KEYS = {
     "processes": (),
     "dask": ("address", "scheduler_file", "wait"),
+    "ray": ("address", "wait"),
     "slurm": ("wait", "jobs", "partition", "account", "time", "cpus", "memory", "directives"),
 }
 """Kind of executor → the keys that it has."""
@@ -51,17 +58,19 @@ _KEYS = {
 class ExecutorSpec(Section):
     """Who tokenizes, writes tars and verifies deeply; the bytes of outputs do not depend on it."""
 
-    kind: Literal["processes", "dask", "slurm"] = "processes"
-    """Processes of this machine, the workers of a Dask cluster, or workers that the build starts as
-    Slurm jobs.
+    kind: Literal["processes", "dask", "ray", "slurm"] = "processes"
+    """Processes of this machine, the workers of a Dask or Ray cluster, or workers that the build
+    starts as Slurm jobs.
     """
     address: str | None = None
-    """Address of the Dask scheduler, such as tcp://scheduler:8786."""
+    """Address of the Dask scheduler, such as tcp://scheduler:8786, or of Ray's client server, such
+    as ray://head:10001.
+    """
     scheduler_file: str | None = None
     """Instead of the address: the file that `dask scheduler --scheduler-file` writes."""
     wait: str | float | None = None
-    """How long a build waits for scheduler and workers: 24h, 30m, or seconds; absent = 60, for
-    Slurm's queue 24h.
+    """How long a build waits for the cluster and its workers: 24h, 30m, or seconds; absent = 60,
+    for Slurm's queue 24h.
     """
     jobs: Annotated[int, Range(1, 10_000)] | None = None
     """Slurm: number of jobs while the build runs."""
@@ -82,12 +91,12 @@ class ExecutorSpec(Section):
 
     @property
     def wait_seconds(self) -> float:
-        """How long a build waits for scheduler and workers, in seconds."""
+        """How long a build waits for the cluster and its workers, in seconds."""
         if self.wait is not None:
             seconds = _seconds(self.wait)
             if seconds is not None:
                 return seconds
-        # Slurm's queue may be long; a scheduler and workers of Dask are usually running.
+        # Slurm's queue may be long; a cluster of Dask or Ray is usually running.
         return 86_400.0 if self.kind == "slurm" else 60.0
 
     @property
@@ -98,13 +107,13 @@ class ExecutorSpec(Section):
     def key_in_charge(self, where: str) -> str:
         """Return the key that decides where tasks run, for messages.
 
-        For a Dask scheduler, this is "nanoset.yaml: executor.address" or
+        For a cluster of Dask or Ray, this is "nanoset.yaml: executor.address" or
         "nanoset.yaml: executor.scheduler_file"; for other kinds, the whole section.
 
         Args:
             where: Place of this section, such as "nanoset.yaml: executor".
         """
-        if self.kind != "dask":
+        if self.kind not in ("dask", "ray"):
             return where
         key = "address" if self.scheduler_file is None else "scheduler_file"
         return f"{where}.{key}"
@@ -116,8 +125,7 @@ class ExecutorSpec(Section):
             where: Place of the section, such as "nanoset.yaml: executor".
         """
         yield from self._foreign_keys(where)
-        if self.kind == "dask":
-            yield from _scheduler_errors(self, self.key_in_charge(where))
+        yield from _cluster_errors(self, self.key_in_charge(where))
         yield from _wait_errors(self.wait, f"{where}.wait")
         if self.kind == "slurm":
             yield from self._slurm_errors(where)
@@ -266,56 +274,106 @@ def chosen_executor(
 ) -> tuple[ExecutorSpec, str]:
     """Return the settings of the executor, after environment variables have overridden some.
 
-    NANOSET_DASK_ADDRESS or NANOSET_DASK_SCHEDULER_FILE replaces kind, address and scheduler_file;
-    NANOSET_DASK_WAIT replaces wait.
+    NANOSET_DASK_ADDRESS, NANOSET_DASK_SCHEDULER_FILE or NANOSET_RAY_ADDRESS replaces kind, address
+    and scheduler_file. NANOSET_RAY_WAIT replaces the wait of a Ray cluster, and NANOSET_DASK_WAIT
+    that of all others.
 
     Args:
         where: Place of the section `executor`, for messages.
         spec: The section.
-        environment: The environment variables.
+        environment: The environment variables. Empty ones count as absent.
 
     Returns:
         The settings, and the key or variable that chose the executor, for messages.
 
     Raises:
-        ConfigError: A variable is invalid, or both an address and a file are given.
+        ConfigError: A variable is invalid, or more than one cluster is named.
     """
-    errors: list[ConfigError] = []
-    wait = environment.get(WAIT_VARIABLE) or None  # an empty variable counts as absent
-    if wait is not None:
-        errors += _wait_errors(wait, f"{WAIT_VARIABLE} in the environment")
-        spec = replace(spec, wait=wait)
-
     chosen_by = spec.key_in_charge(where)
-    scheduler = _scheduler_of_environment(environment, spec.wait)
-    if scheduler is not None:
-        spec = scheduler
-        variable = ADDRESS_VARIABLE if spec.scheduler_file is None else FILE_VARIABLE
+    errors: list[ConfigError] = []
+    named = _cluster_of_environment(environment)
+    if named is not None:
+        named_spec, variable = named
+        spec = replace(named_spec, wait=spec.wait)
         chosen_by = f"{variable} in the environment"
-        errors += _scheduler_errors(spec, chosen_by)
+        errors += _cluster_errors(spec, chosen_by)
+
+    wait_variable = RAY_WAIT_VARIABLE if spec.kind == "ray" else WAIT_VARIABLE
+    wait = environment.get(wait_variable) or None
+    if wait is not None:
+        errors += _wait_errors(wait, f"{wait_variable} in the environment")
+        spec = replace(spec, wait=wait)
 
     if errors:
         raise combined(errors, "the environment")
     return spec, chosen_by
 
 
-def _scheduler_of_environment(
-    environment: Mapping[str, str], wait: str | float | None
-) -> ExecutorSpec | None:
-    """Return the Dask scheduler that environment variables name, or None if they name none.
+def _cluster_of_environment(environment: Mapping[str, str]) -> tuple[ExecutorSpec, str] | None:
+    """Return the cluster that environment variables name, and the variable that names it.
 
     Args:
         environment: The environment variables. Empty ones count as absent.
-        wait: How long to wait for the scheduler.
+
+    Returns:
+        Settings that name a cluster of Dask or Ray, and the variable; None if there are none.
+
+    Raises:
+        ConfigError: The variables name a Dask cluster and a Ray cluster.
     """
     address = environment.get(ADDRESS_VARIABLE) or None
     scheduler_file = environment.get(FILE_VARIABLE) or None
-    if address is None and scheduler_file is None:
+    ray_address = environment.get(RAY_ADDRESS_VARIABLE) or None
+    dask_variable = ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE
+    names_dask = address is not None or scheduler_file is not None
+    if names_dask and ray_address is not None:
+        raise ConfigError(
+            "two clusters are named",
+            where=f"{RAY_ADDRESS_VARIABLE} in the environment",
+            found=f"{RAY_ADDRESS_VARIABLE} and {dask_variable}",
+            expected="one of them",
+            remedy="unset the other one",
+        )
+
+    if ray_address is not None:
+        return ExecutorSpec("ray", ray_address), RAY_ADDRESS_VARIABLE
+    if not names_dask:
         return None
     # A path in a variable is relative to the current folder, not to that of nanoset.yaml.
     if scheduler_file is not None:
         scheduler_file = str(Path(scheduler_file).absolute())
-    return ExecutorSpec(kind="dask", address=address, scheduler_file=scheduler_file, wait=wait)
+    return ExecutorSpec("dask", address, scheduler_file), dask_variable
+
+
+def _cluster_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
+    """Yield an error for each mistake in how a cluster of Dask or Ray is named.
+
+    Args:
+        spec: The settings; those of other kinds have no such mistakes.
+        where: The key or environment variable that names the cluster.
+    """
+    if spec.kind == "dask":
+        yield from _scheduler_errors(spec, where)
+    if spec.kind == "ray":
+        yield from _ray_address_errors(spec.address, where)
+
+
+def _ray_address_errors(address: str | None, where: str) -> Iterator[ConfigError]:
+    """Yield an error unless a value is the address of a Ray cluster.
+
+    Args:
+        address: The value.
+        where: The key or environment variable that has it.
+    """
+    if address is None or not _RAY_ADDRESS.fullmatch(address):
+        yield ConfigError(
+            "this is not the address of a Ray cluster",
+            where=where,
+            found=repr(address),
+            expected="ray://host:port, the address of Ray's client server",
+            remedy="write the host of the cluster's head node, and the port that `ray start` has "
+            "as --ray-client-server-port, by default ray://host:10001",
+        )
 
 
 def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
@@ -337,7 +395,7 @@ def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
             )
         return
 
-    is_address = spec.address is not None and _ADDRESS.fullmatch(spec.address) is not None
+    is_address = spec.address is not None and _DASK_ADDRESS.fullmatch(spec.address) is not None
     if not is_address:
         yield ConfigError(
             "this is not the address of a Dask scheduler",

@@ -11,8 +11,14 @@ import time
 
 import pytest
 
-from helpers import dask_cluster
-from helpers.child_processes import check_interrupted, interrupt, start_forked, start_nanoset
+from helpers import dask_cluster, ray_cluster
+from helpers.child_processes import (
+    check_interrupted,
+    interrupt,
+    start_forked,
+    start_nanoset,
+    wait_until,
+)
 from helpers.sample_project import write_corpus
 from nanoset_core.cli import main
 
@@ -21,14 +27,17 @@ EXECUTORS = {
     "in this process": {"tokenization": {"workers": 1}},
     "worker processes": {},
     "a Dask cluster": {"executor": {"kind": "dask", "scheduler_file": "cluster/scheduler.json"}},
+    "a Ray cluster": {},
 }
-"""Settings; Slurm jobs are in tests/deploy/test_slurm.py."""
+"""Settings. A variable names the Ray cluster; Slurm jobs are in tests/deploy/test_slurm.py."""
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 ENDS = [
     ("in this process", [TERM]),
     ("worker processes", [INT, INT]),
     ("worker processes", [HUP]),
     ("a Dask cluster", [INT, INT]),
+    ("a Ray cluster", [INT, INT]),
+    ("a Ray cluster", [TERM]),
 ]
 
 
@@ -40,6 +49,14 @@ def cluster(tmp_path_factory):
         yield started
 
 
+@pytest.fixture(scope="module")
+def ray_nodes():
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    with ray_cluster.running() as nodes:
+        nodes.add_node(n_cpus=2)
+        yield nodes
+
+
 @pytest.mark.parametrize(("executor", "numbers"), ENDS)
 def test_every_executor_ends_in_the_same_way(tmp_path, tokenizer_file, request, executor, numbers):
     """With one exit code and one sentence for each signal; the second Ctrl-C comes while the first
@@ -47,12 +64,18 @@ def test_every_executor_ends_in_the_same_way(tmp_path, tokenizer_file, request, 
     """
     if executor == "a Dask cluster":
         (tmp_path / "cluster").symlink_to(request.getfixturevalue("cluster").folder)
-    process = start_nanoset(
-        "build", "-c", write_corpus(tmp_path, tokenizer_file, EXECUTORS[executor])
-    )
+    variables = {}
+    if executor == "a Ray cluster":
+        nodes = request.getfixturevalue("ray_nodes")
+        variables["NANOSET_RAY_ADDRESS"] = nodes.address
+    config = write_corpus(tmp_path, tokenizer_file, EXECUTORS[executor])
+    process = start_nanoset("build", "-c", config, env=variables)
     said = interrupt(process, numbers, lambda: any((tmp_path / "data").glob(MANY)), group=True)
     check_interrupted(process, said, numbers[0])
     assert not any((tmp_path / "data" / ".in-use").glob("*")), "its lease ends with it"
+    if executor == "a Ray cluster":
+        [node] = nodes.nodes
+        assert wait_until(lambda: not node.worker_pids()), "its workers end with it"
 
 
 def test_build_goes_on(tmp_path, tokenizer_file):

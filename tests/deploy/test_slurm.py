@@ -31,8 +31,8 @@ from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.slurm import JOB_TAG, OPTIONS_TAG
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.execution.dask import DaskExecutor
-from nanoset_core.execution.dask_connection import connections_kept
+from nanoset_core.execution.cluster_connection import connections_kept
+from nanoset_core.execution.cluster_executor import ClusterExecutor
 from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.execution.slurm import SlurmJobs
 from nanoset_core.storage.access import FileAccess
@@ -123,10 +123,10 @@ class Workers:
             folder=self.folder,
         )
 
-    def executor(self, wait_seconds: int = 60, **options: Any) -> DaskExecutor:
+    def executor(self, wait_seconds: int = 60, **options: Any) -> ClusterExecutor:
         """Return an executor that waits some time for workers."""
         scheduler = DaskScheduler(file=self.scheduler_file, wait_seconds=wait_seconds)
-        return DaskExecutor(scheduler, self.shared, **options)
+        return ClusterExecutor(scheduler, self.shared, **options)
 
 
 @pytest.fixture
@@ -412,7 +412,7 @@ def test_a_worker_that_is_cancelled_is_replaced_by_another_job(cluster, tmp_path
         return len(cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%i").split())
 
     with connections_kept():
-        results = DaskExecutor(jobs, FileAccess(tmp_path / "shared")).run(
+        results = ClusterExecutor(jobs, FileAccess(tmp_path / "shared")).run(
             eval, tasks.expressions(6)
         )
         next(results)
@@ -429,7 +429,7 @@ def test_jobs_that_slurm_refuses_are_an_error_with_its_message(tmp_path):
     jobs = SlurmJobs(
         jobs=1, cpus=1, memory="1GB", seconds=600, folder=tmp_path / "logs", partition="nowhere"
     )
-    executor = DaskExecutor(jobs, FileAccess(tmp_path / "shared"))
+    executor = ClusterExecutor(jobs, FileAccess(tmp_path / "shared"))
 
     with pytest.raises(ConfigError, match="Slurm refuses the jobs") as caught:
         list(executor.run(eval, ["1"]))

@@ -23,6 +23,7 @@ OTHER_PROGRAMS = {
     "kubectl",
     "openssl",
     "pip",
+    "ray",
     "sbatch",
     "uv",
 }

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
 import pickle
 import platform
 import re
@@ -31,6 +29,7 @@ from helpers.building import (
 from helpers.child_processes import start_nanoset, wait_until
 from helpers.dask_cluster import Cluster, running, within
 from helpers.inspecting import current_output, node_at
+from helpers.killed_writers import kill_first_writer
 from helpers.progress import RecordingDisplay
 from helpers.sample_project import tree
 from helpers.worker_tasks import (
@@ -39,23 +38,19 @@ from helpers.worker_tasks import (
     create_file,
     deadly_result,
     process_id_after,
-    raise_input_error,
-    report_and_wait,
     report_note,
     warn_of_bucket,
 )
-from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError
+from nanoset_core.errors import ConfigError, MissingError, NanosetError
 from nanoset_core.execution import dask_scheduler
-from nanoset_core.execution.dask import DaskExecutor
-from nanoset_core.execution.dask_connection import connections_kept
+from nanoset_core.execution.cluster_connection import connections_kept
+from nanoset_core.execution.cluster_executor import ClusterExecutor
 from nanoset_core.execution.dask_scheduler import DaskScheduler
-from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import (
     SILENT,
     Progress,
     TaskNote,
     progress_reported_to,
-    report_progress,
 )
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
@@ -81,7 +76,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def executor(cluster: Cluster, tmp_path: Path) -> DaskExecutor:
+def executor(cluster: Cluster, tmp_path: Path) -> ClusterExecutor:
     """An executor on the cluster with two workers."""
     cluster.staff(2)
     return executor_on(tmp_path / "shared", cluster.address)
@@ -96,7 +91,7 @@ def on_cluster(cluster: Cluster) -> dict[str, str]:
 
 def executor_on(
     folder: Path, *address: str, progress: Progress = SILENT, **settings: object
-) -> DaskExecutor:
+) -> ClusterExecutor:
     """Return an executor on the cluster of a scheduler.
 
     Args:
@@ -105,7 +100,9 @@ def executor_on(
         progress: Shows what is waited for.
         settings: Of the scheduler.
     """
-    return DaskExecutor(DaskScheduler(*address, **settings), FileAccess(folder), progress=progress)
+    return ClusterExecutor(
+        DaskScheduler(*address, **settings), FileAccess(folder), progress=progress
+    )
 
 
 def digests_of_outputs(project: Project) -> dict[str, str]:
@@ -113,105 +110,7 @@ def digests_of_outputs(project: Project) -> dict[str, str]:
     return tree(project.outputs.folder)
 
 
-# Every way in which tasks are run
-
-
-def run_in_this_process(work: Work, tasks: Iterable[Any]) -> Results:
-    """Run tasks one after another."""
-    return run_tasks(work, tasks, 1)
-
-
-def run_in_processes(work: Work, tasks: Iterable[Any]) -> Results:
-    """Run tasks in three processes of this machine."""
-    return run_tasks(work, tasks, 3)
-
-
-@pytest.fixture(params=["this process", "processes", "cluster"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """A function that runs tasks."""
-    if request.param == "this process":
-        return run_in_this_process
-    if request.param == "processes":
-        return run_in_processes
-    executor: DaskExecutor = request.getfixturevalue("executor")
-    return executor.run
-
-
-def test_each_task_has_one_result_with_its_number(run):
-    tasks = list(range(23))  # more than are handed out at a time
-
-    results = run(math.factorial, tasks)
-
-    expected_results = [math.factorial(task) for task in tasks]
-    assert sorted(results) == list(enumerate(expected_results))
-
-
-def test_no_tasks_have_no_results(run):
-    assert list(run(math.factorial, [])) == []
-
-
-def test_the_first_error_ends_a_run(run, tmp_path):
-    """Tasks in progress are finished, and the others never begin."""
-    n_files = 200
-    files = [NewFile(tmp_path / str(number), sleep_seconds=0.1) for number in range(n_files)]
-
-    with pytest.raises(ZeroDivisionError):
-        list(run(create_file, [None, *files]))
-
-    assert len(list(tmp_path.glob("*[0-9]"))) < n_files / 2
-
-
-@pytest.mark.parametrize(
-    ("run", "where"),
-    [
-        pytest.param("this process", "a:3", id="this process"),
-        pytest.param("processes", "a:3", id="processes"),
-        pytest.param("cluster", f"a:3, {WORKER}", id="cluster"),
-    ],
-    indirect=["run"],
-)
-def test_an_error_of_nanoset_keeps_its_parts_and_a_cluster_adds_the_worker(run, where):
-    with pytest.raises(InputError) as caught:
-        list(run(raise_input_error, [1, 2]))
-
-    assert type(caught.value) is InputError
-    assert caught.value.what == "what"
-    assert re.fullmatch(where, caught.value.where)
-    assert caught.value.remedy == "what to do"
-
-
-def test_the_notes_of_a_task_arrive_before_its_result(run):
-    tasks = [TaskNote(str(number)) for number in range(6)]
-    notes: list[TaskNote] = []
-
-    with progress_reported_to(notes.append):
-        for number, _result in run(report_progress, tasks):
-            assert tasks[number] in notes
-
-    assert sorted(notes, key=lambda note: note.text) == tasks
-
-
-def test_notes_after_the_block_that_receives_them_are_dropped(run):
-    notes: list[TaskNote] = []
-    with progress_reported_to(notes.append):
-        pass
-
-    list(run(report_progress, [TaskNote("1"), TaskNote("2")]))
-
-    assert notes == []
-
-
-def test_the_notes_of_a_task_arrive_while_it_is_in_progress(run, tmp_path):
-    """Each task waits for a file that is created when its note arrives."""
-    files = [tmp_path / str(number) for number in range(4)]
-
-    with progress_reported_to(lambda note: Path(note.text).touch()):
-        results = list(run(report_and_wait, files))
-
-    assert sorted(results) == [(0, True), (1, True), (2, True), (3, True)]
-
-
-# On a cluster only
+# Runs
 
 
 def test_concurrent_runs_receive_only_the_notes_of_their_own_tasks(executor, tmp_path):
@@ -281,7 +180,7 @@ def test_a_build_on_a_cluster_has_the_bytes_of_a_local_one(make_project, on_clus
     # It uses the scheduler of the settings, and workers receive the tokenizer.
     scheduler = DaskScheduler(cluster.address, where=f"{remote.config.file}: executor.address")
     tokenizer = remote.config.tokenizer_file
-    assert remote.executor == DaskExecutor(scheduler, remote.config.root_access, (tokenizer,))
+    assert remote.executor == ClusterExecutor(scheduler, remote.config.root_access, (tokenizer,))
 
     digests = digests_of_outputs(remote)
     assert digests == digests_of_outputs(local)
@@ -343,42 +242,6 @@ def test_a_project_can_be_sent_to_a_worker(make_project, on_cluster):
 # Workers that are killed
 
 
-def process_that_writes_to(folder: Path, pids: Sequence[int]) -> int | None:
-    """Return which of some processes has an unfinished file of a folder open."""
-    for pid in pids:
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                path = descriptor.readlink()
-                if path.parent == folder and path.name.startswith(".tmp-"):
-                    return pid
-    return None
-
-
-def kill_first_writer(build: Callable[[], object], folder: Path, pids: Sequence[int]) -> int:
-    """Run a build, and kill the worker that first writes to a folder.
-
-    Returns:
-        The id of the killed process, after the build has ended.
-    """
-    killed_pids: list[int] = []
-
-    def kill() -> bool:
-        pid = process_that_writes_to(folder, pids)
-        if pid is None:
-            return False
-        os.kill(pid, signal.SIGKILL)
-        killed_pids.append(pid)
-        return True
-
-    thread = threading.Thread(target=build)
-    thread.start()
-    assert wait_until(kill, pause=0)
-    assert list(folder.glob(".tmp-*")), "the worker was not in the middle of an output"
-    thread.join(timeout=30)
-    assert not thread.is_alive()
-    return killed_pids[0]
-
-
 def test_a_tar_that_a_killed_worker_began_is_written_by_another_one(
     make_project, on_cluster, cluster
 ):
@@ -400,7 +263,7 @@ def test_a_tar_that_a_killed_worker_began_is_written_by_another_one(
             make_tars(remote, "shuffled", group)
 
     folder = remote.outputs.folder / local_folder.relative_to(local.outputs.folder)
-    killed_pid = kill_first_writer(write_tars, folder, pids)
+    killed_pid = kill_first_writer(write_tars, folder, lambda: pids)
     finish_webdataset(remote, "shuffled")
 
     dead_pids = [worker.pid for worker in cluster.workers if worker.poll() is not None]
@@ -453,7 +316,7 @@ def test_a_run_ends_if_the_workers_or_the_scheduler_disappear(tmp_path):
         results = executor.run(process_id_after, [0, 60])
         assert next(results) == (0, worker_pid)
         cluster.scheduler.kill()
-        with pytest.raises(NanosetError, match="the Dask scheduler dropped the tasks"):
+        with pytest.raises(NanosetError, match="the Dask cluster dropped the tasks"):
             next(results)
 
     assert list((tmp_path / "shared").iterdir()) == []
@@ -597,7 +460,7 @@ def test_a_connection_is_retried_if_a_worker_joins_meanwhile(executor, monkeypat
 
 
 def check_that_only_the_first_run_waits(
-    executor: DaskExecutor, display: RecordingDisplay, message: str
+    executor: ClusterExecutor, display: RecordingDisplay, message: str
 ) -> None:
     """Run tasks on a cluster twice; the second run must fail at once, with the same error."""
     errors: list[str] = []

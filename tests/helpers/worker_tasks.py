@@ -103,6 +103,16 @@ def warn_of_bucket(text: str) -> None:
     logging.getLogger("nanoset_core.storage.any").warning(text)
 
 
+def wait_for_interruption(folder: Path) -> None:
+    """Create a file `begun` in a folder, and a file `interrupted` when the task is interrupted."""
+    (folder / "begun").touch()
+    try:
+        wait_for_file(folder / "never")
+    except KeyboardInterrupt:
+        (folder / "interrupted").touch()
+        raise
+
+
 class DeadlyResult:
     """A result that cannot be sent to the owner of the task: the worker dies as it is pickled."""
 

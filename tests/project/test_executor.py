@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.dask import DaskExecutor
+from nanoset_core.execution.cluster_executor import ClusterExecutor
 from nanoset_core.execution.dask_scheduler import DaskScheduler
+from nanoset_core.execution.ray_cluster import RayCluster
 from nanoset_core.execution.slurm import SlurmJobs
 from nanoset_core.project.project import Project
 from nanoset_core.project.running import ExecutorSpec, chosen_executor
@@ -55,6 +56,8 @@ def test_the_time_to_wait_for_a_cluster_may_have_a_unit(wait, seconds):
                 "NANOSET_DASK_ADDRESS": "",
                 "NANOSET_DASK_SCHEDULER_FILE": "",
                 "NANOSET_DASK_WAIT": "",
+                "NANOSET_RAY_ADDRESS": "",
+                "NANOSET_RAY_WAIT": "",
             },
             id="empty variables",
         ),
@@ -71,6 +74,7 @@ CONFIGURED = [
     pytest.param(ExecutorSpec(), id="processes"),
     pytest.param(DASK, id="address of Dask"),
     pytest.param(ExecutorSpec("dask", scheduler_file="s.json"), id="file of Dask"),
+    pytest.param(ExecutorSpec("ray", "ray://written:1", wait="3h"), id="address of Ray"),
 ]
 
 
@@ -82,6 +86,31 @@ def test_an_address_in_the_environment_overrides_nanoset_yaml(configured):
 
     assert executor == ExecutorSpec("dask", "tls://h:2", wait=configured.wait)
     assert where == "NANOSET_DASK_ADDRESS in the environment"
+
+
+@pytest.mark.parametrize("configured", CONFIGURED)
+def test_an_address_of_ray_in_the_environment_overrides_nanoset_yaml(configured):
+    environment = {"NANOSET_RAY_ADDRESS": "ray://h:2"}
+
+    executor, where = chosen_executor(SECTION, configured, environment)
+
+    assert executor == ExecutorSpec("ray", "ray://h:2", wait=configured.wait)
+    assert where == "NANOSET_RAY_ADDRESS in the environment"
+
+
+@pytest.mark.parametrize(
+    ("configured", "wait"),
+    [
+        pytest.param(DASK, "1m", id="Dask"),
+        pytest.param(ExecutorSpec("ray", "ray://written:1"), "2m", id="Ray"),
+    ],
+)
+def test_each_kind_of_cluster_has_its_own_variable_for_the_time_to_wait(configured, wait):
+    environment = {"NANOSET_DASK_WAIT": "1m", "NANOSET_RAY_WAIT": "2m"}
+
+    executor, _ = chosen_executor(SECTION, configured, environment)
+
+    assert executor.wait == wait
 
 
 @pytest.mark.parametrize("configured", CONFIGURED)
@@ -115,6 +144,18 @@ def test_a_scheduler_file_in_the_environment_overrides_nanoset_yaml(
             id="address without a protocol",
         ),
         pytest.param(
+            {"NANOSET_DASK_ADDRESS": "tcp://h:1", "NANOSET_RAY_ADDRESS": "ray://h:1"},
+            "two clusters are named",
+            "NANOSET_RAY_ADDRESS",
+            id="Dask and Ray",
+        ),
+        pytest.param(
+            {"NANOSET_RAY_ADDRESS": "h:6379"},
+            "not the address of a Ray cluster",
+            "NANOSET_RAY_ADDRESS",
+            id="address of Ray without a protocol",
+        ),
+        pytest.param(
             {"NANOSET_DASK_WAIT": "long"}, "not a time to wait", "NANOSET_DASK_WAIT", id="wait"
         ),
     ],
@@ -143,7 +184,7 @@ def test_a_scheduler_file_in_nanoset_yaml_is_relative_to_its_folder(tmp_path):
 
     where = f"{config_file}: executor.scheduler_file"
     scheduler = DaskScheduler(None, tmp_path / "run" / "s.json", float(DAY_SECONDS), where)
-    assert project.executor == DaskExecutor(
+    assert project.executor == ClusterExecutor(
         scheduler, project.outputs.access, (tmp_path / "t.json",)
     )
 
@@ -154,6 +195,43 @@ def test_the_command_that_starts_dask_workers_is_quoted_for_a_shell():
     assert scheduler.start_workers.endswith(
         "`dask worker --scheduler-file '/a b/$(id)/s.json' --nthreads 1`"
     )
+
+
+# Ray
+
+
+def test_a_ray_cluster_has_the_address_and_time_of_nanoset_yaml(tmp_path):
+    executor = "executor: {kind: ray, address: 'ray://head:10001', wait: 24h}\n"
+    config_file = write_config(tmp_path, executor)
+
+    project = Project.open(config_file)
+
+    where = f"{config_file}: executor.address"
+    assert project.executor == ClusterExecutor(
+        RayCluster("ray://head:10001", float(DAY_SECONDS), where),
+        project.outputs.access,
+        (tmp_path / "t.json",),
+    )
+
+
+@pytest.mark.parametrize(
+    "settings", ["kind: ray", "kind: ray, address: 'head:6379'", "kind: ray, address: auto"]
+)
+def test_a_ray_cluster_needs_the_address_of_its_client_server(tmp_path, settings):
+    config_file = write_config(tmp_path, f"executor: {{{settings}}}\n")
+
+    with pytest.raises(ConfigError, match="not the address of a Ray cluster") as caught:
+        load_config(config_file)
+
+    assert "ray://host:10001" in caught.value.remedy
+
+
+def test_a_ray_cluster_has_no_scheduler_file(tmp_path):
+    settings = "{kind: ray, address: 'ray://head:10001', scheduler_file: s.json}"
+    config_file = write_config(tmp_path, f"executor: {settings}\n")
+
+    with pytest.raises(ConfigError, match="the executor ray has no scheduler_file"):
+        load_config(config_file)
 
 
 # Slurm

@@ -1,0 +1,116 @@
+"""Keep this process connected to a cluster, for one run of tasks or for a whole build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.execution.cluster import ClusterClient, Message, TaskCluster
+from nanoset_core.execution.progress import Progress
+
+
+class ClusterConnection:
+    """The connection of this process to a cluster, which connects again if it was lost."""
+
+    def __init__(self, cluster: TaskCluster) -> None:
+        """Prepare a connection; `open` connects.
+
+        Args:
+            cluster: The cluster.
+        """
+        self.cluster = cluster
+        self.wait_seconds = cluster.wait_seconds
+        """How long to wait for the cluster, and for workers.
+
+        0 after workers were waited for in vain: a build may have hundreds of outputs left.
+        """
+        self.receivers: dict[str, Callable[[Message], None]] = {}
+        """Folder of each run → the function that receives the messages of its tasks."""
+        self._failure: ConfigError | None = None
+        self._client: ClusterClient | None = None
+        self._stack = ExitStack()
+
+    def open(self, progress: Progress) -> ClusterClient:
+        """Return the client of the cluster, after connecting if necessary.
+
+        An attempt that failed is not repeated: its error is raised again.
+
+        Args:
+            progress: Shows how long was waited.
+
+        Raises:
+            ConfigError: A package is not installed, or the cluster cannot be reached.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._client is None or not self._client.is_connected:
+            self.close()
+            self._client = self._connect(progress)
+            self.wait_seconds = self.cluster.wait_seconds
+        return self._client
+
+    def _connect(self, progress: Progress) -> ClusterClient:
+        """Connect to the cluster, and subscribe to the messages of its workers."""
+        try:
+            client = self.cluster.connect(self._stack, progress, self.cluster.wait_seconds)
+        except ConfigError as error:
+            self._failure = error
+            raise
+        client.receive_messages(self._receive)
+        return client
+
+    def _receive(self, run_folder: str, message: Message) -> None:
+        """Pass a message of a task to the run that the task belongs to.
+
+        Args:
+            run_folder: Folder of the run.
+            message: The message.
+        """
+        # It may be a message to another process, or to a run that has ended.
+        receive = self.receivers.get(run_folder)
+        if receive is not None:
+            receive(message)
+
+    def close(self) -> None:
+        """Disconnect from the cluster, and end the Slurm jobs that were started for it."""
+        self._client = None
+        self._stack.close()
+
+
+_shared: list[dict[TaskCluster, ClusterConnection]] = []
+"""The connections of the outermost block of `connections_kept`, as its only item.
+
+It is empty outside of such a block.
+"""
+
+
+@contextmanager
+def connections_kept() -> Iterator[None]:
+    """Let all runs of tasks in the block use one connection to each cluster.
+
+    Otherwise each run would connect to its cluster again. An inner block uses the connections of
+    the outermost one.
+    """
+    if _shared:
+        yield
+        return
+    connections: dict[TaskCluster, ClusterConnection] = {}
+    _shared.append(connections)
+    try:
+        yield
+    finally:
+        _shared.remove(connections)
+        for connection in connections.values():
+            connection.close()
+
+
+@contextmanager
+def connected(cluster: TaskCluster) -> Iterator[ClusterConnection]:
+    """Yield a connection to a cluster: that of `connections_kept`, or one that ends with the block.
+
+    Args:
+        cluster: The cluster.
+    """
+    with connections_kept():
+        yield _shared[0].setdefault(cluster, ClusterConnection(cluster))

@@ -1,0 +1,302 @@
+"""Run tasks on the workers of a cluster, which share only the store of the outputs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from nanoset_core.errors import ConfigError, MissingError, NanosetError
+from nanoset_core.execution.bounded import BoundedRun
+from nanoset_core.execution.cluster import (
+    ClusterClient,
+    KilledWorkersError,
+    LostClusterError,
+    Message,
+    TaskCluster,
+    TaskHandle,
+    UnloadableTaskError,
+)
+from nanoset_core.execution.cluster_connection import ClusterConnection, connected
+from nanoset_core.execution.compatibility import CompatibilityCheck, compatibility_check
+from nanoset_core.execution.progress import SILENT, Progress, TaskReport, report_progress
+from nanoset_core.records.text import format_age
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.untrusted import safe_logger
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_CHECK_SECONDS = 5.0
+"""Time between two checks whether there are workers."""
+_CHECK_SECONDS_WITHOUT_WORKERS = 0.5
+"""The same while the cluster has no workers, so that the first one is noticed soon."""
+_MAX_PENDING = 4096
+"""Tasks that are handed out at once.
+
+They are handed out even if there are no workers yet: a cluster that grows with its work starts none
+otherwise.
+"""
+
+logger = safe_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterExecutor:
+    """Runs tasks on the workers of a cluster, such as one of Dask or of Ray."""
+
+    cluster: TaskCluster
+    """Where the workers are."""
+    shared: FileAccess
+    """Access to the outputs. All workers must see them, in a bucket or in a folder that all
+    machines share.
+    """
+    files: tuple[Path, ...] = ()
+    """Files such as the tokenizer, which workers download if they do not have them."""
+    progress: Progress = SILENT
+    """Shows what is waited for."""
+
+    def run(
+        self, work: Callable[[Task], Result], tasks: Iterable[Task]
+    ) -> Iterator[tuple[int, Result]]:
+        """Call a function for every task on the workers, and yield the results as tasks end.
+
+        The first error of a task is raised, and all other tasks are cancelled. The same happens if
+        the caller is interrupted or closes the iterator. If a worker dies, another one gets its
+        task: so `work` may be called twice for a task, even at the same time.
+
+        Args:
+            work: The function. A worker must be able to import it by its name.
+            tasks: The tasks; a few thousand of them are in memory at any time.
+
+        Yields:
+            (number of the task, from 0; its result)
+
+        Raises:
+            ConfigError: A package is not installed, or the cluster cannot be reached in time.
+            MissingError: No worker joins in time, or one does not see the outputs.
+            StaleError: A worker has other software.
+            NanosetError: Several workers died of the same task, or the cluster was lost.
+        """
+        # Do not connect if there are no tasks.
+        remaining = iter(tasks)
+        first_task = list(islice(remaining, 1))
+        if not first_task:
+            return
+        with (
+            connected(self.cluster) as connection,
+            _cluster_run(self, connection, work) as run,
+        ):
+            yield from run.results(chain(first_task, remaining))
+
+
+@contextlib.contextmanager
+def _cluster_run(
+    executor: ClusterExecutor, connection: ClusterConnection, work: Callable[[Any], Any]
+) -> Iterator[_ClusterRun]:
+    """Yield a run of tasks on a cluster; tasks that are pending at the end are cancelled.
+
+    Args:
+        executor: What runs the tasks.
+        connection: The connection to its cluster.
+        work: Called for each task, on a worker.
+    """
+    client = connection.open(executor.progress)
+    # Raises an error if the cluster has no workers for too long.
+    worker_watch = _WorkerWatch(connection, client, executor.progress)
+    with compatibility_check(executor.shared, executor.files) as check:
+        run = _ClusterRun(work, client, check, worker_watch)
+        # Workers send messages, such as their progress, with the name of the run's folder. Several
+        # runs may share the connection.
+        connection.receivers[check.run_folder] = run.events.put
+        try:
+            yield run
+        finally:
+            del connection.receivers[check.run_folder]
+            client.cancel(run.pending)
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskEnd:
+    """The event that a task has ended."""
+
+    handle: TaskHandle
+    """The task."""
+
+
+class _ClusterRun(BoundedRun[Any, TaskHandle]):
+    """One run of tasks on a cluster."""
+
+    def __init__(
+        self,
+        work: Callable[[Any], Any],
+        client: ClusterClient,
+        check: CompatibilityCheck,
+        workers: _WorkerWatch,
+    ) -> None:
+        """Begin a run without tasks.
+
+        Args:
+            work: Called for each task, on a worker.
+            client: The connection to the cluster.
+            check: What a worker checks before each task.
+            workers: Waits for workers if there are none.
+        """
+        super().__init__(_MAX_PENDING)
+        self._work = work
+        self._client = client
+        self._check = check
+        self._workers = workers
+        self.events: SimpleQueue[_TaskEnd | Message] = SimpleQueue()
+        """Ends of tasks, and messages of tasks in progress, as they arrive."""
+        self._check_seconds = 0.0
+        """How long to wait for an event before checking that there are workers."""
+
+    def submit(self, task: Any) -> TaskHandle:
+        """Hand out a task to the cluster, and return its handle.
+
+        Raises:
+            NanosetError: The cluster was lost.
+        """
+        try:
+            return self._client.submit(self._check, self._work, task, self._receive_end)
+        except LostClusterError as error:
+            raise self._workers.lost_cluster_error(error) from error
+
+    def _receive_end(self, handle: TaskHandle) -> None:
+        """Note that a task has ended, in any thread."""
+        self.events.put(_TaskEnd(handle))
+
+    def wait(self) -> Iterable[TaskHandle]:
+        """Wait for the next event, and return the handle of a task if it has ended.
+
+        Other events are messages of tasks in progress: a text for the log, or a report of progress.
+        They are passed on here. The caller calls this method again and again.
+
+        Returns:
+            A list with the handle of a task, or an empty one.
+
+        Raises:
+            MissingError: The cluster has had no workers for too long.
+            NanosetError: The cluster was lost.
+        """
+        try:
+            event = self.events.get(timeout=self._check_seconds)
+        except Empty:
+            # Nothing has happened for a while: check that there are still workers.
+            self._check_seconds = self._workers.check_for_workers()
+            return []
+
+        self._workers.worker_seen()
+        if isinstance(event, str):
+            logger.warning("%s", event)
+            return []
+        if isinstance(event, TaskReport):
+            report_progress(event)
+            return []
+        return [event.handle]
+
+    def result(self, handle: TaskHandle) -> Any:
+        """Return the result of a task that has ended.
+
+        Args:
+            handle: The task.
+
+        Raises:
+            MissingError: The worker with the result was lost, and there has been no other one.
+            NanosetError: The task killed several workers, or the cluster was lost.
+            ConfigError: A machine of the cluster cannot import nanoset.
+            Exception: The task raised this error.
+        """
+        try:
+            return self._client.result(handle, self._workers.check_for_workers)
+        except KilledWorkersError as error:
+            raise NanosetError(
+                "workers were killed, one after the other, by one task",
+                where=getattr(self._work, "__name__", None),
+                found=str(error),
+                remedy="run again (what is finished is kept), "
+                "with more memory for each worker if memory is short",
+            ) from error
+        except LostClusterError as error:
+            raise self._workers.lost_cluster_error(error) from error
+        except UnloadableTaskError as error:
+            cluster = self._workers.cluster
+            raise ConfigError(
+                f"a machine of the {cluster.software} cluster cannot load this program",
+                where=cluster.name,
+                found=str(error),
+                expected=f"nanoset-platform, in the same version, next to {cluster.software} "
+                "on every machine of the cluster",
+                remedy="install it there, and start the cluster again",
+            ) from error
+
+
+class _WorkerWatch:
+    """Waits for workers if a cluster has none, for as long as the settings of the cluster say."""
+
+    def __init__(
+        self, connection: ClusterConnection, client: ClusterClient, progress: Progress
+    ) -> None:
+        """Prepare to look at the workers.
+
+        Args:
+            connection: The connection to the cluster.
+            client: The client of this connection.
+            progress: Shows how long was waited.
+        """
+        self.cluster = connection.cluster
+        self._connection = connection
+        self._client = client
+        name = f"for workers of {self.cluster.name}"
+        self._wait_for_workers = progress.wait(name, connection.wait_seconds)
+        """Measures and shows how long there have been no workers."""
+
+    def check_for_workers(self) -> float:
+        """Check that there are workers, or that there is time left to wait for some.
+
+        Returns:
+            Seconds after which to check again.
+
+        Raises:
+            MissingError: The cluster has had no workers for too long.
+            NanosetError: The cluster was lost.
+        """
+        try:
+            n_workers = self._client.n_workers()
+        except LostClusterError as error:
+            raise self.lost_cluster_error(error) from error
+        if n_workers:
+            self.worker_seen()
+            return _CHECK_SECONDS
+        if self._wait_for_workers.has_time_left():
+            return _CHECK_SECONDS_WITHOUT_WORKERS
+
+        # Other outputs that are made over this connection need not wait for workers again, until
+        # one is seen.
+        self._connection.wait_seconds = 0.0
+        raise MissingError(
+            f"the {self.cluster.software} cluster has no workers",
+            where=self.cluster.name,
+            found=f"none for {format_age(self.cluster.wait_seconds)}",
+            remedy=f"{self.cluster.start_workers}, and run again, or set executor.wait to more; "
+            "a worker that cannot load nanoset-platform leaves at its first task: see its log",
+        )
+
+    def worker_seen(self) -> None:
+        """Note that there is a worker, so that the time to wait for one begins again."""
+        self._wait_for_workers.restart(self.cluster.wait_seconds)
+        self._connection.wait_seconds = self.cluster.wait_seconds
+
+    def lost_cluster_error(self, error: LostClusterError) -> NanosetError:
+        """Return the error for a cluster that has ended, or that forgot the tasks."""
+        return NanosetError(
+            f"the {self.cluster.software} cluster dropped the tasks",
+            where=self.cluster.name,
+            found=str(error),
+            remedy="see whether it still runs, and run again: what is finished is kept",
+        )

@@ -1,0 +1,115 @@
+"""Run a task on a worker of a cluster, which shares only the store of the outputs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.execution.cluster import Message
+from nanoset_core.execution.compatibility import CompatibilityCheck
+from nanoset_core.execution.progress import progress_reported_to
+from nanoset_core.storage.worker_folders import WorkerFolder, working_at
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_one_task_at_a_time = threading.Lock()
+"""Held during a task, since tokenizer engines are made for one task at a time.
+
+A worker of Dask may have several threads, each of which runs tasks.
+"""
+
+
+class TaskWorker(ABC):
+    """The worker that runs a task."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """Folder on the worker's disk that only this worker uses. It need not exist yet."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the worker is, for messages: `on the worker <address> of <machine>`."""
+
+    @abstractmethod
+    def send(self, message: Message) -> None:
+        """Send a message to the process that handed out the task."""
+
+    def send_warning(self, text: str) -> None:
+        """Send a warning, with the name of this worker."""
+        self.send(f"{text} ({self.place})")
+
+    def with_place(self, error: NanosetError) -> NanosetError:
+        """Return an error of a task with the name of this worker."""
+        # The worker comes last: a build knows by the start of `where` what it may rebuild.
+        where = f"{error.where}, {self.place}" if error.where else self.place
+        return error.at(where)
+
+
+def run_on_worker(
+    worker: TaskWorker, check: CompatibilityCheck, work: Callable[[Task], Result], task: Task
+) -> Result:
+    """Run a task on the worker on which this is called, and return its result.
+
+    Args:
+        worker: This worker.
+        check: What it must have in common with the machine that handed out the task.
+        work: Called for the task.
+        task: The task.
+
+    Raises:
+        NanosetError: The machine does not pass the check, or the task failed. The error names the
+            worker.
+    """
+    with (
+        _one_task_at_a_time,
+        progress_reported_to(worker.send),
+        _storage_warnings_to(worker.send_warning),
+    ):
+        try:
+            check.check()
+            copies = check.download(worker.folder)
+            with working_at(WorkerFolder(worker.folder, copies)):
+                return work(task)
+        except NanosetError as error:
+            raise worker.with_place(error) from error
+
+
+class _PassingHandler(logging.Handler):
+    """A handler of log records that passes their messages to a function."""
+
+    def __init__(self, receive: Callable[[str], None]) -> None:
+        """Create a handler of warnings and errors.
+
+        Args:
+            receive: The function.
+        """
+        super().__init__(logging.WARNING)
+        self._receive = receive
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._receive(record.getMessage())
+
+
+@contextlib.contextmanager
+def _storage_warnings_to(receive: Callable[[str], None]) -> Iterator[None]:
+    """Pass warnings about buckets, such as that one does not answer, to a function in the block.
+
+    Args:
+        receive: The function, which is called with the text of each warning.
+    """
+    handler = _PassingHandler(receive)
+    storage_logger = logging.getLogger("nanoset_core.storage")
+    storage_logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        storage_logger.removeHandler(handler)

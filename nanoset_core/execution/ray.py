@@ -1,0 +1,346 @@
+"""Hand out tasks to the workers of a Ray cluster, over its client server.
+
+A process could also join the cluster itself, as a driver. But Ray ends such a process at once if
+the head of the cluster is lost. A client gets an error then, and can clean up. It can also run on a
+machine that is not part of the cluster.
+
+A worker reports progress and warnings while it works on a task. It sends them to an actor of Ray,
+the mailbox, from which the process that handed out the tasks takes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import tempfile
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nanoset_core.execution.cluster import (
+    ClusterClient,
+    KilledWorkersError,
+    LostClusterError,
+    Message,
+    UnloadableTaskError,
+)
+from nanoset_core.execution.cluster_worker import TaskWorker, run_on_worker
+from nanoset_core.execution.compatibility import CompatibilityCheck
+from nanoset_core.execution.interruption import signals_dropped
+from nanoset_core.execution.progress import PartReport
+from nanoset_core.storage.atomic import sweep_abandoned, unfinished_name
+from nanoset_core.untrusted import safe_logger
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_CPUS_PER_TASK = 1
+"""Processors that Ray reserves for a task, which works in one thread."""
+_MAX_SENDERS = 100_000
+"""Tasks that may send a message to the mailbox at the same time."""
+_DELIVERY_SECONDS = 10.0
+"""How long a task waits at its end until its last message has arrived."""
+_END_SECONDS = 5.0
+"""How long to wait for the end of the thread that receives messages."""
+
+logger = safe_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RayTask:
+    """A task that was handed out to Ray."""
+
+    reference: Any
+    """`ray.ObjectRef` of its result."""
+    outcome: Future[Any]
+    """Its result or error, which arrives when the task ends."""
+
+
+class RayClient(ClusterClient):
+    """The connection of this process to the client server of a Ray cluster.
+
+    Ray has one such connection for the whole process.
+    """
+
+    def __init__(self) -> None:
+        """Use the connection that `ray.init` has opened, and start a mailbox in the cluster."""
+        import ray
+
+        self._n_workers = 0
+        """Number of workers at the last look."""
+        self._run_task = ray.remote(num_cpus=_CPUS_PER_TASK)(_run_on_ray_worker)
+        # Without a processor of its own, the mailbox does not take one away from tasks. If its
+        # machine is lost, Ray starts it again elsewhere.
+        new_mailbox = ray.remote(num_cpus=0, max_restarts=-1, max_concurrency=_MAX_SENDERS)(Mailbox)
+        self._mailbox = new_mailbox.remote()
+        self._receiver: threading.Thread | None = None
+        self._is_closing = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection works, or is being restored by Ray."""
+        import ray
+
+        return bool(ray.is_initialized())
+
+    def receive_messages(self, receive: Callable[[str, Message], None]) -> None:
+        """Call a function for each message of a task, in a thread of its own."""
+        self._receiver = threading.Thread(
+            target=self._take_messages, args=(receive,), daemon=True, name="ray-messages"
+        )
+        self._receiver.start()
+
+    def _take_messages(self, receive: Callable[[str, Message], None]) -> None:
+        """Pass on the messages in the mailbox, as they arrive, until the connection ends."""
+        import ray
+        from ray.exceptions import ActorDiedError, ActorUnavailableError
+
+        while True:
+            try:
+                messages = ray.get(self._mailbox.take.remote())
+            except ActorUnavailableError:
+                continue  # Ray starts the mailbox again, on another machine.
+            except ActorDiedError as error:
+                if not self._is_closing:
+                    reason = _last_line(error)
+                    logger.warning("the progress of tasks on Ray is not shown: %s", reason)
+                return
+            except Exception:  # noqa: BLE001 - Ray has no class for the end of a connection
+                return  # `RayClient.result` reports it.
+            for run_folder, message in messages:
+                receive(run_folder, message)
+
+    def submit(
+        self,
+        check: CompatibilityCheck,
+        work: Callable[[Any], Any],
+        task: Any,
+        receive_end: Callable[[RayTask], None],
+    ) -> RayTask:
+        """Hand out a task to Ray, and call `receive_end` in a thread of Ray when it has ended."""
+        try:
+            reference = self._run_task.remote(self._mailbox, check, work, task)
+            handle = RayTask(reference, reference.future())
+        except Exception as error:
+            if self.is_connected:
+                raise  # For example, the task cannot be pickled.
+            raise LostClusterError(_last_line(error)) from error
+        handle.outcome.add_done_callback(lambda outcome: receive_end(handle))
+        return handle
+
+    def result(self, handle: RayTask, keep_waiting: Callable[[], float]) -> Any:
+        """Return the result of a task that has ended; it has arrived with the news of the end."""
+        from ray.exceptions import RayTaskError
+
+        error = handle.outcome.exception()
+        if error is None:
+            return handle.outcome.result()
+        # Ray wraps the error of a task in one of its own, whose text is a whole traceback.
+        if isinstance(error, RayTaskError) and _import_failure(error.cause) is None:
+            raise error.cause from error
+        raise _as_cluster_error(error) from error
+
+    def cancel(self, handles: Collection[RayTask]) -> None:
+        """Interrupt tasks in progress as if by Ctrl-C, and drop those that have not begun."""
+        import ray
+
+        for handle in handles:
+            if not self.is_connected:
+                return
+            with contextlib.suppress(Exception):  # The connection may be lost at any moment.
+                ray.cancel(handle.reference)
+
+    def n_workers(self) -> int:
+        """Return how many tasks the processors of the cluster can run at the same time."""
+        import ray
+        from grpc import RpcError
+
+        if not self.is_connected:
+            raise LostClusterError("the connection to the head of the cluster was lost")
+        # An error means that the connection is interrupted. Ray itself tries to restore it for half
+        # a minute. Then either this works again, or the connection counts as lost.
+        with contextlib.suppress(RpcError, ValueError, OSError):
+            resources = ray.cluster_resources()
+            self._n_workers = int(resources.get("CPU", 0) // _CPUS_PER_TASK)
+        return self._n_workers
+
+    def close(self) -> None:
+        """End the connection; Ray then kills the processes that run tasks of it."""
+        import ray
+
+        self._is_closing = True
+        with signals_dropped():
+            ray.shutdown()  # It only ends the connection, even if that was lost.
+            if self._receiver is not None:
+                self._receiver.join(_END_SECONDS)
+
+
+def _as_cluster_error(error: BaseException) -> Exception:
+    """Return what an error of Ray, which no task has raised, means for the run of tasks."""
+    from ray.exceptions import NodeDiedError, OutOfMemoryError, RayTaskError, WorkerCrashedError
+
+    import_failure = _import_failure(error.cause if isinstance(error, RayTaskError) else error)
+    if import_failure is not None:
+        return UnloadableTaskError(import_failure)
+    text = str(error) or type(error).__name__
+    if isinstance(error, (WorkerCrashedError, OutOfMemoryError, NodeDiedError)):
+        return KilledWorkersError(text)
+    return LostClusterError(text)
+
+
+def _import_failure(error: BaseException) -> str | None:
+    """Return why a machine of the cluster cannot import nanoset; None if the error says otherwise.
+
+    Args:
+        error: The error of a task, or one of Ray. The text of the latter ends with the last line of
+            a traceback.
+    """
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nanoset_core"):
+        return str(error)
+    last_line = _last_line(error)
+    if last_line.startswith(("ModuleNotFoundError:", "ImportError:", "AttributeError:")):
+        return last_line
+    return None
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the last line of an error's text; the type of the error if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
+
+
+# In the cluster
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    """Messages that are taken from the mailbox at once."""
+
+    messages: list[tuple[str, Message]] = field(default_factory=list)
+    """(folder of the run, message)"""
+    has_arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set as soon as the process that handed out the tasks has received them."""
+
+
+class Mailbox:
+    """Holds messages of tasks until the process that handed out the tasks takes them.
+
+    It is an actor of Ray: the methods run in one process, and in turns, wherever they are called.
+    """
+
+    def __init__(self) -> None:
+        """Begin without messages."""
+        self._next = _Delivery()
+        """Collects the messages that are taken next."""
+        self._taken = _Delivery()
+        """What was taken last."""
+        self._has_messages = asyncio.Event()
+
+    async def put(self, run_folder: str, message: Message) -> None:
+        """Add a message, and wait until it has arrived.
+
+        Args:
+            run_folder: Folder of the run, which names the run.
+            message: The message.
+        """
+        delivery = self._next
+        delivery.messages.append((run_folder, message))
+        self._has_messages.set()
+        await delivery.has_arrived.wait()
+
+    async def take(self) -> list[tuple[str, Message]]:
+        """Wait for messages, and return all of them as (folder of the run, message).
+
+        A call also confirms that the messages of the previous call have arrived.
+        """
+        self._taken.has_arrived.set()
+        await self._has_messages.wait()
+        self._has_messages.clear()
+        self._taken = self._next
+        self._next = _Delivery()
+        return self._taken.messages
+
+
+class _RayWorker(TaskWorker):
+    """The worker process of Ray that runs a task."""
+
+    def __init__(self, mailbox: Any, run_folder: str) -> None:
+        """Describe the worker that this is called on.
+
+        Args:
+            mailbox: Handle of the `Mailbox`.
+            run_folder: Folder of the run, which names the run in messages.
+        """
+        self._mailbox = mailbox
+        self._run_folder = run_folder
+        self._last_put: Any = None
+        """Reference of the last message that was sent, which is ready once that has arrived."""
+
+    @property
+    def folder(self) -> Path:
+        return _folder_of_process()
+
+    @property
+    def place(self) -> str:
+        import ray
+
+        address = ray.util.get_node_ip_address()
+        return f"on the Ray worker {address} (process {os.getpid()}) of {platform.node()}"
+
+    def send(self, message: Message) -> None:
+        # If the last message has not arrived yet, leave out progress: later reports include it.
+        if isinstance(message, PartReport) and not self._has_delivered(within_seconds=0.0):
+            return
+        self._last_put = self._mailbox.put.remote(self._run_folder, message)
+
+    def deliver(self) -> None:
+        """Wait until all messages have arrived, but not for long."""
+        self._has_delivered(within_seconds=_DELIVERY_SECONDS)
+
+    def _has_delivered(self, within_seconds: float) -> bool:
+        """Return whether all messages arrive in time; those to a lost mailbox count as arrived."""
+        import ray
+
+        if self._last_put is None:
+            return True
+        arrived, _ = ray.wait([self._last_put], timeout=within_seconds)
+        return bool(arrived)
+
+
+@lru_cache(maxsize=1)
+def _folder_of_process() -> Path:
+    """Return a new folder in the one for temporary files, which only this process uses.
+
+    Ray ends its processes without letting them clean up. So the first task of each process removes
+    the folders of processes that have ended.
+    """
+    temporary_folder = Path(tempfile.gettempdir())
+    name = "nanoset-ray"
+    sweep_abandoned(temporary_folder, name)
+    folder = unfinished_name(temporary_folder / name)
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def _run_on_ray_worker(
+    mailbox: Any, check: CompatibilityCheck, work: Callable[[Task], Result], task: Task
+) -> Result:
+    """Run a task on the worker of Ray that calls this; see `run_on_worker`.
+
+    Args:
+        mailbox: Handle of the `Mailbox`, which receives the messages of the task.
+        check: What this machine must have in common with the one that handed out the task.
+        work: Called for the task.
+        task: The task.
+    """
+    worker = _RayWorker(mailbox, check.run_folder)
+    try:
+        return run_on_worker(worker, check, work, task)
+    finally:
+        worker.deliver()

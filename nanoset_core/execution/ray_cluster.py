@@ -1,0 +1,168 @@
+"""Connect to a Ray cluster that runs elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+import warnings
+from contextlib import ExitStack
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.execution.interruption import handlers_restored
+from nanoset_core.execution.progress import Progress
+from nanoset_core.execution.ray import RayClient
+from nanoset_core.records.text import format_age
+
+_REACH_SECONDS = 8.0
+"""Time limit to reach the port of the client server."""
+_ANSWER_SECONDS = 30.0
+"""How long Ray itself waits until a client server answers."""
+_PAUSE_SECONDS = 0.5
+"""Time between two attempts to connect."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """A Ray cluster that was started independently of this process."""
+
+    address: str
+    """Address of the client server on its head node, such as ray://head:10001."""
+    wait_seconds: float = 60.0
+    """How long to wait for the client server, and then for workers."""
+    where: str = "executor.address"
+    """The setting that names the cluster, for messages."""
+
+    @property
+    def software(self) -> str:
+        """The program that the cluster consists of, for messages."""
+        return "Ray"
+
+    @property
+    def name(self) -> str:
+        """The address, for messages."""
+        return self.address
+
+    @property
+    def start_workers(self) -> str:
+        """How to start workers, for messages."""
+        host = urlsplit(self.address).hostname
+        return f"add a machine with `ray start --address={host}:6379`"
+
+    def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> RayClient:
+        """Connect to the cluster as soon as its client server runs.
+
+        Args:
+            stack: When it is closed, the connection ends.
+            progress: Shows how long was waited.
+            wait_seconds: How long to wait.
+
+        Raises:
+            ConfigError: Ray is not installed, or the client server does not answer in time, or it
+                refuses this client.
+        """
+        self._check_process()
+        waiting = progress.wait(f"for the Ray cluster {self.name}", wait_seconds)
+        while True:
+            try:
+                client = self._try_to_connect()
+            except OSError as error:
+                if not waiting.has_time_left():
+                    raise self._unreachable(error) from error
+            except (RuntimeError, ValueError, ImportError) as error:
+                raise self._refused(error) from error
+            else:
+                waiting.end()
+                stack.callback(client.close)
+                return client
+            time.sleep(_PAUSE_SECONDS)
+
+    def _check_process(self) -> None:
+        """Check that this process can connect to a Ray cluster.
+
+        Raises:
+            ConfigError: Ray is not installed, or the process is connected to a cluster already.
+        """
+        # If a connection is lost, Ray would otherwise start a cluster on this machine.
+        os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
+        try:
+            import grpc as _  # noqa: F401
+            import ray
+        except ImportError as error:
+            raise ConfigError(
+                "the package `ray` with its extra `client` is not installed",
+                where=self.where,
+                found=str(error),
+                remedy="pip install 'nanoset-platform[ray]'",
+            ) from error
+        if ray.is_initialized():
+            raise ConfigError(
+                "this process is already connected to a Ray cluster",
+                where=self.where,
+                remedy="call `ray.shutdown()` first, or run `nanoset build` as a separate process",
+            )
+
+    def _try_to_connect(self) -> RayClient:
+        """Connect to the client server without waiting for it.
+
+        Raises:
+            OSError: Nothing answers at the address as a client server does.
+            RuntimeError: The cluster has another version of Ray or of Python.
+            ImportError: The head of the cluster cannot import nanoset.
+        """
+        import ray
+
+        # Ray takes half a minute to find out that nothing listens, so find this out before.
+        parts = urlsplit(self.address)
+        with socket.create_connection((parts.hostname, parts.port), timeout=_REACH_SECONDS):
+            pass
+
+        # Ray's handler of SIGTERM would end this process without cleaning up.
+        with handlers_restored(), warnings.catch_warnings():
+            # The error below says the same as this warning, that the connection has timed out.
+            warnings.simplefilter("ignore", UserWarning)
+            logging.getLogger("ray").setLevel(logging.ERROR)
+            # What the client server logs is for the administrator of the cluster.
+            logging.getLogger("ray.util.client.logsclient").addHandler(logging.NullHandler())
+            ray.init(self.address, log_to_driver=False, logging_level=logging.ERROR)
+            try:
+                return RayClient()
+            except BaseException:
+                ray.shutdown()
+                raise
+
+    def _unreachable(self, error: OSError) -> ConfigError:
+        """Return the error for a client server that did not answer in time.
+
+        Args:
+            error: Why the last attempt failed.
+        """
+        # Even if the settings ask for no waiting, the attempt itself takes some time.
+        limit_seconds = max(self.wait_seconds, _ANSWER_SECONDS)
+        return ConfigError(
+            "no Ray cluster answers at this address",
+            where=self.where,
+            found=f"{self.address}: {error}",
+            expected=f"an answer of Ray's client server within {format_age(limit_seconds)}",
+            remedy="start the cluster with `ray start --head`, or correct the address: the port is "
+            "that of --ray-client-server-port, by default 10001; a cluster with token "
+            "authentication also needs RAY_AUTH_MODE=token and its token here",
+        )
+
+    def _refused(self, error: Exception) -> ConfigError:
+        """Return the error for a cluster that does not accept this client.
+
+        Args:
+            error: The error of Ray.
+        """
+        return ConfigError(
+            "the Ray cluster refuses the connection",
+            where=self.where,
+            found=f"{self.address}: {error}",
+            expected="nanoset-platform, Ray and Python in the same versions on all machines",
+            remedy="install the same versions here and on all machines of the cluster, also on its "
+            "head, and start it again",
+        )
