@@ -5,6 +5,7 @@ python -m benchmarks.read [--megabytes M]
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import random
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.harness import Command, compare, options, run_in_new_process
 
-KINDS = ("plain", "gzip", "zstd", "parquet")
+KINDS = ("plain", "gzip", "zstd", "parquet", "csv", "txt")
 """Kinds of files; each has a folder of this name."""
 WORDS_PER_DOCUMENT = 800
 """About 4 KB of text."""
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def write_files(folder_by_kind: Mapping[str, Path], size: int) -> None:
-    """Write the same documents of about 4 KB in a file of each kind.
+    """Write the same documents of about 4 KB in a file of each kind; in a .txt file for each.
 
     Args:
         folder_by_kind: Kind → folder, which is created.
@@ -92,6 +93,12 @@ def write_files(folder_by_kind: Mapping[str, Path], size: int) -> None:
     (folder_by_kind["zstd"] / "a.jsonl.zst").write_bytes(zstandard.compress(lines))
     parquet_file = folder_by_kind["parquet"] / "a.parquet"
     pq.write_table(pa.Table.from_pylist(rows), parquet_file, compression="zstd")
+    with (folder_by_kind["csv"] / "a.csv").open("w", newline="") as csv_file:
+        writer = csv.DictWriter(csv_file, ["id", "text"])
+        writer.writeheader()
+        writer.writerows(rows)
+    for row in rows:
+        (folder_by_kind["txt"] / f"{row['id']}.txt").write_text(row["text"])
 
 
 if __name__ == "__main__":

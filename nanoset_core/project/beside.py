@@ -6,8 +6,10 @@ import os
 import re
 from pathlib import Path
 
-from nanoset_core.text.endings import is_text
+from nanoset_core.text.endings import is_text, is_txt_or_csv
 
+_MERGES = "merges.txt"
+"""A file of a tokenizer."""
 RAW = "raw"
 """The default folder of raw text."""
 _OUTPUTS = "data"
@@ -22,13 +24,17 @@ _SETTINGS = re.compile(
 """JSON files that are no text: those of tokenizers, models and editors."""
 
 
-def text_beside(folder: Path) -> list[str]:
+def text_beside(folder: Path, *, has_corpora: bool) -> list[str]:
     """Return the text files in a project's folder that are outside of its subfolder `raw`.
 
     `nanoset init` mentions them, since a user who put text there may expect that it is read.
 
+    Files such as .txt and .csv are only mentioned if `raw` has no text at all, and if they are in
+    subfolders: a project's folder may have a requirements.txt.
+
     Args:
         folder: The project's folder.
+        has_corpora: Whether `raw` has text.
 
     Returns:
         Paths relative to the project's folder, sorted.
@@ -55,11 +61,18 @@ def text_beside(folder: Path) -> list[str]:
                 # Tables below the folder for outputs may be outputs themselves.
                 if depth < _DEPTH and current != folder / _OUTPUTS:
                     unsearched.append((path, depth + 1))
-            elif _is_meant_as_text(entry.name):
+            elif _is_meant_as_text(entry.name, may_be_txt=depth > 0 and not has_corpora):
                 files.append(path.relative_to(folder).as_posix())
     return sorted(files)
 
 
-def _is_meant_as_text(name: str) -> bool:
-    """Return whether a file looks like text to build from, rather than like a settings file."""
-    return is_text(name) and not _SETTINGS.fullmatch(name)
+def _is_meant_as_text(name: str, *, may_be_txt: bool) -> bool:
+    """Return whether a file looks like text to build from, rather than like a settings file.
+
+    Args:
+        name: Name of the file.
+        may_be_txt: Whether .txt and .csv files count as text.
+    """
+    if is_text(name):
+        return not _SETTINGS.fullmatch(name)
+    return may_be_txt and is_txt_or_csv(name) and name != _MERGES

@@ -116,11 +116,12 @@ def write_config(
     if choice_error is not None:
         raise choice_error
 
+    beside = text_beside(folder, has_corpora=bool(text.corpora))
     with writing_to(folder):
         _write_schema(folder)
         if not exists:
             write_atomic(path, content)
-    return Start(path, text, not exists, list(_reasons(values)), text_beside(folder))
+    return Start(path, text, not exists, list(_reasons(values)), beside)
 
 
 def _existing_config_error(path: Path) -> ConfigError:

@@ -228,6 +228,35 @@ def test_text_outside_of_the_raw_folder_is_named(tmp_path, init_project):
     assert "move it to" in line
 
 
+def test_txt_files_in_no_corpus_are_named_in_one_line(tmp_path, init_project):
+    (tmp_path / "raw").mkdir()
+    for number in range(20):
+        (tmp_path / "raw" / f"{number:02}.txt").write_text("a text")
+
+    output = init_project({})
+
+    assert (
+        "not read: 00.txt, 01.txt, 02.txt and 17 more: a file in no corpus, which is not read: move "
+        "it into a folder, its corpus\n" in output
+    )
+
+
+def test_txt_files_outside_of_the_raw_folder_are_named_if_there_is_no_text(tmp_path, init_project):
+    (tmp_path / "texts").mkdir()
+    for name in ("texts/a.txt", "texts/b.csv", "requirements.txt", "texts/merges.txt"):
+        (tmp_path / name).write_text("a text")
+
+    output = init_project({})
+    (tmp_path / "nanoset.yaml").unlink()
+    output_with_text = init_project(one_corpus(60))
+
+    assert (
+        f"not read: 2 files of text outside of {tmp_path / 'raw'}: texts/a.txt, texts/b.csv: "
+        in output
+    )
+    assert "outside of" not in output_with_text
+
+
 def test_a_key_that_cannot_be_used_is_not_a_reason_to_name_a_tokenizer(init_project):
     rows = [{"a/b": row["text"]} for row in sentences("web", 20)]
 

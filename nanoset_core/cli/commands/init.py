@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nanoset_core.project.first_config import Start
 
 _MAX_SHOWN = 3
-"""How many files outside of the raw folder are named."""
+"""How many files that are not read are named in a line."""
 
 
 @click.command("init", short_help="Write a nanoset.yaml to start from.")
@@ -69,8 +69,8 @@ def _print_text(start: Start) -> None:
         echo(f"found {name}: {n_files}, {format_bytes(corpus.size)}")
         for notice in corpus.notices():
             echo(f"notice: {name}: {notice.text}", fg="yellow")
-    for name, reason in start.text.unread_entries.items():
-        echo(f"not read: {name}: {reason}", fg="yellow")
+    for reason, names in _names_by_reason(start.text.unread_entries).items():
+        echo(f"not read: {abbreviated(names, _MAX_SHOWN)}: {reason}", fg="yellow")
     # Text next to the raw folder, where users often put it first.
     if start.beside:
         raw = start.path.parent / "raw"
@@ -81,6 +81,14 @@ def _print_text(start: Start) -> None:
             f"to have it read, move it to {raw / 'NAME'}, a folder for each corpus",
             fg="yellow",
         )
+
+
+def _names_by_reason(reason_by_name: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return each reason → the names that have it, in order."""
+    names_by_reason: dict[str, list[str]] = {}
+    for name, reason in reason_by_name.items():
+        names_by_reason.setdefault(reason, []).append(name)
+    return names_by_reason
 
 
 def _configuration_error(config: Path) -> NanosetError | None:
