@@ -3,7 +3,8 @@
     the file → WrittenConfig → ProjectConfig
 
 1. Each value is checked on its own, by its type, range and choices (`records/parsing.py`). The
-   result is a `WrittenConfig`: what the user wrote, and defaults.
+   result is a `WrittenConfig`: what the user wrote, and defaults. Mixtures that divide a corpus by
+   a column are replaced by views (`mappings/value_groups.py`).
 2. Values are checked together, by the rules that are defined next to their keys.
 3. Shorthands are resolved: a training run with phases becomes a nanoset for each phase, and the key
    `packing` becomes packs. The result is a `ProjectConfig`.
@@ -29,6 +30,7 @@ from nanoset_core.records.parsing import CONFIG_FILE, parse_or_errors
 from nanoset_core.records.rules import rule_errors
 from nanoset_core.records.yaml_text import located, read_yaml
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset, resolve_nanosets
+from nanoset_core.stages.mappings.value_groups import expand_value_groups
 from nanoset_core.stages.packs.packing_key import resolve_packing
 from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.pbin.settings import warn_of_former_key
@@ -292,9 +294,20 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     if errors:
         return None, errors
 
+    # A mixture may divide a corpus by a column. Define the views that this stands for, so that the
+    # following rules see them like all others.
+    expanded_nanosets = expand_value_groups(parsed.nanosets, parsed.views, file)
+    if expanded_nanosets.errors:
+        return None, expanded_nanosets.errors
+    written: WrittenConfig = replace(
+        parsed,
+        file=file,
+        nanosets=expanded_nanosets.nanosets,
+        views=expanded_nanosets.views,
+    )
+
     # Check values together. The rules are about what nanoset.yaml says, so they come before phases
     # and `packing` are resolved to nanosets and packs.
-    written: WrittenConfig = replace(parsed, file=file)
     errors = _distinct(rule_errors(WrittenConfig, written, file))
     if errors:
         return None, errors

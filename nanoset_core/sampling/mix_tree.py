@@ -40,6 +40,20 @@ class MixPart:
     is in proportion to their tokens, 0 gives all of them the same."""
     mix: Mapping[str, MixPart | Share] | None = None
     """The parts of the group."""
+    of: str | None = None
+    """In place of `mix`: a corpus or view that is divided into parts by the values of a column."""
+    by: str | None = None
+    """With `of`: the column."""
+    values: tuple[str | int, ...] | Mapping[str, Share] | None = None
+    """With `of`: the values. Each becomes a view with the documents that have it, which is a part
+    of the group. With a number for each value, these are the shares."""
+    others: bool = False
+    """With `of`: whether the documents with other values, or none, are one more part."""
+
+    @property
+    def has_value_keys(self) -> bool:
+        """Whether the part divides a corpus by the values of a column."""
+        return bool(self.of or self.by or self.values or self.others)
 
     @property
     def parts(self) -> dict[str, MixPart]:
@@ -113,7 +127,7 @@ class MixPart:
         values = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is not None:
+            if value is not None and value is not False:
                 values[field.name] = value
         if self.mix:
             values["mix"] = {name: part.to_json() for name, part in self.parts.items()}
