@@ -93,12 +93,12 @@ def write_files(folder_by_kind: Mapping[str, Path], size: int) -> None:
     (folder_by_kind["zstd"] / "a.jsonl.zst").write_bytes(zstandard.compress(lines))
     parquet_file = folder_by_kind["parquet"] / "a.parquet"
     pq.write_table(pa.Table.from_pylist(rows), parquet_file, compression="zstd")
-    with (folder_by_kind["csv"] / "a.csv").open("w", newline="") as csv_file:
+    with (folder_by_kind["csv"] / "a.csv").open("w", encoding="utf-8", newline="") as csv_file:
         writer = csv.DictWriter(csv_file, ["id", "text"])
         writer.writeheader()
         writer.writerows(rows)
     for row in rows:
-        (folder_by_kind["txt"] / f"{row['id']}.txt").write_text(row["text"])
+        (folder_by_kind["txt"] / f"{row['id']}.txt").write_text(row["text"], encoding="utf-8")
 
 
 if __name__ == "__main__":
