@@ -376,14 +376,15 @@ class Lineage:
         if shards is None:
             shards = range(len(self.shards))
 
-        # Find the number of the line in the tables. If a large file was cut into pieces, its lines
-        # may be numbered within each piece.
+        # The tables of the corpus have the number of each line. If a large file was cut into
+        # pieces, it is the number within the piece.
         line_in_table = line
-        place_in_piece = self.numbers.in_piece(file, line)
-        if place_in_piece is not None:
-            line_in_table = place_in_piece.line
+        line_in_piece = self.numbers.in_piece(file, line)
+        if line_in_piece is not None:
+            line_in_table = line_in_piece.line
 
-        # Other pieces have a line with the same number, too. An origin has its number in the file.
+        # Then other pieces of the file have a line of this number, too. Leave these out: the number
+        # in `origin` is that in the file.
         for origin in self._search(shards, {"file": file, "line": line_in_table}):
             if origin.line == line:
                 yield origin

@@ -258,16 +258,19 @@ def piece_origins(
     Returns:
         The documents of each span: several if the sequence was packed from several.
     """
+    # (n_spans,) If all spans are of one sample, each begins where the one before it ends.
     if isinstance(offsets, int):
         offsets = offsets + _offsets_in_sample(spans)
-    _fetch_tokens(dataset, spans)
 
-    # Look up the documents of all spans together: each row group is read once.
+    # Download the tokens, and look up the documents, of all spans together, which is faster than
+    # one by one. A span may have pieces of several documents.
+    _fetch_tokens(dataset, spans)
     pieces_by_span = dataset.pieces_in(spans)
     lineage = Lineage(dataset)
     documents = [piece.document for piece in chain.from_iterable(pieces_by_span)]
     origin_by_document = dict(zip(documents, lineage.origins(documents), strict=True))
 
+    # Describe the pieces of each span, with excerpts of their text.
     excerpts = Excerpts(context, lineage.dataset)
     origins_by_span: list[tuple[PieceOrigin, ...]] = []
     for row, pieces in enumerate(pieces_by_span):
@@ -298,7 +301,7 @@ class _SequenceSpan(NamedTuple):
 
 
 def _fetch_tokens(dataset: Dataset, spans: NDArray[np.int64]) -> None:
-    """Download the tokens of all spans together, which takes few requests if they are in a bucket.
+    """Download the tokens of all spans together, so that reading each of them later takes no time.
 
     Args:
         dataset: The dataset.
@@ -306,10 +309,11 @@ def _fetch_tokens(dataset: Dataset, spans: NDArray[np.int64]) -> None:
     """
     sequences = dataset.sequences
     itemsize = sequences.dtype.itemsize
+    sequence_numbers, starts, stops = spans.T  # (n_spans,) each
     # (n_spans,) bytes of the .bin
-    sequence_numbers, starts, stops = spans.T
     start_bytes = sequences.sequence_pointers[sequence_numbers] + starts * itemsize
     stop_bytes = start_bytes + (stops - starts) * itemsize
+    # If the .bin is in a bucket, this downloads the bytes with few requests, and remembers them.
     sequences.tokens_for(start_bytes, stop_bytes)
 
 

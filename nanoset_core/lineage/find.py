@@ -258,10 +258,11 @@ def _within_corpora(
         return []
     candidates = [corpus for corpus in corpora if document.corpus in (None, corpus)]
 
-    # Below the raw folder, the next part of the path is a folder. Otherwise it may also be the name
-    # of a corpus, which takes precedence over the folder of another corpus.
+    # The path may begin with the folder of a corpus; or with its name, if it does not also contain
+    # the raw folder. The name takes precedence over the folder of another corpus.
+    is_below_raw = path is not None
     matching: list[str] = []
-    if path is None:
+    if not is_below_raw:
         matching = [corpus for corpus in candidates if corpus == first_folder]
     if not matching:
         matching = [corpus for corpus in candidates if config.folder_name(corpus) == first_folder]
@@ -343,7 +344,8 @@ def _shards_with(
         The one shard, or [] if there is none; None if any shard may have the line, because the
         inventory was deleted, or does not describe these shards.
     """
-    # The inventory lists the pieces of files that were tokenized separately.
+    # The inventory lists the pieces into which files were cut. Consecutive pieces form ranges, and
+    # shard k was made from range k.
     inventory = context.inventory_of(lineage.dataset)
     if inventory is None:
         return None
@@ -351,15 +353,14 @@ def _shards_with(
     if len(ranges) != len(lineage.shards):
         return None
 
-    # Shard k was made from range k. The line is in the last piece of the file that begins before it
-    # or with it.
+    # The line is in the last piece of the file that begins before it or with it.
     line_in_piece = lineage.numbers.in_piece(file, line)
-    shards: list[int] = []
+    shard_with_line: int | None = None
     for shard, source_range in enumerate(ranges):
         for piece in source_range.pieces:
             if piece.path == file and _begins_before(piece, line, line_in_piece):
-                shards.append(shard)
-    return shards[-1:]
+                shard_with_line = shard  # unless a later piece begins before the line, too
+    return [] if shard_with_line is None else [shard_with_line]
 
 
 def _begins_before(piece: Piece, line: int, line_in_piece: LineInPiece | None) -> bool:

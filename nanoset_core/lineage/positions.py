@@ -15,7 +15,7 @@ a split has.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -205,12 +205,15 @@ class Split(NamedTuple):
             number: Number of the document's dataset in `datasets`.
             origin: The document.
         """
-        # One piece, unless the document was cut or packed.
+        # The document is one piece, unless it was cut, or packed into sequences of fixed length.
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
         document_tokens = origin.tokens
         if len(pieces) == 1:
-            # If packing left out some of its tokens, there is a separate reason for these, below.
+            # Packing may have left out some tokens. They have a reason of their own, the last one,
+            # so the reason for the only piece counts without them.
             document_tokens = pieces[0].stop - pieces[0].start
+
+        # Look for each piece in the samples, and collect the reasons for tokens that are in none.
         appearances: list[Appearance] = []
         reasons: list[str | None] = []
         for piece in pieces:
@@ -239,7 +242,7 @@ class Split(NamedTuple):
         # samples of the split, and count how many remain after each step.
         in_sample_index = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
         drawn = _drawn_spans(nanoset, in_sample_index)
-        seen = self._seen_spans(nanoset, drawn)
+        seen = self._spans_in_split(nanoset, drawn)
         counts = _PieceCounts(
             tokens=piece.stop - piece.start,
             document_tokens=document_tokens,
@@ -248,25 +251,26 @@ class Split(NamedTuple):
             seen=seen.covered(),
         )
         reason = None
-        if counts.seen < counts.tokens or not counts.tokens:
+        is_seen_completely = counts.seen == counts.tokens > 0
+        if not is_seen_completely:
             reason = self._reason(nanoset, piece, counts)
         return _PlacedPiece(list(_appearances(piece, seen)), reason)
 
-    def _seen_spans(self, nanoset: Nanoset, drawn: Spans) -> Spans:
-        """Number spans of tokens by the samples of the split instead of those of their dataset.
+    def _spans_in_split(self, nanoset: Nanoset, spans: Spans) -> Spans:
+        """Replace the samples of spans: from numbers in a dataset to numbers in the whole split.
 
         Args:
-            nanoset: The samples of the dataset.
-            drawn: The spans. Their `samples` are positions in `nanoset`.
+            nanoset: The samples of one dataset of the split.
+            spans: Runs of a document's tokens, each in one of these samples.
 
         Returns:
-            The spans, whose `samples` are now numbers of samples of the split.
+            The same tokens in samples of the split. There may be more spans than before, or fewer,
+            since a blend may take a sample of a dataset once, several times, or never.
         """
         if isinstance(self.loaded, Nanoset):
-            return drawn  # the only dataset of the split, so both have the same numbers
-        # A blend may take a sample of a dataset once, several times, or never.
+            return spans  # the only dataset of the split: its samples are those of the split
         dataset_number = self.loaded.datasets.index(nanoset)
-        return blended(self.loaded, dataset_number, drawn)
+        return blended(self.loaded, dataset_number, spans)
 
     def _reason(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
         """Return why some tokens of a piece of a document are in no sample of the split.
@@ -291,7 +295,8 @@ class Split(NamedTuple):
             subject = "it" if is_whole_document else "that part"
             why = f"{subject} belongs to {self._split_with(plan.prefix, piece.sequence)}"
 
-        # Only the tokens of this piece are reported as unseen, so count all others as seen.
+        # For example "7 of its 90 tokens are never seen". Other pieces of the document have reasons
+        # of their own, so their tokens count as seen here.
         n_unseen = counts.tokens - counts.seen
         n_seen = counts.document_tokens - n_unseen
         return f"{unseen(n_seen, counts.document_tokens)} in {plan.split}, because {why}"
@@ -398,7 +403,7 @@ def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
         The spans, whose `samples` are now positions in `nanoset`.
     """
     # The shuffle index lists the row of each sample. Rows that it does not list are not drawn.
-    drawn = renumbered(spans, nanoset.shuffle_index)
+    drawn = renumbered(spans, _chunks_of(nanoset.shuffle_index))
 
     # If a training run is divided into phases, earlier phases read the samples before `begin`.
     first_sample = nanoset.member.begin
@@ -478,22 +483,25 @@ def _candidates_for(sample_index: NDArray[Any], entry: int) -> _CandidateSamples
     """Return the samples that may have tokens of an entry of the document index.
 
     Args:
-        sample_index: Row j has the entry, and the offset in its sequence, at which sample j begins,
-            and sample j - 1 ends; ascending, shape (n_samples + 1, 2).
+        sample_index: Row j has the entry at which sample j begins, and the offset in its sequence;
+            ascending, shape (n_samples + 1, 2). The last row says where the last sample ends.
         entry: Position in the document index.
     """
-    # Take the last sample that begins before the entry, all that begin in it, and the row after
-    # them, which says where the last of them ends.
+    # Take the samples that begin in the entry, and the last one that begins before it.
     start_entries = sample_index[:, 0]
-    first_row = max(bisect_left(start_entries, entry) - 1, 0)
-    last_row = min(bisect_right(start_entries, entry), len(sample_index) - 1)
-    rows = sample_index[first_row : last_row + 1].astype(np.int64)  # (n_candidates + 1, 2)
+    first = max(bisect_left(start_entries, entry) - 1, 0)
+    stop = min(bisect_right(start_entries, entry), len(sample_index) - 1)
+
+    # A sample ends where the next one begins, so one row more is needed.
+    rows = sample_index[first : stop + 1].astype(np.int64)  # (n_candidates + 1, 2)
+    begins = rows[:-1]
+    ends = rows[1:]
     return _CandidateSamples(
-        first=first_row,
-        start_entries=rows[:-1, 0],
-        start_offsets=rows[:-1, 1],
-        stop_entries=rows[1:, 0],
-        stop_offsets=rows[1:, 1],
+        first=first,
+        start_entries=begins[:, 0],
+        start_offsets=begins[:, 1],
+        stop_entries=ends[:, 0],
+        stop_offsets=ends[:, 1],
     )
 
 
@@ -566,59 +574,57 @@ def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
         The spans, whose `samples` are now numbers of samples of the blend. If the blend takes a
         sample of the dataset twice, its span is returned twice.
     """
-    # Some trainers read a dataset from its start again once all its samples are read: of 10
-    # samples, number 12 is sample 2 again.
-    reads_again = loaded.config.rules.wraps == "read"
-    wraps = len(loaded.datasets[number]) if reads_again else None
-    return renumbered(
-        spans,
-        loaded.dataset_sample_index,
-        members=loaded.dataset_index,
-        member=number,
-        wraps=wraps,
-    )
+    return renumbered(spans, _samples_of_dataset(loaded, number))
 
 
-def renumbered(
-    spans: Spans,
-    numbers: NDArray[np.integer[Any]],
-    members: NDArray[np.integer[Any]] | None = None,
-    member: int = 0,
-    wraps: int | None = None,
-) -> Spans:
-    """Replace the sample of each span by the positions at which an array lists this sample.
+def _samples_of_dataset(loaded: BlendedNanoset, number: int) -> Iterator[NDArray[np.int64]]:
+    """Yield, in chunks, which sample of one dataset each sample of a blend is; -1 for others.
 
-    A span is a run of a document's tokens in one sample. For example, if `numbers` is [7, 3, 7], a
+    Args:
+        loaded: The blend.
+        number: Number of the dataset in the blend.
+    """
+    n_samples = len(loaded.datasets[number])
+    chunks_of_datasets = _chunks_of(loaded.dataset_index)
+    chunks_of_samples = _chunks_of(loaded.dataset_sample_index)
+    for datasets, samples in zip(chunks_of_datasets, chunks_of_samples, strict=True):
+        # Some trainers read a dataset from its start again once all its samples are read: of 10
+        # samples, number 12 is sample 2 again.
+        if loaded.config.rules.wraps == "read":
+            samples %= n_samples
+        yield np.where(datasets == number, samples, -1)
+
+
+def _chunks_of(values: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
+    """Yield copies of consecutive parts of an array, which may be too large for memory."""
+    for start in range(0, len(values), CHUNK):
+        yield values[start : start + CHUNK].astype(np.int64)
+
+
+def renumbered(spans: Spans, samples_in_chunks: Iterable[NDArray[np.int64]]) -> Spans:
+    """Replace the sample of each span by the positions at which a list has this sample.
+
+    A span is a run of a document's tokens in one sample. For example, if the list is [7, 3, 7], a
     span of sample 7 becomes two spans, of samples 0 and 2, and a span of sample 5 is left out.
 
     Args:
         spans: The spans.
-        numbers: Sample at each position, shape (n_positions,). It is read in chunks.
-        members: Dataset at each position, shape (n_positions,). If given, positions of other
-            datasets than `member` are skipped.
-        member: Number of a dataset.
-        wraps: Number of samples of the dataset, if larger numbers mean its samples from the start
-            again.
+        samples_in_chunks: The list, in consecutive parts: numbers of samples, or -1 for none.
 
     Returns:
         The new spans, ordered by sample.
     """
-    runs = _SampleRuns.of(spans)
+    runs = _SampleRuns.of(spans)  # the spans of each sample
     if not len(runs.samples):
         return Spans.concatenate([])
 
     parts: list[Spans] = []
-    for start in range(0, len(numbers), CHUNK):
-        stop = start + CHUNK
-        chunk = numbers[start:stop].astype(np.int64)
-        if wraps is not None:
-            chunk %= wraps
+    start = 0  # position of the chunk in the list
+    for chunk in samples_in_chunks:
         nearest = runs.nearest(chunk)
-        is_hit = runs.samples[nearest] == chunk
-        if members is not None:
-            is_hit &= members[start:stop] == member
-        hits = np.flatnonzero(is_hit)
-        parts.append(runs.copied(nearest[hits], start + hits))
+        hits = np.flatnonzero(runs.samples[nearest] == chunk)
+        parts.append(runs.copied(nearest[hits], samples=start + hits))
+        start += len(chunk)
     return Spans.concatenate(parts)
 
 

@@ -180,12 +180,13 @@ class Run:
         self._check_begins()
 
     def _check_begins(self) -> None:
-        """Check that each handoff begins after the one before it, and where a step begins.
+        """Check the samples at which the handoffs of the run begin.
 
         A handoff is the files with which the trainer was started, or continued at some sample.
 
         Raises:
-            ConfigError: A handoff does not.
+            ConfigError: A handoff does not begin after the one before it; or it begins in the
+                middle of a step.
         """
         previous_start = -1
         for number, handoff in enumerate(self.handoffs):
@@ -236,7 +237,7 @@ class Run:
         return Run(spec, _with_stops(handoffs), file)
 
     @staticmethod
-    def example(outputs: OutputRoot, manifest: Manifest, size: int) -> Run:
+    def example(outputs: OutputRoot, manifest: Manifest, default_batch_size: int) -> Run:
         """Return an example of a run that reads one handoff from its start, on one rank.
 
         A *handoff* is the folder of files with which a trainer is started.
@@ -244,21 +245,26 @@ class Run:
         Args:
             outputs: The outputs that contain the handoff.
             manifest: Manifest of the handoff.
-            size: How many samples a step reads, if the handoff has no schedule that says it.
+            default_batch_size: How many samples a step reads, if the handoff has no schedule.
 
         Raises:
             MissingError: The handoff's train split was deleted.
             ConfigError: The size is not a possible batch size.
         """
-        schedule = manifest.recipe["options"].get("schedule")  # [number of steps, batch size, …]
+        batch_size = default_batch_size
+        schedule = manifest.recipe["options"].get("schedule")
+        if schedule:
+            batch_size = schedule[1]  # schedule[0] is the number of steps
         spec = RunSpec(
             handoff=manifest.folder.as_posix(),
             data_parallel_size=1,
             micro_batch_size=1,
-            global_batch_size=schedule[1] if schedule else size,
+            global_batch_size=batch_size,
         )
-        # The handoff may continue an earlier one, of which the example reads nothing.
-        handoff = _open_handoff(outputs, spec, spec.handoffs[0]).starting_the_run()
+
+        # The handoff may continue an earlier one. In the example, the run starts with this one.
+        [handoff_path] = spec.handoffs
+        handoff = _open_handoff(outputs, spec, handoff_path).starting_the_run()
         return Run(spec, [handoff], manifest.url())
 
     def samples(self, step: int) -> StepSamples:
@@ -347,42 +353,33 @@ class Run:
             handoff: Files with which the trainer was started or continued.
             samples: Numbers of samples in its train split, int64, shape (n_samples,).
         """
-        # A resumed run reads some samples later than one that is never resumed. Which delay a
-        # sample has is not known, so try all of them.
-        positions = self._undelayed_positions(handoff, samples)
-        delays = self._possible_delays(handoff)
-        possible_positions = positions[:, None] + delays  # (n_samples, n_delays)
-        steps: list[int] = np.unique(self.steps.that_read(possible_positions.ravel())).tolist()
-        return steps
-
-    def _undelayed_positions(
-        self, handoff: RunHandoff, samples: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Return how many samples a run that is never resumed has read before each sample.
-
-        Args:
-            handoff: The handoff that has the samples.
-            samples: Numbers of samples in its train split, int64, shape (n_samples,).
-
-        Returns:
-            One position for each different sample, int64, shape (n_unique_samples,).
-        """
+        # How many samples a run that is never resumed has read before each of these.
         with _naming_in_errors(self.file):
             positions_in_split = handoff.dealer.positions(np.unique(samples))
-        return positions_in_split + handoff.split_start
+        positions = handoff.split_start + positions_in_split  # (n_unique_samples,)
+
+        # A resumed run reads some samples later. Which delay a sample has is not known, so try all
+        # of them.
+        delays = self._possible_delays(handoff)
+        possible_positions = positions[:, None] + delays  # (n_unique_samples, n_delays)
+        # The step that reads the sample at each position.
+        steps = self.steps.that_read(possible_positions.ravel())
+        steps_once: list[int] = np.unique(steps).tolist()
+        return steps_once
 
     def _possible_delays(self, handoff: RunHandoff) -> list[int]:
-        """Return how many positions later a resumed run may read a sample of a handoff, ascending.
+        """Return by how many samples a resumed run may be late with its next ones, ascending.
 
-        Only a loader that deals samples to the ranks one by one delays them, since it starts again
-        with a whole round of ranks. For example, a run of 4 ranks that is resumed after 10 samples
-        reads samples 8 and 9 again, so that sample 10 is at position 12: a delay of 10 modulo 4.
+        A loader that deals its samples to the ranks in turn resumes at the start of a round of
+        ranks. With 4 ranks and 10 samples already read, it reads samples 8 and 9 again. So it is
+        late with all samples after them, by 10 % 4 = 2 samples.
         """
         delays = {0}
         if handoff.dealer.kind == "interleaved":
+            # Stretches are parts of the run in which the number of ranks does not change.
             for stretch in self.steps.stretches:
-                n_read_from_split = max(stretch.consumed_at_start - handoff.split_start, 0)
-                delays.add(n_read_from_split % stretch.n_ranks)
+                n_already_read = max(stretch.consumed_at_start - handoff.split_start, 0)
+                delays.add(n_already_read % stretch.n_ranks)
         return sorted(delays)
 
 
@@ -578,7 +575,7 @@ def _steps_of_document(run: Run, handoff: RunHandoff, places: DocumentPlaces) ->
     """
     samples = np.array([appearance.sample for appearance in places.appearances], np.int64)
     return DocumentSteps(
-        **_fields_by_name(places),
+        **_fields_by_name(places),  # a DocumentSteps has the fields of DocumentPlaces, too
         handoff=handoff.manifest.url(),
         steps=tuple(run.readings(handoff, samples)),
     )

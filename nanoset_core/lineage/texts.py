@@ -231,13 +231,14 @@ class _LineReader:
             TooFarError: The line is too long, or too far into the file.
             FaultError: The file is damaged at the line or before it.
         """
+        # A file is read in blocks of whole lines.
         first_byte = origin.byte_offset
         open_lines = self._open_before(first_byte)
         block = self._block_with(open_lines, first_byte)
         line = _line_in_block(block, first_byte)
         if _lacks_line_end(block):
-            # Either this is the end of the file, or the file is damaged here and the line cut off.
-            # Then this call raises the FaultError.
+            # The line may be cut off because the file is damaged here. If so, reading on raises the
+            # FaultError; otherwise, this is the end of the file.
             open_lines.stream.next()
         return parse_line(line, self._fields).text
 
@@ -258,6 +259,7 @@ class _LineReader:
             if next_block is None:
                 raise NotADocumentError("no_line", "the text ends before that byte")
             block = next_block
+            # The next document is probably in this block or after it: it can read on from here.
             self._open = open_lines._replace(block=block)
         return block
 
@@ -311,19 +313,20 @@ class _LineReader:
             window_bytes: How many bytes to read at most.
         """
         start = max(offset - 1, 0)
-        # Enough for the longest allowed line, its line end, and a byte that shows that the line is
-        # too long.
+        window_stop = start + window_bytes
+        # If a line goes on after this byte, it is longer than allowed, and the rest is not needed.
         longest_stop = offset + MOST_LINE_BYTES + 2
-        with open_raw(self._folder / self._file, begin=start, end=start + window_bytes) as file:
-            max_stop = min(status_of(file).st_size, longest_stop)
-            stop = min(start + window_bytes, max_stop)
+        with open_raw(self._folder / self._file, begin=start, end=window_stop) as file:
+            last_stop = min(status_of(file).st_size, longest_stop)
+            stop = min(window_stop, last_stop)
             # With blocks as large as the range, the first block is all of it.
             data = next(blocks_of(file, start, stop, window_bytes), b"")
 
         line_end = data.find(b"\n", offset - start)
         if line_end >= 0:
             return _Window(data[: line_end + 1], has_whole_line=True)
-        return _Window(data, has_whole_line=start + len(data) >= max_stop)
+        # The line goes on after the window, unless the file ends here or the line is too long.
+        return _Window(data, has_whole_line=start + len(data) >= last_stop)
 
 
 class _Window(NamedTuple):
@@ -417,14 +420,14 @@ class _TablePass:
         """Read on up to a row, and return it.
 
         Args:
-            number: Number of the row, from 1.
+            number: Number of one of the rows, from 1, which the pass has not passed.
 
         Raises:
             NotADocumentError: The table ends before that row.
             FaultError: The table is damaged at the row or before it.
         """
         row = self._last_row
-        while row is None or row.number < number:
+        while row is None or row.number < number:  # none was read yet, or an earlier one
             row = self._rows.next()
             if row is None:
                 raise NotADocumentError("no_row", "the table ends before that row")
@@ -502,11 +505,13 @@ class _TableReader:
         return table_pass.row(row_number)
 
     def _read(self, row_numbers: Sequence[int]) -> Iterator[_TableRow]:
-        """Return an iterator that reads some rows of the table.
+        """Return an iterator over some rows of the table, which are read one by one.
 
         Args:
             row_numbers: Numbers of the rows, from 1, ascending.
         """
+        if format_of(self._file) == "csv":
+            return self._read_csv(row_numbers)
 
         def convert(row: Any, number: int) -> _TableRow:
             """Parse the document of one row.
@@ -520,8 +525,6 @@ class _TableReader:
                 return _TableRow(number, row)
             return _TableRow(number, self._reader.documents(row, number))
 
-        if format_of(self._file) == "csv":
-            return self._read_csv(row_numbers)
         return read_table(
             self._folder / self._file,
             self._reader.choose,  # selects the columns
@@ -532,22 +535,25 @@ class _TableReader:
         )
 
     def _read_csv(self, row_numbers: Sequence[int]) -> Iterator[_TableRow]:
-        """Read some rows of a CSV file.
+        """Read some rows of a CSV file. Those that are too far into it become errors.
 
         Args:
             row_numbers: Numbers of the rows, from 1, ascending.
         """
+        limit = self._most_skipped_bytes
+        last_number = row_numbers[-1]
         n_read_bytes = 0
         for part in read_csv(_complete_file(self._folder, self._file), self._reader.choose):
-            limit = self._most_skipped_bytes
+            # Do not read on if more bytes would be skipped than allowed.
             if limit is not None and n_read_bytes > limit:
                 error = TooFarError(f"more than {limit:,} bytes into a CSV file")
-                for number in rows_between(row_numbers, part.first_row, row_numbers[-1] + 1):
+                for number in rows_between(row_numbers, part.first_row, last_number + 1):
                     yield _TableRow(number, error)
                 return
+
             for number in rows_between(row_numbers, part.first_row, part.stop_row):
                 yield _TableRow(number, self._document_of_row(part, number))
-            if part.stop_row > row_numbers[-1]:
+            if part.stop_row > last_number:
                 return
             n_read_bytes += part.n_bytes
 
@@ -583,13 +589,14 @@ def file_state(
     if inventory is None:
         return "unknown"
 
-    # A file that became shorter, or is new, needs no hash.
+    # A file that became shorter, or that the inventory does not list, needs no hash.
     pieces = [piece for piece in inventory.pieces if piece.path == file]
     stat = stat_file(folder, file)
     if not pieces or stat.size < pieces[-1].end:
         return "changed"
 
-    # Use what is remembered of the file if it still has the size and times that it had.
+    # Use the remembered hashes if the file still has the size and times that it had. Objects in a
+    # bucket may be known by their ETag instead, which all pieces of an object share.
     remembered = memory.recall(stat)
     if remembered is not None:
         is_same = remembered == pieces or is_same_object(remembered[0], pieces[0])

@@ -332,7 +332,8 @@ class Tars:
         why = self._why_unseen(source, counts)
         if why is None:
             return None
-        return f"{unseen(counts.written, counts.document)}, because {why}"
+        # For example "7 of its 90 tokens are never seen, because packing left them out".
+        return f"{unseen(seen=counts.written, tokens=counts.document)}, because {why}"
 
     def _why_unseen(self, source: int, counts: _TokenCounts) -> str | None:
         """Return why some tokens of a document are in no tar, or None if all are.
@@ -341,16 +342,17 @@ class Tars:
             source: Number of the document's dataset.
             counts: How many tokens remain after each step from the document to the tars.
         """
-        if counts.written == counts.document and counts.written == counts.planned:
+        if counts.document == counts.planned == counts.written:
             return None
 
-        # Tokens may be lost in several steps. The reason is the last of these steps.
+        # The steps are document → dataset → planned contexts → contexts written to tars. Tokens may
+        # be lost in several of them. The reason is the last one.
         if counts.written < counts.planned:
             return "they are in contexts that are left out so that all tars are equal (even)"
         if counts.planned == counts.dataset:
             return "packing left them out"
 
-        # The end of a source is shorter than a context, and is left out of the plan.
+        # The end of a dataset is shorter than a context, and is left out of the plan.
         tail = "they lie in a tail that does not fill a context"
         # Of a source with a frequency below 1, only some contexts are planned. This may be the
         # cause as well.
@@ -514,10 +516,13 @@ def explain_context(
         ConfigError: `place` and `sample` do not name a context.
         SampleIndexError: There is no such context.
     """
+    # A context is a training sequence. Find its position among those of all tars, which are
+    # shuffled, and from that its number before the shuffle.
     inspection = InspectionContext.of(project_or_root)
     tars = Tars.of(inspection, name)
     position = tars.position(str(place), sample)
     context = tars.context_at(position)
+
     pieces = _pieces_of_context(inspection, tars, context)
     tokens = n_tokens(pieces)
     return ContextOrigin(

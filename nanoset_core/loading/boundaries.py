@@ -32,9 +32,10 @@ def cu_seqlens_of(
 ) -> NDArray[np.int32]:
     """Return where documents begin in samples, computed from the lengths of their pieces.
 
-    A piece is the part of a document that is in a sample. For example, with sequence_length 8 and
-    an extra token, let a sample have pieces of 3, 2 and 4 tokens, and the next one of 8 and 1. The
-    results are 0 3 5 8 8 … and 0 8 8 8 8 …
+    A piece is the part of a document that is in a sample. A sample may have an extra token at its
+    end, which is only the label of the token before it, and belongs to no document here. For
+    example, with sequence_length 8 and an extra token, pieces of 3, 2 and 4 tokens give 0 3 5 8 8 …
+    and pieces of 8 and 1 tokens give 0 8 8 8 8 …
 
     This is what Megatron-LM main (core 0.19) does with `inter_document_masking`.
 
@@ -50,11 +51,11 @@ def cu_seqlens_of(
     """
     ends = _ends_in_sample(lengths, counts)  # (n_pieces,) in the example 3 5 9 8 9
 
-    # The last document ends with the sample, without the extra token: 3 5 8 8 8. A piece that is
-    # the extra token alone is no document, so that the piece before it ends there, too.
+    # The last document ends where the extra token begins: 3 5 8 8 8.
     last_pieces = np.cumsum(counts) - 1  # (n_samples,) index of each sample's last piece
     ends[last_pieces] = sequence_length
     if extra:
+        # If the last piece is the extra token alone, the piece before it is the last document.
         is_lone_extra = (lengths[last_pieces] <= extra) & (counts > 1)
         ends[last_pieces[is_lone_extra] - 1] = sequence_length
     return _rows_of_ends(ends, counts, sequence_length)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -196,6 +196,8 @@ class Nanoset(SplitSamples):
             Shape (n_parts, 3): number of the sequence, first token in it, and the token after the
             last one.
         """
+        # The shuffle index has the sample's number before the shuffle. From there on, the sample is
+        # a range of the tokens of consecutive entries of the document index, which are sequences.
         position = self._position(index)  # not negative
         span = self._span(self._shuffle_entries[position])
         entries = slice(span.first_entry, span.last_entry + 1)
@@ -263,12 +265,13 @@ class Nanoset(SplitSamples):
         Args:
             sample: Number of the sample in the sample index.
         """
-        # A row says where a sample starts: entry of the document index, and position in its
-        # sequence. The next row says where the next sample does, which usually shares one token.
+        # Row j says where sample j starts: entry of the document index, and position in the
+        # sequence of this entry. The sample stops where sample j + 1 starts, or one token later if
+        # samples overlap.
         rows = self._sample_entries
         next_start = rows[sample + 1, 1]
-        if next_start == self._end_in_empty_sequence:  # NeMo's mark for an empty last sequence
-            stop_token = 0
+        if next_start == self._end_in_empty_sequence:
+            stop_token = 0  # NeMo writes a mark instead of a position if this sequence is empty
         else:
             stop_token = next_start + self._overlap
         return _SampleSpan(
@@ -291,7 +294,8 @@ class Nanoset(SplitSamples):
         data = self._bytes
         pieces = []
 
-        # Sequences of which the end belongs to the sample, and of all but the first also the start.
+        # All sequences but the last one belong to the sample up to their ends. Of the first one,
+        # some tokens at the start are skipped.
         skipped_bytes = span.first_token * token_bytes
         all_but_last = self._document_entries[span.first_entry : span.last_entry]
         for sequence in all_but_last.tolist():
@@ -411,13 +415,16 @@ class Nanoset(SplitSamples):
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
 
-        # A piece is a complete sequence; but the last piece of a sample is cut off behind
-        # `stop_token`, and then the first one (which may be the same) before `first_token`.
-        start_bytes = self.dataset.sequence_pointers[sequences]  # (n_pieces,)
-        lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,)
-        lengths[last_pieces] = spans.stop_tokens
-        start_bytes[first_pieces] += spans.first_tokens * self._token_bytes
-        lengths[first_pieces] -= spans.first_tokens
+        # Which tokens of its sequence a piece has: all; but a sample may start inside of the
+        # sequence of its first piece, and stop inside of that of its last piece.
+        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,)
+        stop_tokens[last_pieces] = spans.stop_tokens
+        start_tokens = np.zeros_like(stop_tokens)  # (n_pieces,)
+        start_tokens[first_pieces] = spans.first_tokens
+
+        lengths = stop_tokens - start_tokens
+        sequence_bytes = self.dataset.sequence_pointers[sequences]  # byte at which each starts
+        start_bytes = sequence_bytes + start_tokens * self._token_bytes
         self._check_in_dataset(start_bytes, lengths)
         return _SequencePieces(start_bytes, lengths, counts, first_pieces)
 
@@ -455,7 +462,8 @@ class Nanoset(SplitSamples):
             first_entries=begins[:, 0],
             first_tokens=begins[:, 1],
             last_entries=next_begins[:, 0],
-            # NeMo's mark for an empty sequence, -1, becomes 0.
+            # A sample usually also has the first token of the next one: an overlap of 1. NeMo marks
+            # an end in an empty sequence with -1, so that the sum is 0 there.
             stop_tokens=next_begins[:, 1] + self._overlap,
         )
         is_backwards = spans.last_entries < spans.first_entries  # (n,)
@@ -577,11 +585,12 @@ def _entries(array: NDArray[Any]) -> memoryview:
     if not array.size:
         return memoryview(b"")
 
-    # A memoryview can only be cast from bytes. The array cannot be cast itself, since those of an
-    # .idx are not aligned in memory.
+    # Take the bytes of the array, and read them as unsigned integers. The array itself has no such
+    # view if it is not aligned in memory, as the arrays of an .idx.
     array_bytes = array.reshape(-1).view(np.uint8).data
-    type_code = cast("Any", _unsigned(array).dtype.char)  # such as "I" for uint32
-    return cast("memoryview", array_bytes.cast(type_code, array.shape))
+    type_code: Any = _unsigned(array).dtype.char  # such as "I" for uint32
+    entries: memoryview = array_bytes.cast(type_code, array.shape)
+    return entries
 
 
 def _unsigned(array: NDArray[Any]) -> NDArray[Any]:

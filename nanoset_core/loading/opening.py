@@ -87,9 +87,9 @@ def open_version(
     Args:
         outputs: The project's outputs.
         manifest: Manifest of the version: of its blend, or of its index mappings if it has none.
-        masks: Name of each mask option of `load_nanoset` → whether samples contain the mask; None
-            stands for the setting of the last handoff, the files for the trainer. Without this
-            mapping, samples contain no masks.
+        masks: Mask option of `load_nanoset` → True if samples contain the mask, False if not, or
+            None for what nanoset.yaml said when files for the trainer were last made. By default,
+            samples contain no masks.
 
     Raises:
         ConfigError: The trainer has no such mask, a mask needs another one that is not set, or the
@@ -102,6 +102,7 @@ def open_version(
     if plan is None:  # nothing was built for the split
         raise _no_samples(name, split, manifest, config)
 
+    # Masks are computed from the end tokens of documents, as samples are read.
     if masks is not None:
         mask_names = _masks_that_are_set(outputs, name, masks)
         if mask_names:

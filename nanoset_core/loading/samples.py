@@ -212,11 +212,11 @@ class SampleForm:
         if not self.reset_positions or is_end is None:
             return _copy_for_each(self._range, shape)
 
-        # A document begins after each end. Write the position of its first token there, and 0
-        # everywhere else: 0 0 0 3 0 in the example.
+        # A token after an end is the first of its document. Write its position in the sample there,
+        # and 0 everywhere else: 0 0 0 3 0 in the example.
+        is_after_end = is_end[..., :-1]  # (…, sequence_length - 1) without the sample's first token
         begins = np.zeros(shape, np.int64)  # (…, sequence_length)
-        is_begin = is_end[..., :-1]  # of all tokens but the first
-        np.multiply(is_begin, self._range[1:], out=begins[..., 1:])
+        np.copyto(begins[..., 1:], self._range[1:], where=is_after_end)
 
         # A running maximum gives each token the begin of its document: 0 0 0 3 3.
         begin_of_document = np.maximum.accumulate(begins, axis=-1)
@@ -231,8 +231,8 @@ class SampleForm:
                 it.
 
         Returns:
-            Bool, shape (…, 1, sequence_length, sequence_length). If all samples have the same mask,
-            they share one array, as in Megatron-LM: many samples then get a list of it.
+            Bool, shape (…, 1, sequence_length, sequence_length). If all samples share one array, as
+            in Megatron-LM, many samples get a list with this array once for each.
         """
         # The mask without documents: (1, sequence_length, sequence_length)
         if self._causal is None:
@@ -240,8 +240,8 @@ class SampleForm:
         if self.reset_attention and is_end is not None:
             return self._causal | _is_of_later_document(is_end)
 
-        # All samples have the same mask. Megatron-LM still makes a copy for each if another option
-        # depends on ends of documents, and so does this.
+        # All samples have this mask. Megatron-LM makes a copy for each sample if any option depends
+        # on the ends of documents, and lets them share the array otherwise. Do the same.
         if self.needs_ends:
             shape_of_masks = (*shape[:-1], *self._causal.shape)
             return np.broadcast_to(self._causal, shape_of_masks).copy()
@@ -250,20 +250,22 @@ class SampleForm:
 
 
 def _is_of_later_document(is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return, for each two tokens of a sample, whether the first is of a later document.
+    """Return, for each query and key of a sample, whether the query is of a later document.
 
     Args:
         is_end: True at each end-of-document token, shape (…, sequence_length).
 
     Returns:
-        Shape (…, 1, sequence_length, sequence_length): the first token, which attends, is the
-        second axis from the end.
+        Shape (…, 1, sequence_length, sequence_length): heads, queries, keys. A query is the token
+        that attends to a key.
     """
     # Number the documents of each sample, by counting the ends before each token.
     document_numbers = np.zeros(is_end.shape, np.int64)  # (…, sequence_length)
     np.cumsum(is_end[..., :-1], axis=-1, out=document_numbers[..., 1:])
-    document_of_query = document_numbers[..., np.newaxis, :, np.newaxis]
-    document_of_key = document_numbers[..., np.newaxis, np.newaxis, :]
+
+    # Compare all pairs by broadcasting.
+    document_of_query = document_numbers[..., np.newaxis, :, np.newaxis]  # (…, 1, length, 1)
+    document_of_key = document_numbers[..., np.newaxis, np.newaxis, :]  # (…, 1, 1, length)
     is_later: NDArray[np.bool_] = document_of_query > document_of_key
     return is_later
 

@@ -181,12 +181,9 @@ class ShardReader:
         `shard` is the number of shards that were read completely, and `sample` the number of
         samples that were read of the next one.
         """
-        # Outside of a DataLoader's workers, name the worker that the position belongs to.
-        worker = _torch_worker()
-        if worker is None:
-            worker = self._state_worker
-        if worker is None:
-            worker = _ONLY_WORKER
+        # The worker of a PyTorch DataLoader that calls this. If none does, it is the worker that
+        # read up to the position; or the only one, if nothing was read yet.
+        worker = _torch_worker() or self._state_worker or _ONLY_WORKER
         return {
             "shard": self._position.shard,
             "sample": self._position.sample,

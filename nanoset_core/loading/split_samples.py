@@ -99,14 +99,16 @@ class SplitSamples:
         raise NotImplementedError
 
     def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
-        """Return where documents begin in many samples.
+        """Return where documents begin in many samples: the cumulative sequence lengths.
+
+        Attention kernels for samples of several documents take this array, by this name.
 
         Args:
             indices: Integers, shape (n,); negative ones count from the end.
 
         Returns:
-            Shape (n, sequence_length + 1). Each row starts with 0, and is filled up with
-            sequence_length.
+            Shape (n, sequence_length + 1). For documents of 3, 2 and 3 tokens, a row is
+            0 3 5 8 8 8 8 8 8: the first token of each document, and sequence_length after these.
 
         Raises:
             SampleIndexError: There is no such sample.

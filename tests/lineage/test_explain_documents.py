@@ -72,10 +72,10 @@ def spans_by_index_arrays(split, member, sequence) -> list[Span]:
     """Return the sorted spans of a sequence, by the functions that are tested here."""
     if isinstance(split, BlendedNanoset):
         nanoset = split.datasets[member]
-        in_nanoset = renumbered(spans_of(nanoset, sequence), nanoset.shuffle_index)
+        in_nanoset = renumbered(spans_of(nanoset, sequence), [nanoset.shuffle_index])
         in_split = blended(split, member, in_nanoset)
     else:
-        in_split = renumbered(spans_of(split, sequence), split.shuffle_index)
+        in_split = renumbered(spans_of(split, sequence), [split.shuffle_index])
     return sorted(Span(*row) for row in in_split.rows())
 
 
