@@ -397,13 +397,14 @@ def _check_size(
     Raises:
         FormatError: The file has more or fewer bytes, or there are gaps.
     """
-    bytes_in_file = _bytes_from(path, start_byte)
+    bytes_in_file = _bytes_from(path, start_byte)  # None if there is no file
     if is_range and bytes_in_file is not None:
         bytes_in_file = min(bytes_in_file, size_bytes)  # without the bytes that follow the tokens
 
     # With gaps between the sequences, the last one would end later.
     has_gaps = index.end_bytes != size_bytes
-    if bytes_in_file == size_bytes and not has_gaps:
+    has_right_size = bytes_in_file == size_bytes
+    if has_right_size and not has_gaps:
         return
     found_bytes = "no" if bytes_in_file is None else str(bytes_in_file)
     raise FormatError(

@@ -194,12 +194,15 @@ def write_merged_idx(
 
 
 def _check_idx_size(store: Store, pair: StoredPair) -> None:
-    """Check that an .idx has room for its sequences, and whole document indices after them.
+    """Check that an .idx is large enough for the number of sequences in its header.
+
+    After the sequences, the document indices follow: at least one, of 8 bytes each.
 
     Raises:
-        FormatError: It has not.
+        FormatError: The file is too small, or the last document index is cut off.
     """
-    if pair.documents < 0 or (pair.idx.size - pair.documents_offset) % 8:
+    bytes_of_documents = pair.idx.size - pair.documents_offset
+    if bytes_of_documents < 8 or bytes_of_documents % 8:
         raise _mismatch(
             store,
             pair.idx,
@@ -302,12 +305,14 @@ def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArr
         FormatError: The documents of a dataset are not in order, or not those of its sequences.
     """
     first_sequence = 0  # of the current dataset in the merged dataset
-    previous_index = 0  # the last entry of the block before this one
+    previous_index = 0  # of the same dataset, before the current block
     for block in _read_blocks(store, pairs, _bounds_of_documents):
         pair = block.range.pair
-        indices = np.frombuffer(block.data, "<i8")
+        indices = np.frombuffer(block.data, "<i8")  # numbers of sequences of this dataset
         stops = indices
         if block.range.is_first:
+            # The indices of a dataset start with 0. It is left out, since the documents before it,
+            # of another dataset, stop there as well.
             _check_first_index(store, pair, int(indices[0]))
             previous_index = 0
             stops = indices[1:]
@@ -316,7 +321,7 @@ def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArr
         yield stops + first_sequence
         if block.range.is_last:
             _check_last_index(store, pair, previous_index)
-            first_sequence += pair.sequences
+            first_sequence += pair.sequences  # the next dataset follows after this one
 
 
 def _bounds_of_documents(pair: StoredPair) -> list[int]:

@@ -249,17 +249,23 @@ def _check_each_once(parts: Sequence[Location]) -> None:
     Raises:
         ConfigError: A dataset has two names, or is next to a dataset that was merged from it.
     """
+    # Two names may lead to the same dataset, by a link.
     repeated = first_repeated_dataset(parts)
     if repeated is not None:
+        first_name, second_name = repeated
         raise ConfigError(
             "documents would be joined twice",
-            where=repeated[1],
-            found=names_of_both(*repeated),
+            where=second_name,
+            found=names_of_both(first_name, second_name),
             expected="each document in one dataset of the folder",
             remedy="remove the link, or move it out of the folder",
         )
 
-    part_by_bin = {real_path(pair_files(part)[0]): part for part in parts}
+    # A dataset may be the result of an earlier merge of others in the folder.
+    part_by_bin: dict[str, Location] = {}
+    for part in parts:
+        bin_file, _ = pair_files(part)
+        part_by_bin[real_path(bin_file)] = part
     for part in parts:
         for source_file in _files_merged_into(part):
             contained_part = part_by_bin.get(real_path(source_file))
@@ -327,16 +333,17 @@ class _FolderMerge:
         )
 
     def deliver(self, delivery: Delivery, *, overwrite: bool) -> dict[str, Any]:
-        """Write the merged pair to a draft folder, and move it to its place.
+        """Write the merged .bin and .idx to a draft folder, and move them to their place.
 
         Args:
-            delivery: Where the pair goes, and the record that is put next to it.
+            delivery: Where the files go, and the record of what they were made from.
             overwrite: Replace an output that was made from other datasets.
 
         Returns:
             The facts for the record: documents of each dataset, and tokens of all.
         """
-        sources = delivery.receipt.made_from["sources"]
+        sources = delivery.receipt.made_from["sources"]  # the merged datasets, for the record
+        # Without an error, the end of this block moves the files, and writes the record with facts.
         with delivery.drafting(overwrite=overwrite) as draft:
             facts = self.write(draft, sources)
             draft.facts = facts

@@ -154,7 +154,9 @@ class Stream:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return where ranges of the stream, the concatenated sequences, are stored in the .bin.
 
-        A range that touches several sequences may be stored in several pieces.
+        The .bin may have the sequences in another order, so a range of several sequences has
+        several pieces. For example, sequences of 3 and 4 tokens start at the tokens 10 and 50 of
+        the .bin. The tokens 2 to 4 of the stream are then token 12, and the tokens 50 and 51.
 
         Args:
             starts: First token of each range in the stream, int64, shape (n_ranges,).

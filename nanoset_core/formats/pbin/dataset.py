@@ -357,7 +357,9 @@ def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray
 
 
 def _first_of_next_sample(tokens_before: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
-    """Return, for a sample that starts with each piece, with which piece the next sample starts.
+    """Return, for each piece, the first one that does not fit into a sample that starts with it.
+
+    For example, pieces of 3, 2, 4 and 1 tokens and samples of up to 5 tokens give 2, 2, 4, 4.
 
     Args:
         tokens_before: Tokens of all pieces before each one, and last those of all pieces, shape
@@ -367,8 +369,8 @@ def _first_of_next_sample(tokens_before: NDArray[np.int64], block_size: int) -> 
     Returns:
         Number of a piece, or the number of pieces if none is left, shape (n_pieces,).
     """
-    # The sample can have the tokens up to this limit. The next one starts with the last piece that
-    # does not have more tokens before it.
+    # A sample has no tokens after its limit. Of the pieces that start at the limit or before it,
+    # the last one ends after the limit, so it does not fit.
     limits = tokens_before[:-1] + block_size
     return np.searchsorted(tokens_before, limits, side="right") - 1
 

@@ -224,12 +224,14 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
     if file is None:
         with required(path, "a .pbin file", "write it first (`nanoset pbin`), or correct the path"):
             file = MappedFile(map_regular(path))
+    # The header shows where the index begins, and tells most layouts apart.
     _fetch(file, 0, HEADER_BYTES)
     _check_header_is_whole(path, file.size)
-
     pbin = _open_in_matching_layout(path, file)
+
+    # The older layout C differs from the current one, D, in the index alone: its first number, the
+    # offset of the first document, includes the header.
     _fetch(file, pbin.index_begin, file.size)
-    # The older layout C is the current one, D, except that its offsets include the header.
     if pbin.layout is D and first_number(pbin.view, pbin.index_begin) == C.first_offset:
         pbin = replace(pbin, layout=C)
     _check_tokens_are_whole(pbin)
@@ -469,16 +471,18 @@ class _IndexScan:
             entries: The entries, at least one, with offsets from the first token.
 
         Raises:
-            FormatError: An entry is impossible, even if a wrong merge has changed its offset.
+            FormatError: An entry is impossible, whatever its offset should have been.
         """
         self._check_values(entries)
-        # A wrong merge may explain this error. `facts` raises it if none does.
+        # Offsets outside of the tokens may come from a merge of files that forgot their headers.
+        # That is known at the end of the index: until then, keep the error instead of raising it.
         self._keep_outside_error(entries)
 
         # In a correct index, every document starts where the previous one ends.
         document_stops = self._total_bytes + np.cumsum(entries.lengths)
         correct_offsets = document_stops - entries.lengths
-        self._add_offset_errors(correct_offsets - entries.offsets)
+        missing_bytes = correct_offsets - entries.offsets  # by which each offset is too small
+        self._add_offset_errors(missing_bytes)
 
         self._n_documents += len(entries.lengths)
         self._n_empty_documents += int(np.count_nonzero(entries.lengths == 0))
@@ -492,9 +496,11 @@ class _IndexScan:
             self._outside_error = self._misplaced_error(entries, is_outside)
 
     def _add_offset_errors(self, offset_errors: NDArray[np.int64]) -> None:
-        """Count how many times the error of the offsets changes, and check what explains it.
+        """Count the jumps of the offsets, and check whether forgotten headers explain them.
 
-        For example, the errors 0 0 0 12 12 24 change twice. Each change is called a jump.
+        Modalities' merge forgets the headers of the files, so that the offsets in each next file
+        are too small by one header of 12 bytes more. For example, the errors 0 0 0 12 12 24 have
+        two jumps.
 
         Args:
             offset_errors: How many bytes each stored offset is too small, shape (n_entries,).
@@ -502,7 +508,7 @@ class _IndexScan:
         previous_errors = np.concatenate([[self._last_offset_error], offset_errors[:-1]])
         n_jumps = int(np.count_nonzero(offset_errors != previous_errors))
         if n_jumps == 0:
-            return  # nothing has changed since the last check
+            return  # the errors are the same as that of the last document, which was checked
         self._n_jumps += n_jumps
         self._last_offset_error = int(offset_errors[-1])
         if not _is_whole_headers(offset_errors).all():
@@ -515,15 +521,15 @@ class _IndexScan:
             FormatError: Documents are where the layout of the file does not allow them.
         """
         self._check_placement()
-        # Each jump of the offsets is a place where Modalities forgot the header of a merged file.
-        # The right offsets can be computed, so this index counts as contiguous, too.
-        n_merge_faults = self._n_jumps if self._is_merged_wrongly else 0
+        # Where Modalities forgot the header of a merged file, the offsets jump. Since the correct
+        # ones can be computed, the documents of such an index count as contiguous, too.
+        n_forgotten_headers = self._n_jumps if self._is_merged_wrongly else 0
         return IndexFacts(
             documents=self._n_documents,
             tokens=self._total_bytes // self._file.token_bytes,
             empty_documents=self._n_empty_documents,
             is_contiguous=self._is_correct or self._is_merged_wrongly,
-            merge_faults=n_merge_faults,
+            merge_faults=n_forgotten_headers,
         )
 
     @property
@@ -542,17 +548,18 @@ class _IndexScan:
         return self._has_all_tokens and self._n_jumps > 0 and self._fits_merge
 
     def _check_placement(self) -> None:
-        """Check the places of the documents.
-
-        A file of layout D may list its documents in any order. Programs that wrote the older
-        layouts always stored them in sequence.
+        """Check that the documents are where the layout of the file allows them.
 
         Raises:
             FormatError: A document is outside of the tokens; or the file has an old layout, and its
                 documents are not in sequence.
         """
-        if self._file.layout is not D and not self._is_correct:
+        # Only the current layout, D, may list documents in any order. Older programs always stored
+        # them in sequence.
+        is_old = self._file.layout is not D
+        if is_old and not self._is_correct:
             raise self._not_in_sequence()
+        # If a wrong merge moved the offsets outside, the correct ones are known.
         if self._outside_error is not None and not self._is_merged_wrongly:
             raise self._outside_error
 

@@ -278,10 +278,10 @@ def _joined(first: Entries, second: Entries) -> Entries:
 
 
 def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> _Opcodes:
-    """Return the bytes that pickle writes for some entries.
+    """Return the bytes that pickle writes for some entries of an index, (offset, length) tuples.
 
-    They are selected from a table with a row for each int, and a column for every byte that may
-    belong to one. For the entry (6, 300), all bytes except those in brackets are selected:
+    A table has a row for each of the two ints, and a column for every byte that pickle may write
+    for an int. Those that it does write are selected: for (6, 300), the bytes outside of brackets.
 
         APPENDS  MARK  opcode  size  payload           TUPLE2  MEMOIZE
         [65]     28    4b      [01]  06 [00 00 00 …]   [86]    [94]
@@ -298,8 +298,8 @@ def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> _Opcodes:
     table = _byte_table(values, payload_bytes)
     is_selected = _needed_bytes(payload_bytes)
     if has_marks:
-        # In front of every 1000th entry, APPENDS ends the batch before it, if there is one, and
-        # MARK starts its own. Row 2 i has the offset of entry i.
+        # Pickle writes a list in batches of 1000 items: MARK, items, APPENDS. The row of the offset
+        # of a batch's first entry, 2 i for entry i, has its MARK, and APPENDS of the batch before.
         batch_starts = _batch_starts(first, len(entries.offsets))
         is_first_batch = batch_starts + first == 0
         is_selected[2 * batch_starts, _AT_MARK] = True
@@ -320,15 +320,17 @@ def _batch_starts(first: int, n_entries: int) -> NDArray[np.int64]:
 def _byte_table(values: NDArray[np.int64], payload_bytes: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return a row for each int, with all bytes that pickle may write for it.
 
+    The columns are APPENDS, MARK, opcode of the int, size, payload (8 columns), TUPLE2, MEMOIZE.
+
     Args:
         values: The ints, little-endian int64, shape (n_ints,).
         payload_bytes: In how many bytes pickle stores each int, shape (n_ints,).
 
     Returns:
-        Opcodes, size and payload in columns as in `_encode_chunk`, shape (n_ints, _COLUMNS).
+        uint8, shape (n_ints, _COLUMNS).
     """
     table = np.empty((len(values), _COLUMNS), np.uint8)
-    table[:] = _ROW  # the opcodes that are the same in all rows
+    table[:] = _ROW  # sets the opcodes around the int, which are the same in all rows
     table[:, _AT_OPCODE] = _OPCODES[payload_bytes]
     table[:, _AT_SIZE] = payload_bytes
     table[:, _AT_PAYLOAD] = values.view(np.uint8).reshape(-1, 8)
@@ -437,28 +439,30 @@ class _FastDecoder:
         """
         undecoded = np.empty(0, np.uint8)
         for opcodes in self._entry_opcodes():
-            # What remains is the start of an entry that continues in the next chunk, if it is
-            # shorter than the longest entry. Else, these are unexpected opcodes.
             undecoded = np.concatenate([undecoded, opcodes])
             entries, n_decoded_bytes = _decode_chunk(undecoded)
             if n_decoded_bytes:
                 yield entries
                 self.n_entries += len(entries.offsets)
+
+            # A few bytes may remain of an entry that continues in the next chunk. If they were
+            # enough for a whole entry, it would have been decoded: these are other opcodes.
             undecoded = undecoded[n_decoded_bytes:]
             if len(undecoded) >= _ENOUGH_FOR_ENTRY:
                 return
-        # If all entries were decoded, the two opcodes that end the list remain.
+        # After the last entry, only the opcodes that end the list remain.
         self.is_complete = undecoded.tobytes() == _LIST_END
 
     def _entry_opcodes(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the opcodes of a list of two or more entries, in arrays of about a MiB.
+        """Yield the bytes of the pickled list after those that start it, in chunks of about a MiB.
 
-        Nothing is yielded for other pickles, which start differently.
+        Nothing is yielded if the pickle is not a list of two or more items, or has a protocol that
+        this decoder does not support.
         """
         protocol = bytes(self._view[self._begin : self._begin + _PROTOCOL_BYTES])
         if protocol not in _FAST_PROTOCOLS:
             return
-        chunks = self._opcodes()
+        chunks = self._opcodes()  # all that follows after the protocol
         first_chunk = next(chunks, np.empty(0, np.uint8))
         if first_chunk[: len(_LIST_START)].tobytes() == _LIST_START:
             yield first_chunk[len(_LIST_START) :]
@@ -530,7 +534,7 @@ class _FastDecoder:
 
 
 def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
-    """Decode the entries of a pickled list from its opcodes, up to the first incomplete entry.
+    """Decode the entries of a pickled list from its bytes, up to the first incomplete entry.
 
     For example, `4b 00 4b 06 86 94   4b 06 4d 2c` is the entry (0, 6) of 6 bytes, and the start of
     another entry.
@@ -541,16 +545,17 @@ def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
     Returns:
         (the entries, how many bytes they take)
     """
-    # Decode all positions at which an entry may start, the candidates, at once. Zeros at the end
-    # allow to look ahead from the last one.
+    # Decode an entry at each candidate, a position at which one may start. Zeros at the end allow
+    # to look ahead from the last candidate.
     starts = _candidates(opcodes)
     decoded = _decode_candidates(np.pad(opcodes, (0, _PADDING)), starts)
 
-    # Keep the candidates that are entries. The last run of them stops at the incomplete one.
-    runs = list(_entry_runs(starts, decoded.stops))
-    entries = Entries(_of_runs(decoded.offsets, runs), _of_runs(decoded.lengths, runs))
-    incomplete_candidate = runs[-1].stop
-    return entries, int(starts[incomplete_candidate])
+    # Leave out candidates that are inside of an entry. Slices select the others; the last slice
+    # stops at the first incomplete entry.
+    slices = list(_slices_of_entries(starts, decoded.stops))
+    entries = Entries(_in_slices(decoded.offsets, slices), _in_slices(decoded.lengths, slices))
+    incomplete = slices[-1].stop
+    return entries, int(starts[incomplete])
 
 
 def _candidates(opcodes: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -572,17 +577,20 @@ class _DecodedCandidates(NamedTuple):
 
 
 def _decode_candidates(padded: NDArray[np.uint8], starts: NDArray[np.int64]) -> _DecodedCandidates:
-    """Decode an entry, two ints and the opcodes TUPLE2 MEMOIZE, at each possible start of one.
+    """Decode an entry at each position at which one may start.
+
+    Pickle writes an entry as two ints and the opcodes TUPLE2 MEMOIZE, of one byte each. In front of
+    every 1000th entry are the opcodes APPENDS MARK.
 
     Args:
-        padded: Opcodes, with zeros after them, so that all bytes that are looked at exist.
+        padded: Bytes of the pickle, with zeros after them, so that all bytes looked at exist.
         starts: Positions at which an entry may start, shape (n_candidates,).
     """
-    # In front of every 1000th entry are the opcodes APPENDS MARK, of one byte each.
     has_mark = _has_pair(padded, starts, _APPENDS, _MARK)
-    first_ints = np.where(has_mark, starts + 2, starts)  # (n_candidates,)
-    offsets = _decode_ints(padded, first_ints)
-    lengths = _decode_ints(padded, offsets.stops)
+    int_starts = np.where(has_mark, starts + 2, starts)  # (n_candidates,)
+    offsets = _decode_ints(padded, int_starts)
+    lengths = _decode_ints(padded, offsets.stops)  # a length starts where its offset stops
+
     has_tuple = _has_pair(padded, lengths.stops, _TUPLE2, _MEMOIZE)
     is_entry = offsets.is_int & lengths.is_int & has_tuple
     stops = np.where(is_entry, lengths.stops + 2, -1)  # -1: no complete entry
@@ -622,18 +630,19 @@ class _Payloads(NamedTuple):
 
 
 def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Ints:
-    """Decode the int that starts at each of some positions.
+    """Decode an int at each of some positions; where none starts, `is_int` is False.
 
     Args:
-        padded: Opcodes, with 32 zeros after them.
+        padded: Bytes of the pickle, with 32 zeros after them.
         positions: Where ints may start, shape (n_positions,).
     """
     payloads = _payloads_at(padded, positions)
+    # Read eight bytes from the start of each value on, of which the value may need fewer.
     words = _words_at(padded, payloads.starts)
     values = _first_bytes(words, payloads.sizes, payloads.is_signed)
 
-    # Without an int, the stop may be beyond the array. Leave room for the two bytes that the caller
-    # looks at.
+    # Where no int starts, the computed stop may be beyond the array. Move it inside, since the
+    # caller also looks at the two bytes from each stop on.
     stops = np.minimum(payloads.starts + payloads.sizes, len(padded) - 2)
     return _Ints(values, stops, payloads.is_int)
 
@@ -641,11 +650,12 @@ def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _In
 def _payloads_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Payloads:
     """Return where the value of the int at each position is stored, and in how many bytes.
 
-    For example, `4d 2c 01` is the opcode BININT2, which has a value of two bytes, 300.
+    Pickle has opcodes for ints of 1, 2 and 4 bytes: `4d 2c 01` is BININT2 with the value 300. The
+    opcode LONG1 is for all others: the next byte says how many bytes the value has.
     """
-    # The opcode says how many bytes the value has. After LONG1, another byte says that.
     opcodes = padded[positions]
     is_long = opcodes == _LONG1
+    # _PAYLOAD_BYTES is 0 for opcodes of anything but an int.
     sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
     is_int = (sizes > 0) & (sizes <= _WORD_BYTES)
     return _Payloads(
@@ -690,40 +700,41 @@ def _first_bytes(
     return np.where(is_signed, signed, unsigned)
 
 
-def _entry_runs(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Iterator[slice]:
-    """Yield which candidates are entries, in runs: the first, and each that starts where one ends.
+def _slices_of_entries(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Iterator[slice]:
+    """Yield which candidates are entries, the last time up to the first incomplete candidate.
 
-    Other candidates are inside of an entry, as candidate 2 in this example is inside of 1:
+    Candidate 0 is an entry, and so is each one that starts where an entry stops. The others are
+    inside of an entry, as candidate 2 is inside of 1 in this example:
 
         candidate   0  1   2   3
         starts      0  6   9   15
         stops       6  15  15  -1
 
-    So the runs are slice(0, 2), and an empty slice(3, 3) that stops at the incomplete candidate.
+    It gives slice(0, 2) and slice(3, 3), which is empty since candidate 3 is incomplete.
 
     Args:
         starts: Positions of the candidates, ascending, shape (n_candidates,).
-        stops: Where each candidate ends, always at the start of another; -1 if it is not complete.
+        stops: Where each candidate ends, always at the start of another; -1 if it is incomplete.
     """
-    # A run continues while candidates end where the next ones start.
-    continues = stops[:-1] == starts[1:]
-    last_of_runs = np.append(np.flatnonzero(~continues), len(starts) - 1)
+    # A slice ends with the first candidate that does not stop where the next one starts.
+    ends_slice = np.append(stops[:-1] != starts[1:], True)
+    possible_ends = np.flatnonzero(ends_slice)
     first = 0
     while True:
-        last = int(last_of_runs[np.searchsorted(last_of_runs, first)])
+        last = int(possible_ends[np.searchsorted(possible_ends, first)])
         if stops[last] < 0:
             yield slice(first, last)
             return
-        # The next candidates are inside of the last entry. Continue with the one at its end.
         yield slice(first, last + 1)
+        # Skip the candidates inside of the last entry.
         first = int(np.searchsorted(starts, stops[last]))
 
 
-def _of_runs(values: NDArray[np.int64], runs: Sequence[slice]) -> NDArray[np.int64]:
-    """Return the values of some runs of candidates, as a view if there is only one run."""
-    if len(runs) == 1:
-        return values[runs[0]]
-    return np.concatenate([values[run] for run in runs])
+def _in_slices(values: NDArray[np.int64], slices: Sequence[slice]) -> NDArray[np.int64]:
+    """Return the values in some slices, joined; as a view if there is only one slice."""
+    if len(slices) == 1:
+        return values[slices[0]]
+    return np.concatenate([values[values_slice] for values_slice in slices])
 
 
 def first_number(view: memoryview, begin: int) -> int | None:
