@@ -201,7 +201,7 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
         Each shard. Those that keep their tokens have the reason in `why_not`. A shard that was
         replaced in the meantime is left out.
     """
-    # Comparing reads all tokens and takes long, so builds may begin meanwhile.
+    # Compare the tokens first. It takes long, so builds may begin meanwhile.
     access = project.outputs.access
     equal_shards: list[_ComparedShard] = []
     for duplicate in batch:
@@ -211,7 +211,8 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
         else:
             yield compared  # with the reason
 
-    # In this block no build can begin. Shards of builds that began before keep their tokens.
+    # Then remove them, in a block in which no build can begin. If a build that began before works
+    # on the corpus, its shards keep their tokens.
     idle_shards: list[_ComparedShard] = []
     busy_shards: list[DuplicateTokens] = []
     with collecting(access) as builds_by_corpus:
@@ -223,6 +224,7 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
                 why_not = f"a build works on it ({build})"
                 busy_shards.append(replace(shard.duplicate, why_not=why_not))
         outcomes = access.each(lambda shard: _drop_tokens(project.outputs, shard), idle_shards)
+    # None: the shard was replaced after it was compared.
     yield from [outcome for outcome in outcomes if outcome is not None]
     yield from busy_shards
 

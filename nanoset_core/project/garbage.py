@@ -35,13 +35,13 @@ class Policy:
             current_since_ns: When the current version of the output became current; 0 if there is
                 none.
         """
-        # What is newer than the current version may belong to a build that is still running. The
-        # caller sets `unfinished` if it may be removed all the same.
+        # What is newer than the current version may belong to a build that is still running. It is
+        # kept, unless the user allows to remove what is unfinished.
         is_newer_than_current = written_ns > current_since_ns
         if is_newer_than_current and not self.unfinished:
             return True
 
-        # Without a limit, no version is kept for its age.
+        # Keep what is younger than the user's limit, if there is one.
         if self.older_than_days is None:
             return False
         limit_ns = time.time_ns() - self.older_than_days * _DAY_NS

@@ -100,15 +100,15 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     if _has_no_outputs(project.outputs):
         return GarbageCollection()
 
-    # Shards drop tokens that the current dataset has, too. This is first, since some may have used
-    # those of an old dataset, which becomes garbage now.
+    # A shard whose tokens are also in the current dataset needs neither a token file of its own nor
+    # an older dataset that contains them. This comes first: then the older dataset is garbage, too.
     dropped = list(drop_duplicate_tokens(project))
 
-    # While garbage is hidden from readers, no build can begin. To remove its files takes longer, so
-    # builds may begin again.
+    # Hide all garbage at once, while no build can begin. Removing the hidden files takes longer, so
+    # builds may begin meanwhile.
     hidden = _hide_garbage(project, Policy(**policy))
     removed, unremovable = _remove_hidden(hidden.folders_by_garbage)
-    sweep(project)
+    sweep(project)  # removes unfinished files of killed builds on this machine
 
     collection = GarbageCollection(
         garbage=tuple(removed),
@@ -236,12 +236,14 @@ def _find_garbage(
     listing = project.outputs.access.listing()  # one listing of all files serves all steps
     outputs = all_outputs(listing)
     needed = find_needed(listing, outputs, policy, dropping)
-    judged = list(judge_all(listing, outputs, needed, policy))
-    garbage, left_alone = _divide_judged(judged, builds_by_name)
+    not_needed = list(judge_all(listing, outputs, needed, policy))
+    garbage, left_alone = _divide_judged(not_needed, builds_by_name)
+    unrequested = _unrequested(project, outputs)  # such as a nanoset that nanoset.yaml lost
     return GarbageCollection(
         garbage=tuple(garbage),
-        left_alone=(*left_alone, *_unrequested(project, outputs)),
+        left_alone=(*left_alone, *unrequested),
         unfinished=tuple(_unfinished_files(project, listing, garbage, builds_by_name)),
+        # Builds of other machines may not be noticed if the outputs are in a bucket.
         unseen=UNSEEN if listing.has_copies else None,
     )
 
@@ -282,14 +284,14 @@ def _unfinished_files(
         garbage: Versions that are removed as a whole, with the unfinished files in them.
         busy_names: Names of corpora, nanosets and so on that running builds work on.
     """
-    # Files on this machine. Some may belong to a running process. They are reported all the same:
-    # the function that removes them, `sweep`, leaves them alone.
+    # Files on this machine. Some may belong to a running process; `sweep`, which removes the files
+    # later, recognises those and leaves them alone.
     for folder, names in project.outputs.unfinished():
         for name in names:
             yield folder / name
 
-    # Objects in a bucket. A large object is joined from several ones, and these remain if a build
-    # is killed meanwhile. Those of a running build are left out.
+    # Objects in a bucket: parts that were to be joined to a large object when a build was killed.
+    # Leave out those of running builds, and those that are removed together with their version.
     garbage_folders = {item.path for item in garbage}
     for path in listing.unfinished():
         if path.parent not in garbage_folders and _is_idle(listing.name(path), busy_names):
@@ -438,12 +440,14 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
     For example, a nanoset was deleted from nanoset.yaml, or the folder of a corpus from the raw
     folder. They are only reported, because they may be the only copies of the data.
     """
+    # Sets of (folder of a stage, subject), such as ("nanosets", "pretrain") or ("datasets", "web").
     stored = _stored_subjects(outputs)
     requested = _requested_subjects(project.config, {subject for _, subject in stored})
-    requester_by_folder = _requester_by_folder()
+
+    requester_by_folder = _requester_by_folder()  # "nanoset.yaml" or "the raw folder"
     for folder, subject in sorted(stored - requested):
         requester = requester_by_folder.get(folder)
-        if requester is not None:
+        if requester is not None:  # None: an internal output, which users do not request
             why = f"{requester} no longer asks for it; delete it if you do not need it"
             yield LeftAlone(project.outputs.folder / folder / subject, why)
 
@@ -480,7 +484,8 @@ def _requester_by_folder() -> dict[str, str]:
 
     Returns:
         Folder of the stage → where its outputs are requested. Internal stages, whose outputs users
-        do not see, are left out.
+        do not see, are left out; and so are all but the last of the stages that process a corpus,
+        so that a corpus is reported once.
     """
     requester_by_folder: dict[str, str] = {}
     corpus_stage_folders = []
@@ -491,8 +496,6 @@ def _requester_by_folder() -> dict[str, str]:
         elif not isinstance(stage, InternalStage):
             requester_by_folder[folder] = "nanoset.yaml"
 
-    # A folder of text requests the outputs of all stages for corpora. Only the last of these stages
-    # is returned, so that a corpus is reported once.
     last_corpus_folder = corpus_stage_folders[-1]
     requester_by_folder[last_corpus_folder] = "the raw folder"
     return requester_by_folder
@@ -522,15 +525,16 @@ def old_versions(project: Project) -> OldVersions:
         return OldVersions(0, 0)
 
     outputs = all_outputs(access)
-    needed = _needed_without_shards(access, outputs)
+    needed = _needed_without_reading_shards(access, outputs)
     sizes = list(_unneeded_version_sizes(outputs, needed))
+    # Index files are not part of a version: several versions may share one.
     for item in judge_all_shared_files(access, outputs, needed, Policy()):
         if isinstance(item, Garbage):
             sizes.append(item.size)
     return OldVersions(n_items=len(sizes), size=sum(sizes))
 
 
-def _needed_without_shards(access: FileAccess, outputs: Sequence[StoredOutput]) -> Needed:
+def _needed_without_reading_shards(access: FileAccess, outputs: Sequence[StoredOutput]) -> Needed:
     """Return what is needed, without the old datasets that shards take their tokens from.
 
     To find these datasets, the manifest of each shard would have to be read, of thousands perhaps.

@@ -262,16 +262,14 @@ class Graph:
         Args:
             node: The node. If it belongs to a corpus, it is yielded itself.
         """
-        # A recipe is unknown if that of an input is. Follow such inputs up to the first one that
-        # belongs to a corpus, since users know corpora by name.
         if self.recipe(node) is not None:
             return
-        if node.is_of_corpus:
+        # A recipe is unknown if that of an input is. Follow such inputs up to the first one that
+        # belongs to a corpus, since users know corpora by name; or that has no inputs itself.
+        inputs = self.inputs(node)
+        if node.is_of_corpus or not inputs:
             yield node
             return
-        inputs = self.inputs(node)
-        if not inputs:
-            yield node
         for input_node in inputs.values():
             yield from self._unknown_inputs(input_node)
 
@@ -359,27 +357,24 @@ def reasons_to_build(
         part_reason = stage.part_problem(project, node.key, recipe)
         return [] if part_reason is None else [part_reason]
 
+    # An up-to-date version may still need files in other folders, which may be missing.
     stale_reasons = _with_clear_texts(current.stale_reasons(recipe))
     if not stale_reasons:
-        return _outside_faults(project, node, current)
-    if _is_only_not_current(project, recipe, current):
+        return _faults_in_other_folders(project, node, current)
+
+    # If only settings differ, the version by this recipe may exist already. Say so.
+    if current.other_settings(recipe) and project.outputs.find(recipe) is not None:
         stale_reasons.append(Reason(ANOTHER_IS_CURRENT))
     return stale_reasons
 
 
-def _outside_faults(project: Project, node: Node, current: CurrentVersion) -> list[Reason]:
+def _faults_in_other_folders(project: Project, node: Node, current: CurrentVersion) -> list[Reason]:
     """Return what is wrong with the files in other folders that a current version needs."""
     stage = node.stage
     if current.manifest is None or not isinstance(stage, OutsideFiles):
         return []
     fault = stage.fault(project, node.key, current.manifest)
     return [] if fault is None else [Reason(fault)]
-
-
-def _is_only_not_current(project: Project, recipe: Recipe, current: CurrentVersion) -> bool:
-    """Return whether the requested version exists, but one with other settings is current."""
-    has_other_settings = bool(current.other_settings(recipe))
-    return has_other_settings and project.outputs.find(recipe) is not None
 
 
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
@@ -394,13 +389,13 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
         key: Which of its outputs it is.
 
     Returns:
-        The reasons; empty if the output is up to date in this sense.
+        The reasons, each once; empty if the output is up to date with its inputs as they are.
     """
     graph = Graph(project, known={})
     node = Node(stage, key)
+    # Let each of these inputs count as up to date: expect the recipe by which it was made, instead
+    # of the one by which a build would make it now.
     for input_node in _inputs_of_other_subjects(graph, node):
-        # With the recipe of its current version as the expected one, the input counts as up to
-        # date.
         manifest = graph.current(input_node).manifest
         if manifest is not None:
             graph.set_recipe(input_node, from_plain(Recipe, manifest.recipe))

@@ -64,6 +64,7 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
     except (FormatError, OSError) as error:
         return LeftAlone(folder, f"its manifest cannot be read: {getattr(error, 'what', error)}")
 
+    # Leave the folder alone if it is not a version that nanoset wrote there.
     our_files = _our_files(listing, output, folder, manifest)
     if our_files is None:
         return LeftAlone(folder, "it has no manifest, and no markers of nanoset")
@@ -72,8 +73,9 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
     if _is_linked(listing, folder):
         return LeftAlone(folder, "a symbolic link leads to it")
 
+    # Leave it alone if it contains any other file, which may be somebody's only copy.
     entries = dict(files_below(listing, folder))
-    reason = _why_foreign(entries, our_files)
+    reason = _reason_to_leave_alone(entries, our_files)
     if reason is not None:
         return LeftAlone(folder, reason)
     kind: GarbageKind = "unfinished" if manifest is None else "version"
@@ -117,7 +119,7 @@ def _place_of(manifest: Manifest) -> str:
     return f"{manifest.stage}/{manifest.name}/{manifest.digest}"
 
 
-def _why_foreign(entries: Mapping[str, Entry], our_files: Collection[str]) -> str | None:
+def _reason_to_leave_alone(entries: Mapping[str, Entry], our_files: Collection[str]) -> str | None:
     """Return why a version stays as a whole if it has a file that nanoset did not write, or None.
 
     Such a file may be somebody's only copy.

@@ -63,15 +63,17 @@ def find_needed(
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
     """
+    # Internal stages, such as that of shards: the manifest of another stage lists their versions.
     lister_by_folder = _lister_by_folder()
-    waiting: list[str] = []
+    digests: list[str] = []
     for output in outputs:
         if output.current is not None:
-            waiting.append(output.current)
-        waiting += _kept_versions(listing, output, policy, lister_by_folder)
+            digests.append(output.current)
+        digests += _kept_versions(listing, output, policy, lister_by_folder)
 
-    search = _NeedSearch(OutputRoot(listing), outputs, lister_by_folder, dropping)
-    return search.all_needed_by(waiting)
+    internal_folders = lister_by_folder.keys()
+    search = _NeedSearch(OutputRoot(listing), outputs, internal_folders, dropping)
+    return search.all_needed_by(digests)
 
 
 class _NeedSearch:
@@ -107,20 +109,21 @@ class _NeedSearch:
         """
         needed = Needed()
         unfinished: set[str] = set()
-        waiting = list(digests)
-        while waiting:
-            digest = waiting.pop()
+        to_visit = list(digests)
+        while to_visit:
+            digest = to_visit.pop()
             output = self._output_by_digest.get(digest)
             if output is None or digest in needed.digests:
                 continue  # it was deleted, or is in the result already
             needed.digests.add(digest)
             needs = self._needs_of(output, digest)
-            waiting += needs.versions
+            to_visit += needs.versions
             unfinished.update(needs.unfinished)
+            # For example index files, which several versions of a nanoset use.
             needed.add_shared_files(output, needs.shared_files)
 
-        # What an unfinished version needs is not followed: the version that it continues from needs
-        # it, too.
+        # Unfinished versions need not be visited. All that they need is also needed by the finished
+        # version that they are made from.
         needed.digests |= unfinished
         return needed
 
@@ -163,13 +166,15 @@ def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
         if manifest is None:
             raise MissingError("it has no manifest", where=folder)
 
-        # For example the index files of a split, which are in a folder of the nanoset.
+        # Some stages store files in a folder that all versions of the output share, such as the
+        # index files of a nanoset.
         shared_files: set[str] = set()
         stage = stage_of(manifest.stage, manifest.name)
         if isinstance(stage, SharesFiles):
             shared_files.update(stage.shared_files(manifest))
         return _VersionNeeds(
             versions=_versions_needed_by(root, manifest),
+            # A build may be writing these now, or the next build may continue them.
             unfinished=list(_unfinished_versions(manifest)),
             shared_files=shared_files,
         )
@@ -233,16 +238,18 @@ def _kept_versions(
         listing: Access to the root.
         output: The output whose versions these are.
         policy: How many old versions are kept, and of which age.
-        lister_by_folder: Folder of each internal stage → folder of the stage that lists its
-            versions.
+        lister_by_folder: Folder of each internal stage, such as that of shards → folder of the
+            stage that lists its versions.
     """
+    # Keep young versions.
     current_since_ns = _current_since_ns(listing, output, lister_by_folder)
     written_ns_by_digest = _old_complete_versions(listing, output)
     for digest, written_ns in written_ns_by_digest.items():
         if policy.keeps(written_ns, current_since_ns):
             yield digest
 
-    # A number of the newest ones is not kept of shards: a corpus has many of them at a time.
+    # Keep the newest versions. Not so for shards: a corpus uses many of them at the same time, so
+    # the newest few mean nothing.
     is_internal = output.stage_folder in lister_by_folder
     if not is_internal:
         yield from _newest_first(written_ns_by_digest)[: policy.keep]

@@ -107,14 +107,16 @@ def _outcome_of_row(
     if old.digest == new.digest:
         return Outcome(label, "survives", "both versions are the same")
 
+    # The row was rebuilt if it is made from the new version of the dataset.
     source_digests = _source_digests(graph, nodes, manifest)
     if new.digest in source_digests:
         outcome = Outcome(label, "rebuilt", "it is made from the new version")
         return _with_written_files(project, nodes, outcome, old, new)
 
+    # Otherwise, the next build does it, from the current version. If that is the new one, count the
+    # index files that it will write. Only the first output of a row has such files.
     version = "the old" if old.digest in source_digests else "another"
     outcome = Outcome(label, "to be rebuilt", f"it is made from {version} version")
-    # A build would use the current version. Only if that is the new one, its files can be counted.
     if _is_current(project, new):
         return _with_planned_files(project, nodes[0], outcome)
     return outcome
@@ -138,6 +140,8 @@ def _with_written_files(
         old: The version of a dataset that the row was made from before.
         new: The version that it is made from now.
     """
+    # Names of the index files that were written for each version of the dataset; None if no built
+    # version of the row lists them.
     files_before = _index_files(project, nodes, old.digest)
     files_after = _index_files(project, nodes, new.digest)
     if files_before is None or files_after is None:

@@ -124,13 +124,16 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
     current = _current_shards(project, corpus)
     if current is None:
         # The build will tokenize all text again, and leave out the documents by their ids.
-        purged.add_record(outputs, corpus, (), id_digests)
+        purged.add_record(outputs, corpus, places=(), ids=id_digests)
         return
 
     # The record must be written first: if the purge is interrupted, a build must not make shards
     # with these documents again.
     to_shorten = _shards_to_shorten(plan, corpus, current.digests)
-    purged.add_record(outputs, corpus, _places_in_text(current.ranges(), to_shorten), id_digests)
+    places = _places_in_text(current.ranges(), to_shorten)
+    purged.add_record(outputs, corpus, places=places, ids=id_digests)
+
+    # Make a new shard in place of each that has such documents.
     tasks = _shorten_tasks(current, to_shorten)
     make_per_shard(
         ShortenedShards(tasks),
@@ -138,7 +141,7 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
         project.progress.work("purge", corpus, len(tasks), "shards"),
         workers=project.config.workers,
         executor=project.executor,
-        look_first=False,
+        look_first=False,  # for new shards that exist already; each task finds its own
     )
 
 
@@ -188,12 +191,12 @@ def _places_in_text(
     """Return where the documents to be erased are in the raw text of a corpus.
 
     Args:
-        ranges: The ranges of the text that shards were made from.
+        ranges: The ranges of the text: shard k was made from range k.
         shards: The shards with such documents.
     """
     places = []
     for shard in shards:
-        pieces = ranges[shard.number].pieces
+        pieces = ranges[shard.number].pieces  # parts of files, which contain the documents
         for document in shard.documents:
             places.append(purged.place_of(pieces, document.file, document.line, document.offset))
     return places
@@ -204,14 +207,15 @@ def _shorten_tasks(
 ) -> list[ShortenTask]:
     """Return the tasks that make shards of a corpus without the documents to be erased.
 
-    The documents must be recorded as erased, so that the recipes of the new shards leave them out.
+    Before this, the documents have to be recorded as erased: the recipe of a new shard names the
+    recorded documents in its range of the text.
     """
     ranges = current.ranges()
     digests = [shard.digest for shard in to_shorten]
     manifests = some_shards(current.project, current.corpus, digests)
     tasks = []
     for shard, manifest in zip(to_shorten, manifests, strict=True):
-        source = ranges[shard.number]
+        source = ranges[shard.number]  # shard k was made from range k of the text
         rows = np.array([document.row for document in shard.documents], np.int64)  # (n_erased,)
         tasks.append(
             ShortenTask(
@@ -265,16 +269,17 @@ def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
         StorageError: A requested output was not replaced, and another build is running.
     """
     requested_folders = _requested_folders(project)
-    not_replaced = [
-        version.path
-        for version in plan.versions
-        if version.is_current and version.path.rpartition("/")[0] in requested_folders
-    ]
+    not_replaced: list[str] = []
+    for version in plan.versions:
+        output_folder, _, _ = version.path.rpartition("/")
+        if version.is_current and output_folder in requested_folders:
+            not_replaced.append(version.path)
     if not not_replaced:
         return
 
-    # Another build may be making these outputs. If one is running, this error says to wait for it.
-    check_no_build(project.outputs.access, _CANNOT_ERASE, f"then {_RESUME}")
+    # Another build may be making these outputs. If one is running, this raises an error that says
+    # to wait for it, and then to resume the purge.
+    check_no_build(project.outputs.access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
     raise StaleError(
         "outputs that contain the documents were not rebuilt",
         where=project.outputs.folder,
@@ -300,18 +305,19 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
 
     Args:
         project: The project.
-        plan: The versions that are to be erased, and the corpora that they belong to.
+        plan: The versions that are to be erased.
 
     Raises:
         StorageError: A version that is to be erased contains the tokens of a current shard.
     """
     erased_folders = {version.path for version in plan.versions}
-    for corpus in plan.current:
-        endangered_files = {
-            file
-            for file in _files_with_tokens(project, corpus)
-            if file.rpartition("/")[0] in erased_folders
-        }
+    affected_corpora = plan.current.keys()
+    for corpus in affected_corpora:
+        endangered_files: set[str] = set()
+        for file in _files_with_tokens(project, corpus):
+            folder, _, _ = file.rpartition("/")
+            if folder in erased_folders:
+                endangered_files.add(file)
         if endangered_files:
             raise StorageError(
                 "tokens of current shards are in files that are to be erased",
@@ -357,19 +363,20 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
         StorageError: A build uses a version that is to be erased, or made shards since the search.
     """
     access = project.outputs.access
-    # New builds wait during this block. Earlier ones work on the corpora and nanosets `busy_names`.
+    # No build can begin during this block. Running ones work on the corpora and nanosets
+    # `busy_names`, so that versions of these may be in use.
     with collecting(access) as busy_names:
         used = {version.path for version in plan.versions if version.subject in busy_names}
         # Newer shards may contain the documents, although they are not in the plan.
         new_shards = _stored_shards(project.outputs).difference(shards_before_search)
         conflicts = used | _paths_of_shards(new_shards, corpora=set(plan.current))
         if conflicts:
-            # If the build is still running, there is a better error, which names it.
-            check_no_build(access, _CANNOT_ERASE, f"then {_RESUME}")
+            # If the build is still running, this raises a better error, which names it.
+            check_no_build(access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
             raise _conflicts_error(access, conflicts)
 
-        # The plan ends with the shards. If the purge is interrupted, the next one finds the rest by
-        # them.
+        # The shards come last in the plan. If this is interrupted, the next purge finds by them
+        # which remaining versions were made from them.
         for version in plan.versions:
             _erase_version(access, version)
 

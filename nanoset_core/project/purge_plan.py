@@ -112,19 +112,23 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
         FormatError: A manifest, or a table of documents, cannot be read.
         StorageError: An output is damaged, so that it is not known what it was made from.
     """
-    # Search all shards, and say where the documents of current shards are in the raw text.
     names = _searched_corpora(project, corpora)
-    documents = _find_documents(project, ids, names)
+    documents_by_shard = _find_documents(project, ids, names)
+
+    # The documents of current shards, with the numbers of their lines in the raw files.
     current: dict[str, list[DocumentInShard]] = {}
-    for corpus in dict.fromkeys(shard.corpus for shard in documents):
-        current[corpus] = _current_documents(project, corpus, documents)
+    for corpus in dict.fromkeys(shard.corpus for shard in documents_by_shard):
+        current[corpus] = _current_documents(project, corpus, documents_by_shard)
     _check_in_raw_folder(project, current)
+
+    # Everything that was made from a shard with such a document may contain it, too.
+    tainted_versions = _tainted_versions(project, documents_by_shard.keys())
     return PurgePlan(
         ids=tuple(ids),
         corpora=tuple(corpora),
-        documents=documents,
+        documents=documents_by_shard,
         current=current,
-        versions=tuple(_tainted_versions(project, documents.keys())),
+        versions=tuple(tainted_versions),
     )
 
 
@@ -298,14 +302,15 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
     versions = list(_versions_to_examine(root, outputs, shards))
     version_by_digest = {version.digest: version for version in versions}
 
-    # A dataset whose list of shards was deleted may contain any document, so erase it, too.
+    # Start with the shards, and with datasets whose list of shards was deleted: these may contain
+    # any document.
     stored_shards = [version.digest for version in versions if version.is_shard]
-    orphans = [version.digest for version in versions if version.has_unknown_shards]
-    tainted = {*(shard.digest for shard in shards), *stored_shards, *orphans}
+    unclear_datasets = [version.digest for version in versions if version.has_unknown_shards]
+    sources = {*(shard.digest for shard in shards), *stored_shards, *unclear_datasets}
 
-    # In the result, what was made from other versions comes after them: erase in reversed order.
-    descendants = _made_from(tainted, version_by_digest)
-    erasure_order = [*reversed(descendants), *reversed(orphans), *stored_shards]
+    # `_made_from` returns each version after those that it was made from. Erase in reversed order.
+    descendants = _made_from(sources, version_by_digest)
+    erasure_order = [*reversed(descendants), *reversed(unclear_datasets), *stored_shards]
 
     current = {output.current for output in outputs}
     for digest in erasure_order:
@@ -348,12 +353,16 @@ def _versions_to_examine(
     shard_digests = {shard.digest for shard in shards}
     for output in outputs:
         is_shard = output.stage_folder == SHARDS
-        is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
-        digests = sorted(output.versions & shard_digests if is_shard else output.versions)
+        digests = sorted(output.versions)
+        if is_shard:
+            digests = sorted(output.versions & shard_digests)
+
         # What each version was made from, read in parallel.
         parents_of_versions = root.each_version(_parents, output.stage_folder, output.name, digests)
+        is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
         for digest, parents in zip(digests, parents_of_versions, strict=True):
             folder = output.folder / digest
+            # Only a dataset of a corpus that has some of the shards may have been made from them.
             has_unknown_shards = is_dataset and not _knows_shards(root, folder, parents)
             yield _ExaminedVersion(digest, folder, parents, is_shard, has_unknown_shards)
 
@@ -394,14 +403,14 @@ def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> 
     Args:
         root: The output root.
         dataset_folder: Folder of a version of a dataset.
-        parents: Digests of what this version was made from, as far as it is known: the inventory of
-            the raw text, which its recipe names, and its shards.
+        parents: Digests of all that this version was made from, as far as it is known.
     """
-    named_by_recipe: set[str] = set()
+    # The recipe of a dataset names its other parents, but not its shards.
+    other_parents: set[str] = set()
     manifest = root.manifest_at(dataset_folder)
     if manifest is not None:
-        named_by_recipe.update(manifest.recipe["parents"].values())
-    shards = parents - named_by_recipe
+        other_parents.update(manifest.recipe["parents"].values())
+    shards = parents - other_parents
     return bool(shards)
 
 

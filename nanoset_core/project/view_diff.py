@@ -118,14 +118,17 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     Raises:
         MissingError: The dataset that a version was chosen from, or one of its shards, was deleted.
     """
-    # Numbers identify documents as long as both versions are chosen from the same dataset.
-    has_same_corpus = old.recipe["parents"]["dataset"] == new.recipe["parents"]["dataset"]
-    before = _documents_of(project, old, by_number=has_same_corpus)
-    after = _documents_of(project, new, by_number=has_same_corpus)
+    # The key of a document is its number in the dataset, if both versions are chosen from the same
+    # dataset.
+    is_same_dataset = old.recipe["parents"]["dataset"] == new.recipe["parents"]["dataset"]
+    before = _documents_of(project, old, by_number=is_same_dataset)
+    after = _documents_of(project, new, by_number=is_same_dataset)
+
+    # Number all documents together, so that a document has the same number in both versions.
+    numbers_before, numbers_after = _common_numbers(before.keys, after.keys)
 
     # A version may have several copies of a document. So compare how many copies, and tokens, it
     # has of each.
-    numbers_before, numbers_after = _common_numbers(before.keys, after.keys)
     copies = _Change.between(numbers_before, before.copies, numbers_after, after.copies)
     tokens = _Change.between(numbers_before, before.tokens, numbers_after, after.tokens)
     has_more_copies = copies.increase[numbers_after] > 0  # (n_after,)
@@ -215,19 +218,20 @@ def _sum_of_positive(differences: NDArray[np.int64]) -> int:
 def _first_origins(
     project: Project, documents: _ViewDocuments, mask: NDArray[np.bool_], limit: int
 ) -> list[DocumentOrigin]:
-    """Return the file and line of the first few of some documents of a view.
+    """Return the file and line of the first documents of a view that a mask selects.
 
     Args:
         project: The project.
         documents: All documents of a version of the view.
-        mask: Which of them are meant, shape (n_documents,).
+        mask: Which of them are selected, shape (n_documents,).
         limit: Largest number of documents to return.
     """
-    corpus_numbers = documents.documents[mask][:limit].tolist()
-    if not corpus_numbers:
-        return []  # this opens no files
+    # A view is chosen from the dataset of a corpus, which knows where its documents come from.
+    numbers_in_corpus = documents.documents[mask][:limit].tolist()
+    if not numbers_in_corpus:
+        return []  # without opening files
     corpus = dataset_of(project.outputs, documents.view).corpus
-    return Lineage(corpus).origins(corpus_numbers)
+    return Lineage(corpus).origins(numbers_in_corpus)
 
 
 def _settings(view: Manifest) -> dict[str, Any]:
