@@ -377,15 +377,17 @@ def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict
     # GNU tar stores a long name as the body.
     if kind == b"L":
         return {"name": _text(body)}
-    is_pax = kind in b"xX"
+    is_pax = kind in (b"x", b"X")
     if not is_pax:
-        return {}
+        return {}  # about other fields
+
     overrides: dict[str, Any] = {}
     for key, value in _pax_records(body, where, offset):
+        digits = value[:16]  # enough for any size; a damaged file may have millions of digits
         if key == b"path":
             overrides["name"] = _text(value)
-        elif key == b"size" and value[:16].isdigit():
-            overrides["size_bytes"] = int(value[:16])
+        elif key == b"size" and digits.isdigit():
+            overrides["size_bytes"] = int(digits)
     return overrides
 
 

@@ -198,16 +198,21 @@ class _TarSurvey:
             FormatError: The sample has its tokens in a member with another extension than others.
         """
         self._counts.update(sample.members.keys())
+        # The member with the tokens of a sample, its context, has the same extension in all
+        # samples. The first sample with tokens shows which.
         if self._extension is None:
             self._extension = _kind_of_tokens(sample, archive, self._path)
         if self._extension in sample.members:
             self._n_contexts += 1
             return
-        # If the user did not choose an extension, no tokens may be lost without a warning.
+
+        # Pass over this sample, but not if it may have tokens in a member with another extension;
+        # except if the user chose the extension.
         if not self._is_key_given:
             _check_that_no_tokens_are_lost(sample, archive, self._path, self._extension)
         self._n_passed_over += sample.member_count
-        self._passed_over_example = self._passed_over_example or sample.name
+        if not self._passed_over_example:
+            self._passed_over_example = sample.name
 
     def result(self) -> TarSource:
         """Return the tar with its counts, after all samples were added.
@@ -218,11 +223,11 @@ class _TarSurvey:
         extension = self._extension
         n_contexts = self._n_contexts
         if extension is None:
-            # No member certainly has tokens. Take text that cannot be read, if there is any: when
-            # it is decoded, the error says what is wrong with it.
+            # No member was recognised as tokens. If there are members of text, their tokens may be
+            # damaged. Count these, so that decoding them raises an error that says what is wrong.
             extension = _extension_of_damaged_text(self._counts)
             n_contexts = 0 if extension is None else self._counts[extension]
-        if extension is None or not n_contexts:
+        if extension is None or n_contexts == 0:
             raise _no_tokens_error(self._path, self._counts, extension)
         return TarSource(
             self._path,

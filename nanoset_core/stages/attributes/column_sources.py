@@ -84,22 +84,23 @@ def columns_of(
     """
     import pyarrow as pa
 
-    types: dict[str, Any] = {}
+    types: dict[str, Any] = {}  # name of the column → its Arrow type
     tables = []
+    # Up to two outputs have such columns: first values of the raw text, then joined attributes.
     for node in column_nodes(project.config, corpus, used).values():
-        stage = cast(AlignedStage, node.stage)
-        columns = require(project, stage, node.key)
-        if columns.recipe["parents"]["tokenized"] != tokenized.digest:
+        stage = cast(AlignedStage, node.stage)  # its tables have a row for each document of a shard
+        manifest = require(project, stage, node.key)
+        if manifest.recipe["parents"]["tokenized"] != tokenized.digest:
             raise MissingError(
                 "these columns belong to other shards of the corpus",
-                where=columns.url(),
+                where=manifest.url(),
                 expected=f"columns of {tokenized.digest}",
                 remedy="run `nanoset build`",
             )
-        for column in columns.facts["columns"]:
-            # Values of the raw text, which come first, take precedence over attributes.
+        for column in manifest.facts["columns"]:
+            # If both have a column of this name, the raw text takes precedence.
             types.setdefault(column["name"], type_of(column["kind"]))
-        tables.append(TablesOfOutput(stage.tables_folder, corpus, columns.facts[SHARDS]))
+        tables.append(TablesOfOutput(stage.tables_folder, corpus, manifest.facts[SHARDS]))
     if not tables:
         return None
     return AlignedColumns(pa.schema(types), project.outputs, tuple(tables))

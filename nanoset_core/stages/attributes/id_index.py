@@ -77,10 +77,10 @@ def build_index(
     Returns:
         The number of distinct ids.
     """
-    # There may be more rows than memory holds. So divide them by the first bits of their hashes
-    # into 2 ** part_bits parts of about a million rows.
+    # The index is sorted by hash. Memory may not hold all rows, so divide them by the first bits of
+    # their hashes into parts of about a million rows, 2 ** _PART_BITS, which are sorted one by one.
     part_bits = max(1, len(id_hashes).bit_length() - _PART_BITS)
-    rows_per_part = _count_parts(is_valid, id_hashes, part_bits)  # (n_parts,)
+    rows_per_part = _count_parts(is_valid, id_hashes, part_bits)  # (2 ** part_bits,)
     stops = np.cumsum(rows_per_part)
     starts = stops - rows_per_part
 
@@ -89,8 +89,8 @@ def build_index(
     rows = create_array(folder / "rows", np.int64, n_rows)
     _divide_into_parts(hashes, rows, starts, is_valid, id_hashes, part_bits)
 
-    # Sort each part, and keep one row of each id. The kept rows of a part follow those of the parts
-    # before it. They are written over rows that have already been read.
+    # Sort each part, and keep the first row of each id. Write these entries directly after those of
+    # the part before, over rows that are not needed any more.
     is_repeated = create_array(folder / "is_repeated", np.uint8, n_rows)
     n_ids = 0
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):

@@ -116,15 +116,18 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         if not file_name.startswith(("_", ".")):
             table_files.append(file)
 
+    # Attributes may not have the names of columns that documents have already.
+    columns_of_text = project.config.documents_of(corpus).columns
     schema = AttributeSchema(
         id=spec.id,
         columns=spec.columns,
-        reserved={*TAKEN_COLUMNS, *project.config.documents_of(corpus).columns},
+        reserved={*TAKEN_COLUMNS, *columns_of_text},
         setting=f"{project.config.file}: {STAGE}.{corpus}",
     )
     tables = AttributeTables(named_files.folder, table_files, schema)
 
-    # Reading the files also completes the schema, and counts values that are not UTF-8.
+    # Reading the files also tells `schema` the names of the columns, and counts values that are not
+    # UTF-8.
     work = project.progress.work(STAGE, corpus, sum(file.size for file in table_files))
     lookup = tables.read(folder, work.advance)
     return ReadAttributes(lookup, names=schema.names, n_escaped=tables.n_escaped)
@@ -244,7 +247,8 @@ def fill_and_mark(
         table: Receives a row for each document.
         documents: The documents of the shard.
         lookup: The rows of the attribute tables.
-        marker: The file. It says that the ids of these documents are marked as matched.
+        marker: The file. If it exists, the documents of this shard were looked up, which marks
+            their ids in `lookup`; ids without a mark are reported as those of no document.
     """
     facts = fill_by_id(table, documents, lookup)
     marker.touch()

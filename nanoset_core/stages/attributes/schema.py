@@ -61,19 +61,19 @@ class AttributeSchema:
         kind_by_name = {column.name: _kind_of(column.type) for column in schema}
         occurrences = Counter(schema.names)
         names_to_read = list(kind_by_name) if self.columns is None else self.columns
-        earlier_names = list(self._types)  # all columns of the files before this one
 
-        # The first file decides which columns there are. Check each name once.
-        for name in dict.fromkeys([self.id, *names_to_read, *earlier_names]):
+        # The first file decides which columns there are. Other files must have the same ones.
+        names_of_first_file = list(self._types)
+        is_first_file = not names_of_first_file
+        for name in dict.fromkeys([self.id, *names_to_read, *names_of_first_file]):
             if name not in kind_by_name:
                 raise self._missing_column(path, name, kind_by_name)
             if occurrences[name] > 1:
                 raise self._difference(path, found=f"two columns {name!r}", expected="each once")
             self._check_name(path, name, kind_by_name[name])
-            if earlier_names and name not in earlier_names:
+            if not is_first_file and name not in names_of_first_file:
                 raise self._new_column(path, name)
-            # This also adds a new name to `_types`.
-            self._check_type(path, name, kind_by_name[name])
+            self._compare_or_add_type(path, name, kind_by_name[name])
 
     def _new_column(self, path: Location, name: str) -> FormatError:
         """Return the error for a column that the files before this one do not have."""
@@ -113,8 +113,8 @@ class AttributeSchema:
                 f"{self.setting}.columns",
             )
 
-    def _check_type(self, path: Location, name: str, kind: str | None) -> None:
-        """Remember the type of a column, or compare it with the type in earlier files.
+    def _compare_or_add_type(self, path: Location, name: str, kind: str | None) -> None:
+        """Compare the type of a column with that in earlier files, or remember it if it is new.
 
         Args:
             path: Path of the file.

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.make import fill_by_id, read_attributes
 from nanoset_core.stages.attributes.policies import violations
 from nanoset_core.stages.attributes.settings import COUNTS, ROWS, STAGE, TABLES_FOLDER
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
-from nanoset_core.stages.checking import check_freshness, current_manifest
+from nanoset_core.stages.checking import current_manifest
 from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
 from nanoset_core.stages.columns.settings import SHARDS
 from nanoset_core.stages.columns.verify import verify_columns
@@ -44,12 +45,10 @@ def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> R
         _check_policies(report, project, manifest)
 
         # A stale output was joined from other documents or attributes than the present ones, and
-        # cannot be compared with them. `verify_columns` has already warned of that, so leave the
-        # warning out of the report.
-        discarded = Report(report.output)
-        is_fresh = check_freshness(discarded, project, ATTRIBUTES, Key(corpus), manifest)
+        # cannot be compared with them. `verify_columns` has already warned of that.
+        is_stale = bool(stale_reasons(project, ATTRIBUTES, Key(corpus)))
         is_small = max(manifest.facts["documents"], manifest.facts[ROWS]) <= MAX_JOINED_AGAIN
-        if is_fresh and (deep or is_small):
+        if not is_stale and (deep or is_small):
             _join_again(report, project, manifest)
     return report
 

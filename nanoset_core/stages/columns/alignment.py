@@ -83,9 +83,9 @@ class _DocumentRange(NamedTuple):
 def values_by_row_group(
     batches: Iterable[DocumentBatch], documents: DocumentRows, files: Sequence[str]
 ) -> Iterator[list[Sequence[Any]]]:
-    """Yield the values of the documents of each row group, in the order of the rows.
+    """Yield the values of the documents of each row group of a table, in the order of the rows.
 
-    The text has the documents in the order of the rows, and also some without a row, such as
+    The text has the documents in the same order. It also has some without a row, such as
     duplicates, which are skipped.
 
     Args:
@@ -94,22 +94,24 @@ def values_by_row_group(
         files: The files of the shard's range, in order.
 
     Yields:
-        The row group in consecutive parts; each part is an Arrow array for every column.
+        The row group in consecutive parts. Each part has an Arrow array for every column.
 
     Raises:
         FormatError: The text does not contain the document of a row.
     """
+    # Read the text once, part by part. Each row group takes its documents from it; the next group
+    # takes them from what remains after those.
     groups = map(_RowGroupValues, _places_of_row_groups(documents, files))
     group = next(groups, None)
     for text_part in _parts_of(batches):
-        remaining = text_part  # the documents after those of complete row groups
-        while remaining.places.n_documents and group is not None:
+        remaining = text_part
+        while group is not None and remaining.places.n_documents:
             last_taken = group.take_values_of(remaining)
             if not group.is_complete:
                 break  # its other documents are in the next parts of the text
             yield group.values
-            group = next(groups, None)
             remaining = remaining.after(last_taken)
+            group = next(groups, None)
 
     if group is not None:
         raise FormatError(
@@ -141,23 +143,24 @@ class _RowGroupValues:
         return self.n_taken == self._places.n_documents
 
     def take_values_of(self, documents: _DocumentRange) -> int:
-        """Append the values of those documents that have one of the next rows of this group.
+        """Append the values of those documents that this row group has, and skip the others.
 
         Args:
             documents: The next documents of the text, at least one.
 
         Returns:
-            Index of the last document that has a row of this group, or -1 if there is none.
+            Index of the last document that the group has, or -1 if it has none of them.
         """
-        # Documents and rows are both in order, so there are at most as many rows as documents.
+        # Text and rows have the same order. So n documents of the text can only be among the next
+        # n rows. Compare where both come from: the file, and the position in it.
         stop_row = self.n_taken + documents.places.n_documents
-        next_rows = self._places.slice(self.n_taken, stop_row)
-        with_row = _indices_of_common_places(documents.places, next_rows)
-        if not len(with_row):
+        places_of_rows = self._places.slice(self.n_taken, stop_row)
+        indices = _indices_of_common_places(documents.places, places_of_rows)
+        if len(indices) == 0:
             return -1
-        self.values.append(documents.take(with_row))
-        self.n_taken += len(with_row)
-        return int(with_row[-1])
+        self.values.append(documents.take(indices))
+        self.n_taken += len(indices)
+        return int(indices[-1])
 
 
 def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.int64]:

@@ -70,15 +70,18 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
     keys = _text_keys(recipe, tokenized)
 
     # The text is read as it was when the shards were made, so that the same documents are found.
+    # Shard k was made from range k.
     folder = corpus_folder(project, corpus)
     inventory = _inventory_of(project, tokenized)
     ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
 
     def fill_of(shard: int) -> Fill:
         """Return a function that fills the table of a shard from its range of the text."""
-        [source] = with_object_marks(project, folder, ranges[shard : shard + 1])
+        # With a mark, a table in a bucket is only read if the object has not changed.
+        [source] = with_object_marks(project, folder, [ranges[shard]])
         return partial(_fill_from_text, folder=folder, source=source, keys=keys)
 
+    # Make the tables that do not exist yet, and then the output that lists all of them.
     tables = TablesOfShards(
         root=project.outputs,
         output_recipe=recipe,

@@ -138,14 +138,14 @@ def publish(
     facts = _total_facts(tables.names, table_facts)
     if further_facts is not None:
         facts |= further_facts
-    # The digest of a table's recipe is the name of the folder in which it is stored.
+    # List the tables: each is stored in a folder that is named by the digest of its recipe.
     facts[SHARDS] = [tables.recipe(shard).digest for shard in tables.shards()]
 
-    def write(_folder: Path) -> Written:
-        """Write nothing: the output consists of its manifest, which lists these facts."""
+    def write_no_files(_folder: Path) -> Written:
+        """Return the facts alone: the output has no files but its manifest, which contains them."""
         return Written(facts)
 
-    manifest = project.outputs.commit(tables.output_recipe, write)
+    manifest = project.outputs.commit(tables.output_recipe, write_no_files)
     return project.outputs.make_current(manifest)
 
 

@@ -69,12 +69,13 @@ def survey_corpus(
     """
     folder = project.config.corpus_folder(corpus)
     contents = list_contents(project, corpus)
+    # A file that was not written during the quiet period, some seconds, counts as complete.
     quiet_period: QuietPeriod | None = None
     if settled:
         _check_not_overwritten(project, corpus, contents)
         quiet_period = quiet_period_of(project, corpus)
 
-    # Hash the files that have changed.
+    # Hash the files that have changed, and remember the digests of all.
     progress = project.progress.work("raw_jsonl", corpus, contents.size)
     with explained(project.outputs.folder):  # digests are stored there
         return take_inventory(

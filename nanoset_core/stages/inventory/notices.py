@@ -37,6 +37,9 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
     if contents is None:
         contents = list_contents(project, corpus)
     notices = _held_out_notices(project.config, corpus, contents)
+
+    # An inventory lists the files that a build has read. There may be two: of the last build, and
+    # of the one before.
     try:
         current = project.outputs.current(STAGE, corpus)
         previous = None if current is None else project.outputs.previous(current)
@@ -49,9 +52,8 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
     changes = _SizeChanges.of(contents, current_pieces)
     notices += _copy_notices(project.config, contents, changes.unchanged_pieces)
 
-    # Compare each file with its last version of another size. Of files that did not change since
-    # the current inventory, this is that of the previous one: so the notice on a lost file is also
-    # shown after the next build.
+    # Compare files with their sizes in the previous inventory; or in the current one, if they have
+    # changed since. So a notice is still shown after the next build.
     sizes_before = {path: _size(pieces) for path, pieces in previous_pieces.items()}
     sizes_before |= changes.changed_sizes
     return notices + contents.notices(sizes_before)
@@ -78,10 +80,10 @@ class _SizeChanges:
         changed_sizes: dict[str, int] = {}
         unchanged_pieces: dict[str, Sequence[Piece]] = {}
         for path, pieces in recorded.items():
-            size = _size(pieces)
-            if size_by_path.get(path) != size:
-                changed_sizes[path] = size
-            elif size:
+            recorded_size = _size(pieces)
+            if size_by_path.get(path) != recorded_size:
+                changed_sizes[path] = recorded_size
+            elif recorded_size > 0:  # empty files have no content to compare
                 unchanged_pieces[path] = pieces
         return _SizeChanges(changed_sizes, unchanged_pieces)
 
@@ -149,9 +151,11 @@ def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) ->
     is_mixed = 0 < len(held_out_names) < len(contents.texts)
     if not is_mixed:
         return []
+
+    # Show which lines of nanoset.yaml would make them a corpus of their own.
     patterns = _patterns_by_split(held_out_names.values())
-    lines = _separated_corpora(config.folder_name(corpus), corpus, spec, patterns)
-    text = f"{abbreviated(list(held_out_names))}; to separate them write {lines}"
+    yaml_lines = _separated_corpora(config.folder_name(corpus), corpus, spec, patterns)
+    text = f"{abbreviated(list(held_out_names))}; to separate them write {yaml_lines}"
     return [Notice("held_out", len(held_out_names), text)]
 
 
