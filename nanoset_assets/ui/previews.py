@@ -81,7 +81,7 @@ def first_step(
     """
     try:
         # As an example, let a run read the handoff from its start, on one rank.
-        run = Run.example(project.outputs, handoff, size=STEP_SAMPLES)
+        run = Run.example(project.outputs, handoff, default_batch_size=STEP_SAMPLES)
         dealer = run.handoffs[0].dealer  # deals the samples to the steps, as the trainer does
         is_shuffled = dealer.seed is not None
         if is_shuffled and dealer.total > MAX_SHUFFLED:

@@ -49,17 +49,18 @@ def column_rows(columns: Sequence[ColumnStatistics]) -> list[ColumnRow]:
         distinct = f"{column.distinct:,}"
         if not column.is_distinct_exact:
             distinct = f"about {column.distinct:,}"
-        row = ColumnRow(column.name, column.type, column.nulls, distinct, "", "", "", "", "")
+        # Only numbers have a distribution: minimum, three quantiles, maximum.
+        distribution = ["", "", "", "", ""]
         numbers = column.numbers
         if numbers is not None:
-            row = row._replace(
-                minimum=_number_text(numbers.minimum),
-                low=_number_text(numbers.quantiles["0.05"]),
-                median=_number_text(numbers.quantiles["0.5"]),
-                high=_number_text(numbers.quantiles["0.95"]),
-                maximum=_number_text(numbers.maximum),
-            )
-        rows.append(row)
+            distribution = [
+                _number_text(numbers.minimum),
+                _number_text(numbers.quantiles["0.05"]),
+                _number_text(numbers.quantiles["0.5"]),
+                _number_text(numbers.quantiles["0.95"]),
+                _number_text(numbers.maximum),
+            ]
+        rows.append(ColumnRow(column.name, column.type, column.nulls, distinct, *distribution))
     return rows
 
 
@@ -95,36 +96,38 @@ def _histogram_rows(column: ColumnStatistics) -> list[ValueRow]:
 
 
 def _frequent_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[ValueRow]:
-    """Return a row for each of the most frequent values of a column of texts or booleans."""
-    most = statistics.documents
-    rows: list[ValueRow] = []
-    n_shown = 0
-    shown_tokens = 0
-    # Ids and addresses occur once each: to list a few of them would say nothing.
+    """Return a row for each of the most frequent values of a column of texts or booleans.
+
+    All other values have one row together, and so have documents without a value.
+    """
+    n_documents = statistics.documents  # bars show shares of all documents
     values = column.values
-    occurs_once = all(value.max_documents == 1 for value in values)
-    if occurs_once and column.distinct > len(values):
+    # If even the most frequent values occur only once, as ids do, none of them has its own row.
+    all_occur_once = all(value.max_documents == 1 for value in values)
+    if all_occur_once and column.distinct > len(values):
         values = ()
+
+    rows: list[ValueRow] = []
     for value in values:
         documents = f"{value.documents:,}"
-        if value.max_documents > value.documents:
+        if value.max_documents > value.documents:  # not counted exactly, to save memory
             documents = f"{value.documents:,} to {value.max_documents:,}"
-        bar = _bar(value.documents, most)
+        bar = _bar(value.documents, n_documents)
         rows.append(ValueRow(_value_text(value.value), documents, value.tokens, bar))
-        n_shown += value.documents
-        shown_tokens += value.tokens
 
     # A row for all values that are not listed.
     n_other_values = column.distinct - len(values)
     if n_other_values > 0:
-        n_others = statistics.documents - column.nulls - n_shown
+        n_shown = sum(value.documents for value in values)
+        shown_tokens = sum(value.tokens for value in values)
+        n_others = n_documents - column.nulls - n_shown
         other_tokens = statistics.tokens - column.null_tokens - shown_tokens
         label = f"{n_other_values:,} other values" if values else f"{n_other_values:,} values"
         if not column.is_distinct_exact:
             label = f"about {label}"
-        rows.append(ValueRow(label, f"{n_others:,}", other_tokens, _bar(n_others, most)))
+        rows.append(ValueRow(label, f"{n_others:,}", other_tokens, _bar(n_others, n_documents)))
     if column.nulls:
-        bar = _bar(column.nulls, most)
+        bar = _bar(column.nulls, n_documents)
         rows.append(ValueRow("null", f"{column.nulls:,}", column.null_tokens, bar))
     return rows
 

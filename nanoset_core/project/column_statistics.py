@@ -300,16 +300,19 @@ class _TextReader:
         )
 
     def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
-        """Return the statistics; the tokens were counted already."""
+        """Return the statistics; `tokens` is not used, since `add` has counted the tokens."""
+        n_values = self.n_documents - self.nulls
         return ColumnStatistics(
             name,
             self.type,
             nulls=self.nulls,
             null_tokens=self.null_tokens,
             nans=0,
-            distinct=min(self.distinct.count, self.n_documents - self.nulls),
+            # An estimated count may exceed the number of values.
+            distinct=min(self.distinct.count, n_values),
             is_distinct_exact=self.distinct.is_exact,
             values=self.frequent.most_frequent(),
+            # A value that was not counted, to save memory, has at most this many documents.
             uncounted=self.frequent.error,
         )
 
@@ -342,6 +345,7 @@ class _NumberReader:
             nulls=int(np.count_nonzero(faults == NULL)),
             null_tokens=int(tokens[faults == NULL].sum(dtype=np.int64)),
             nans=int(np.count_nonzero(faults == NAN)),
+            # An estimated count may exceed the number of values.
             distinct=min(self.distinct.count, n_values),
             is_distinct_exact=self.distinct.is_exact,
             numbers=self._numbers(tokens),
@@ -357,16 +361,17 @@ class _NumberReader:
         if n_values == 0:
             return None
 
-        # A quantile is the value at a position of the sorted column. The ends are found with them.
-        last = n_values - 1
-        ranks = [int(Fraction(quantile) * last) for quantile in QUANTILES]
-        keys = keys_at_ranks(self._key_chunks, [0, *ranks, last])
+        # Find the values at some ranks: their numbers in ascending order, from 0. The column stores
+        # each value as a uint64 key that sorts in the same way.
+        last_rank = n_values - 1
+        ranks = [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
+        keys = keys_at_ranks(self._key_chunks, [0, *ranks, last_rank])
         minimum, *quantiles, maximum = values_of_keys(np.array(keys), self.column.dtype).tolist()
         return NumberStatistics(
             minimum,
             maximum,
-            dict(zip(QUANTILES, quantiles, strict=True)),
-            histogram(partial(self._weighed_chunks, tokens)),
+            quantiles=dict(zip(QUANTILES, quantiles, strict=True)),
+            bins=histogram(partial(self._weighed_chunks, tokens)),
         )
 
     def _key_chunks(self) -> Iterator[NDArray[np.uint64]]:

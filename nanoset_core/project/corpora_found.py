@@ -56,23 +56,20 @@ class FoundCorpus:
         return {**values, **self._file_settings()}
 
     def _file_settings(self) -> dict[str, ExplainedValue]:
-        """Return the settings that choose some files of a folder, if others are of other corpora.
+        """Return the settings that say which files of its folder the corpus has, if not all.
 
-        For example, the files `valid*` of a folder are one corpus, and all others another one. Each
-        setting is a list of name patterns, with a comment that explains it.
+        For example, the files `valid*` of a folder are a corpus for validation, and all others one
+        for training. Each setting is a list of name patterns, with a comment for nanoset.yaml.
         """
         n_files = format_count(len(self.contents.texts), "file")
         corpus_size = f"{n_files}, {format_bytes(self.contents.size)}"
         values: dict[str, ExplainedValue] = {}
         if self.choice.files is not None:
-            values["files"] = ExplainedValue(
-                list(self.choice.files), f"By their names {self.split} data: {corpus_size}."
-            )
+            comment = f"By their names {self.split} data: {corpus_size}."
+            values["files"] = ExplainedValue(list(self.choice.files), comment)
         if self.choice.exclude:
-            values["exclude"] = ExplainedValue(
-                list(self.choice.exclude),
-                f"Held out of {self.split} data, which is {corpus_size}.",
-            )
+            comment = f"Held out of {self.split} data, which is {corpus_size}."
+            values["exclude"] = ExplainedValue(list(self.choice.exclude), comment)
         return values
 
 
@@ -109,17 +106,21 @@ def _divide_folder(
         contents: Its files.
         folder_names: Names of all folders, which no other corpus may have.
     """
+    # A folder such as `web_valid` is for one split as a whole.
     folder_split = _held_out_split_of_folder(folder)
     if folder_split is not None:
         return [_whole_folder(folder, contents, folder_split)]
 
+    # Otherwise, find the splits that have files: `valid*` are for valid, and so on.
     patterns = _held_out_patterns_by_split(contents)
     choices = _choices_of_splits(patterns)
     splits = [split for split, choice in choices.items() if contents.chosen(choice).texts]
+
+    # The first one, mostly train, is the corpus with the name of the folder. It also gets the files
+    # of no split. The others are named `web_valid` and so on.
     corpora = []
     for split in splits:
         if split == splits[0]:
-            # It gets the name of the folder, and all files that no other split has.
             name = folder
             choice = FileChoice(exclude=_patterns_of_others(patterns, split))
         else:

@@ -25,10 +25,12 @@ def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
     schedule = spec.schedule
     if schedule is None or not schedule.eval_iters:
         return
-    # Trainers that read windows, which are stretches of consecutive tokens, have no splits.
-    has_splits = not get_preset(spec.preset).windows
+    # A preset stands for a trainer. Some trainers cut samples, called windows, from all tokens of a
+    # dataset themselves: they have no split valid.
+    if get_preset(spec.preset).windows:
+        return
     missing = _missing_validation_data(spec)
-    if has_splits and missing is not None:
+    if missing is not None:
         requested_samples = schedule.samples()["valid"]
         yield (
             f"eval_iters: {schedule.eval_iters:,} asks for {requested_samples:,} samples of valid, "

@@ -179,10 +179,14 @@ def _choose_values(
         text_key: Key of the text in all corpora; None for what their first lines suggest.
         ask: Asks the user if something cannot be decided.
     """
+    # Look at the text: which corpora are for which split, the keys of their lines, their tokens.
     corpora = with_keys(raw, divided(text), text_key, ask)
     amounts = {corpus.name: estimate_amount(raw, corpus, tokenizer) for corpus in corpora}
     training = {corpus.name: amounts[corpus.name] for corpus in corpora if corpus.split == "train"}
+
+    # Choose what a nanoset, the samples for a training, is made from, and how long a sample is.
     data, length = _choose_data(corpora, amounts, training)
+    nanoset = _nanoset_values(data, length)
     tokenization = _default_values(TokenizationSpec, "append_eod")
     tokenization.update(tokenizer.tokenization)
     return {
@@ -191,7 +195,7 @@ def _choose_values(
         "tokenizer": tokenizer.tokenizer,
         **_document_sections(corpora),
         "tokenization": tokenization,
-        **_output_sections(_nanoset_values(data, length), list(training), length),
+        **_output_sections(nanoset, list(training), length),
     }
 
 
@@ -207,9 +211,12 @@ def _choose_data(
         amounts: Name of each corpus → how much text it has.
         training: The same of the corpora for training.
     """
-    # Corpora for validation and tests do not make samples shorter if they have hardly any text.
-    relevant = list(training.values())
-    relevant += [amount for amount in amounts.values() if amount.least_tokens > MIN_LENGTH]
+    # Samples must not be longer than a corpus. But corpora for validation and tests with hardly any
+    # text do not count: they are left out later.
+    relevant: list[TextAmount] = []
+    for name, amount in amounts.items():
+        if name in training or amount.least_tokens > MIN_LENGTH:
+            relevant.append(amount)
     longest = longest_length(relevant)
 
     # If files are named after splits, each split reads its own. Otherwise all text is divided.
@@ -301,21 +308,25 @@ def _data_per_split(
         else:
             amounts_by_split[corpus.split][corpus.name] = amount
 
-    # Evaluations during training read valid, and only few runs have a test at their end: if there
-    # is nothing for valid, let it read what is for test.
+    # The split valid is read by evaluations during training, which matter more than a test at the
+    # end. If there is nothing for valid, let it read what is for test.
     is_test_shared = bool(amounts_by_split["test"]) and not amounts_by_split["valid"]
     if is_test_shared:
         amounts_by_split["valid"] = amounts_by_split["test"]
 
+    # A blend says which corpora a split reads, and in which shares.
     blends: dict[SplitName, Any] = {}
     tokens: dict[SplitName, float] = {}
     for name, amount_by_corpus in amounts_by_split.items():
         if amount_by_corpus:
             blends[name] = _blend_value(amount_by_corpus)
         tokens[name] = sum(amount.tokens for amount in amount_by_corpus.values())
+
+    # Explain the choice in a comment.
     empty_splits = [name for name in SPLITS if name not in blends]
-    reason = " ".join(_reasons_for_splits(corpora, too_small, is_test_shared, empty_splits))
-    return _NanosetData({"blend_per_split": ExplainedValue(blends, reason)}, tokens)
+    reasons = _reasons_for_splits(corpora, too_small, is_test_shared, empty_splits)
+    value = ExplainedValue(blends, " ".join(reasons))
+    return _NanosetData({"blend_per_split": value}, tokens)
 
 
 def _reasons_for_splits(
@@ -377,17 +388,23 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     Args:
         corpora: The corpora, with the keys that their first lines have.
     """
-    defaults = _default_values(DocumentsSpec, "text_key", "on_reject", "max_rejected_fraction")
-    default_key: str = defaults.pop("text_key")
+    default_key: str = _default_values(DocumentsSpec, "text_key")["text_key"]
     text_key = _usual_text_key(corpora, default_key)
     id_key = _usual_id_key(corpora)
 
+    # Settings for all corpora. Two of them are written with their defaults, to show them.
     documents: dict[str, Any] = {"text_key": _explained_text_key(corpora, text_key)}
     if id_key != "id":
         documents["id_key"] = ExplainedValue(id_key, "No key is named id.")
-    sections: dict[str, Any] = {"documents": {**documents, **defaults}}
-    all_settings = {corpus.name: corpus.settings(text_key, id_key) for corpus in corpora}
-    settings_by_corpus = {name: settings for name, settings in all_settings.items() if settings}
+    documents |= _default_values(DocumentsSpec, "on_reject", "max_rejected_fraction")
+    sections: dict[str, Any] = {"documents": documents}
+
+    # What differs from them in some corpora.
+    settings_by_corpus: dict[str, Any] = {}
+    for corpus in corpora:
+        settings = corpus.settings(text_key, id_key)
+        if settings:
+            settings_by_corpus[corpus.name] = settings
     if settings_by_corpus:
         sections["corpora"] = settings_by_corpus
     return sections

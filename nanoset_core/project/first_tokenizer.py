@@ -84,6 +84,8 @@ def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokeniz
 
     if end_token is None and special_texts:
         end_token = _asked_end(file, special_texts, ask)
+
+    # In nanoset.yaml, paths are relative to the project's folder.
     path = file.name if named is None else _path_in_config(folder, Path(file))
     return FirstTokenizer(
         tokenizer={"path": path, **_end_keys(file, end_token)},

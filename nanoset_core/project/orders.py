@@ -29,11 +29,6 @@ _SHUFFLED_BY_TRAINER = (
 _REORDERED = (
     "the view {view} is sorted by {column}, but {what}, so this order has no effect: remove `order`"
 )
-_BUDGET = (
-    "`{key}` takes documents in the order of their hashes, and not the first ones by {column}: "
-    "{key} is applied before the order. To keep the documents with the {best} {column}, "
-    "use `top: {{by: {column}, {budget}{direction}}}` in place of it"
-)
 
 
 def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None:
@@ -175,15 +170,19 @@ def _limit_warning(key: str, order: ViewOrderSpec) -> str:
     """Return the warning that a limit on the size of a sorted view ignores the order.
 
     Args:
-        key: Path of the limit in nanoset.yaml.
+        key: Path of the limit in nanoset.yaml, such as "views.best.documents".
         order: The order of the view.
     """
-    return _BUDGET.format(
-        key=key,
-        column=order.by,
-        best="highest" if order.descending else "lowest",
-        budget=f"{key.rpartition('.')[2]}: …",
-        direction="" if order.descending else ", ascending: true",
+    _, _, limit = key.rpartition(".")  # "documents" or "tokens"
+    column = order.by
+    best = "highest" if order.descending else "lowest"
+    # What the user should write instead, such as `{by: score, documents: …, ascending: true}`.
+    direction = "" if order.descending else ", ascending: true"
+    rule = f"{{by: {column}, {limit}: …{direction}}}"
+    return (
+        f"`{key}` takes documents in the order of their hashes, and not the first ones by "
+        f"{column}: {key} is applied before the order. To keep the documents with the {best} "
+        f"{column}, use `top: {rule}` in place of it"
     )
 
 

@@ -104,7 +104,7 @@ class ExecutorSpec(Section):
         """The time limit of a Slurm job, in seconds; 0 if it is not a duration."""
         return int(_seconds(self.time or "1h") or 0)
 
-    def key_in_charge(self, where: str) -> str:
+    def cluster_key(self, where: str) -> str:
         """Return the key that decides where tasks run, for messages.
 
         For a cluster of Dask or Ray, this is "nanoset.yaml: executor.address" or
@@ -124,8 +124,8 @@ class ExecutorSpec(Section):
         Args:
             where: Place of the section, such as "nanoset.yaml: executor".
         """
-        yield from self._foreign_keys(where)
-        yield from _cluster_errors(self, self.key_in_charge(where))
+        yield from self._keys_of_other_kinds(where)
+        yield from _cluster_errors(self, self.cluster_key(where))
         yield from _wait_errors(self.wait, f"{where}.wait")
         if self.kind == "slurm":
             yield from self._slurm_errors(where)
@@ -136,7 +136,7 @@ class ExecutorSpec(Section):
         except ConfigError as error:
             yield error
 
-    def _foreign_keys(self, where: str) -> Iterator[ConfigError]:
+    def _keys_of_other_kinds(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each key that only other kinds of executors have.
 
         Args:
@@ -289,7 +289,7 @@ def chosen_executor(
     Raises:
         ConfigError: A variable is invalid, or more than one cluster is named.
     """
-    chosen_by = spec.key_in_charge(where)
+    chosen_by = spec.cluster_key(where)
     errors: list[ConfigError] = []
     named = _cluster_of_environment(environment)
     if named is not None:

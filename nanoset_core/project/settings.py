@@ -152,7 +152,7 @@ class ProjectConfig(WrittenConfig):
         merges_path: Path | None = None
         if spec.merges is not None:
             merges_path = self._tokenizer_path(spec.merges, "merges")
-        path_and_settings = TokenizerFile(
+        configured = TokenizerFile(
             path=self._tokenizer_path(spec.path, "path"),
             merges=merges_path,
             pattern=spec.pattern,
@@ -161,10 +161,11 @@ class ProjectConfig(WrittenConfig):
             vocab_size=spec.vocab_size,
             legacy=spec.legacy,
         )
-        # If the path is a folder, replace it by the file in it that is the tokenizer.
-        tokenizer = as_source(path_and_settings)
-        has_settings = bool(tokenizer.settings)
-        return tokenizer if has_settings else tokenizer.path
+        # The path may be a folder: `as_source` replaces it by the file in it that is the tokenizer.
+        tokenizer = as_source(configured)
+        if tokenizer.settings:
+            return tokenizer
+        return tokenizer.path
 
     def _tokenizer_path(self, location: str, key: str) -> Path:
         """Return the local path of a tokenizer file, of which a copy is downloaded from a bucket.
@@ -197,13 +198,13 @@ class ProjectConfig(WrittenConfig):
         if is_remote(self.tokenizer.path):
             return worker_config
 
-        # A local tokenizer was sent to the worker together with the task. `local_tokenizer` returns
-        # the files of this copy.
-        copied_files = as_source(local_tokenizer(worker_config.tokenizer_file))
-        copied_merges = None
-        if copied_files.merges is not None:
-            copied_merges = str(copied_files.merges)
-        tokenizer = replace(self.tokenizer, path=str(copied_files.path), merges=copied_merges)
+        # A local tokenizer was sent to the worker together with the task. `local_tokenizer` says
+        # where this copy is, and `as_source` gives its path and that of its merges.
+        copy = as_source(local_tokenizer(worker_config.tokenizer_file))
+        merges = None
+        if copy.merges is not None:
+            merges = str(copy.merges)
+        tokenizer = replace(self.tokenizer, path=str(copy.path), merges=merges)
         return replace(worker_config, tokenizer=tokenizer)
 
     @property

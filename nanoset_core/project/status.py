@@ -130,14 +130,17 @@ def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[Stat
         project: The project.
         corpora: Names of the corpora.
     """
-    # The survey tells the graph, which knows no inventory at first, what each should be made from.
-    # Rows of corpora come first, so that what is made from them can be judged afterwards.
+    # The graph knows which output is made from which. Looking at the files of a corpus tells it
+    # what the corpus should be made from now. The rows of corpora come first, so that all others
+    # can be judged by that.
     graph = Graph(project, known={}, corpora=corpora)
     survey = CorpusSurvey(graph)
-    planning_budget = ReadingBudget(PLANNED_BYTES)
+    planning_budget = ReadingBudget(PLANNED_BYTES)  # to find out whether builds would fail
     for nodes in graph.rows():
         corpus = _corpus_of(nodes)
-        findings = CorpusFindings() if corpus is None else survey.look_at(corpus)
+        findings = CorpusFindings()
+        if corpus is not None:
+            findings = survey.look_at(corpus)
         yield status_row(graph, nodes, planning_budget, findings)
 
 
@@ -207,6 +210,8 @@ def status_row(
         planning: How many bytes may still be read to find out whether stale outputs can be made.
         findings: The result of looking at the corpus's files, if it is the row of a corpus.
     """
+    # A build would fail if the corpus's files cannot be read; or, if the row is stale, because an
+    # output of it cannot be made.
     failure = findings.failure
     reasons: list[str] = []
     if failure is None:
@@ -214,6 +219,8 @@ def status_row(
     if reasons:
         failure = _first_refusal(graph, nodes, planning)
 
+    # If a build would fail, show nothing but that, and warnings about settings, which may explain
+    # it.
     last_version = graph.current(nodes[-1])
     summary = _summary_of_row(graph, nodes)
     warnings = _settings_warnings(graph, nodes)
@@ -225,7 +232,6 @@ def status_row(
         name=name.subject,
         part=name.part,
         state=_state(failure, reasons, exists=last_version.exists),
-        # If a build would fail, say why, instead of why the row is stale.
         why=tuple(reasons) if failure is None else (failure,),
         figures=summary.figures,
         made_at=last_version.made_at,
@@ -333,8 +339,11 @@ def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     why = []
     for node, reasons in row.reasons_by_node.items():
         why += [reason.text for reason in reasons if row.is_original(node, reason)]
-    if row.reasons_by_node and row.parts and row.can_write_parts:
-        # The output is written in parts, such as groups of tars: say how many are written.
+
+    # If the output is written in parts, such as groups of tars, and only parts are missing, say how
+    # many are written.
+    is_stale = bool(row.reasons_by_node)
+    if is_stale and row.parts and row.can_write_parts:
         why.append(row.part_count())
     return list(dict.fromkeys(why))
 
@@ -359,17 +368,24 @@ class _StaleRow:
             graph: The graph of the project's outputs.
             nodes: The outputs of the row, in the order in which they are made.
         """
+        # The last output may be joined from parts. If it is up to date, so are its parts, perhaps
+        # thousands: they need not be looked at.
         parts = [node for node in nodes if isinstance(node.stage, InParts)]
-        is_complete = not graph.stale_reasons(nodes[-1])
-        if is_complete:
-            # If the last output is complete, so are its parts: they need not be looked at.
-            nodes = [node for node in nodes if node not in parts]
-        all_reasons = {node: graph.stale_reasons(node) for node in nodes}
-        stale = {node: reasons for node, reasons in all_reasons.items() if reasons}
-        can_write_parts = all(
-            stale.keys().isdisjoint(graph.inputs(part).values()) for part in parts
-        )
-        return _StaleRow(graph, stale, parts, can_write_parts)
+        is_joined = not graph.stale_reasons(nodes[-1])
+        reasons_by_node: dict[Node, Sequence[Reason]] = {}
+        for node in nodes:
+            if is_joined and isinstance(node.stage, InParts):
+                continue
+            reasons = graph.stale_reasons(node)
+            if reasons:
+                reasons_by_node[node] = reasons
+
+        # Parts can be written if everything that they are made from is up to date.
+        inputs_of_parts: set[Node] = set()
+        for part in parts:
+            inputs_of_parts.update(graph.inputs(part).values())
+        can_write_parts = inputs_of_parts.isdisjoint(reasons_by_node)
+        return _StaleRow(graph, reasons_by_node, parts, can_write_parts)
 
     def is_original(self, node: Node, reason: Reason) -> bool:
         """Return whether a reason does not follow from the reason of another output of the row.

@@ -88,7 +88,7 @@ class CorpusSurvey:
         """
         graph = self._graph
         node = inventory_node(corpus)
-        # A damaged inventory counts as none.
+        # Compare the files with the current inventory. A damaged one counts as none.
         inventory = graph.current(node)
         intact_manifest = inventory.manifest if inventory.problem is None else None
         try:
@@ -99,7 +99,8 @@ class CorpusSurvey:
             graph.set_reason(node, failure)
             return CorpusFindings(failure)
 
-        if present.recipe is not None:
+        # Tell the graph which inventory a build would make, and why the current one is stale.
+        if present.recipe is not None:  # None: too much would have to be read to know it
             graph.set_recipe(node, present.recipe)
         if not present.are_in(intact_manifest):
             # If no file changed, this version of nanoset describes files in another way.
@@ -130,16 +131,20 @@ class CorpusSurvey:
             contents: Its files, with their sizes and times.
             current: Manifest of its current inventory; None if there is none, or it is damaged.
         """
+        # File → its pieces, each with a digest: in the inventory; and when it was last read, None
+        # if it was written since.
         recorded = pieces_by_file(current)
-        # Pieces, with their digests, are remembered from the last time that a file was read. A file
-        # of the same size that was written since may have the same bytes: read it to find out.
         present = self._known_pieces(corpus, contents)
+
+        # A file that was written since, with the same size, may still have the same bytes. Read it
+        # to find out.
         rewritten: list[FileStat] = []
         for stat in contents.ordered:
             if present[stat.path] is None and _has_recorded_size(stat, recorded):
                 rewritten.append(stat)
         present |= self._read_pieces(corpus, rewritten)
 
+        # If nothing has changed, an inventory of these files would be the current one again.
         changes = _describe_changes(present, recorded, {stat.path for stat in rewritten})
         if current is not None and not changes and current.recipe["version"] == INVENTORY.version:
             return _PresentFiles(from_plain(Recipe, current.recipe), changes)

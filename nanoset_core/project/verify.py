@@ -384,19 +384,13 @@ def _verify_target_without_parts(target: Target) -> _PartialReport:
     deferred_checks: list[_DeferredCheck] = []
 
     def defer(report: Report, check: DividedCheck) -> None:
-        """Note a check for later, instead of doing it now.
-
-        Args:
-            report: The report on the output.
-            check: The check. Its `project` is None if its parts need no project.
-        """
-        # `worker_project` exists only during this task. The parts of the check start from the
-        # original project again, in other workers.
-        if check.project is not None:
+        """Note a check for later, instead of doing it now."""
+        if check.project is not None:  # None: its parts need no project
+            # Other workers do the parts, to which the paths of this worker mean nothing.
             check = replace(check, project=target.project)
         deferred_checks.append(_DeferredCheck(report.output, check))
 
-    # The paths of the project may not exist on the worker: use a project with the worker's paths.
+    # The project's paths may not exist on this worker: use a copy with paths of the worker.
     with target.project.in_task() as worker_project:
         worker_target = replace(target, project=worker_project)
         report = worker_target.verify(deep=True, run=defer)

@@ -357,6 +357,8 @@ class WrittenConfig(Section):
 
         One job makes all views of a corpus, and one all its packs.
         """
+        # `base_of` returns the corpus that a view or packs are made from, perhaps by way of others:
+        # views of other views, and packs of views.
         corpora_with_views = dict.fromkeys(base_of(self.views, name) for name in self.views)
         yield from [f"views.{corpus}_views" for corpus in corpora_with_views]
         corpora_with_packs = dict.fromkeys(base_of(self.derived, name) for name in self.packs)
