@@ -34,7 +34,7 @@ _RACY_NS = 2_000_000_000
 clocks of file systems are coarse.
 """
 _VERSION = 1
-_STORED = b"\n"
+_IN_STORE = b"\n"
 """Last byte of the local file if the store has the same content, apart from this byte."""
 
 
@@ -59,8 +59,9 @@ class FingerprintMemory:
     An entry is trusted while its file has the same size, the same modification time, and the same
     inode (in a bucket, ETag) or change time.
 
-    If the outputs are in a bucket, the file is stored there, too. The local file takes precedence:
-    local copies of the same text have other inodes on each machine.
+    If the outputs are in a store, such as a bucket, the file is stored there, too, for other
+    machines. The local file takes precedence: local copies of the same text have other inodes on
+    each machine.
 
     The file has the form
 
@@ -77,7 +78,7 @@ class FingerprintMemory:
 
         Args:
             path: The JSON file; None if nothing is kept.
-            access: The outputs, if they may be in a bucket that stores the file, too.
+            access: The outputs, if they may be in a store, which then stores the file, too.
             folder: The folder of the files, if it may be in a bucket.
         """
         has_store = access is not None and access.has_copies
@@ -96,7 +97,7 @@ class FingerprintMemory:
                 data = read_regular(path)
         self._entries = _parse(data)
         # Whether the store has all these entries, too.
-        self._is_stored = data is not None and data.endswith(_STORED)
+        self._is_in_store = data is not None and data.endswith(_IN_STORE)
         self._noted_bytes = 0  # size of all files that were hashed by this process
         self._unsaved_bytes = 0  # size of those that were hashed since the last `save`
 
@@ -109,7 +110,7 @@ class FingerprintMemory:
         Returns:
             The pieces; None if the file has to be hashed.
         """
-        # First look at the entries on this machine, and then at those in the bucket of the outputs.
+        # First look at the entries on this machine, and then at those in the store of the outputs.
         pieces = self._pieces_in(self._entries, stat)
         if pieces is None:
             pieces = self._pieces_in(self._entries_in_store, stat)
@@ -119,26 +120,22 @@ class FingerprintMemory:
         return pieces
 
     def mark(self, piece: Piece) -> int | None:
-        """Return the mark of a file: a number by which a later reader recognizes its version.
+        """Return the inode number that a file had when it was hashed, or None if it is not known.
 
-        For an object in a bucket, the mark is derived from its ETag. For a local file it is the
-        inode number.
+        An object in a bucket has no inode. In its place, a number made from its ETag is remembered,
+        by which a later reader recognizes that the object is unchanged.
 
         Args:
-            piece: The piece that is the complete file.
-
-        Returns:
-            The mark; None if there is no entry that says that this one piece is the file.
+            piece: A piece that is a complete file. For a part of a file, the result is None.
         """
-        # An entry stores the mark in place of the inode, and the pieces as lists.
-        expected_pieces = [_row(piece)]
         for entries in (self._entries, self._entries_in_store):
-            # The entries come from JSON files, which may contain anything.
+            # There may be no entry, or a damaged one.
             with suppress(LookupError, TypeError):
                 entry = entries[piece.path]
-                _size, _mtime_ns, mark = entry["stat"]
-                if entry["pieces"] == expected_pieces:
-                    return int(mark)
+                _size, _mtime_ns, inode = entry["stat"]
+                has_only_this_piece = entry["pieces"] == [_row(piece)]
+                if has_only_this_piece:
+                    return int(inode)
         return None
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
@@ -153,10 +150,14 @@ class FingerprintMemory:
         """
         if self._is_settled(stat.mtime_ns):
             self._entries[stat.path] = self._entry(stat, pieces)
-            self._is_stored = False  # the store lacks this entry
+            self._is_in_store = False  # the store lacks this entry
             self._noted_bytes += stat.size
             self._unsaved_bytes += stat.size
-        if self._is_save_due():
+
+        # Save after each GiB that was hashed, but not before an eighth of all hashed bytes is new:
+        # the memory of a large corpus is itself large, so that writing it takes time.
+        bytes_between_saves = max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE)
+        if self._unsaved_bytes >= bytes_between_saves:
             self.save(self._entries)
 
     def _is_settled(self, time_ns: int) -> bool:
@@ -175,17 +176,8 @@ class FingerprintMemory:
             entry["changed_ns"] = stat.changed_ns
         return entry
 
-    def _is_save_due(self) -> bool:
-        """Return whether enough was hashed since the last `save`.
-
-        This is a GiB, or an eighth of all hashed bytes: writing the large memory of a large corpus
-        takes time, too.
-        """
-        bytes_between_saves = max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE)
-        return self._unsaved_bytes >= bytes_between_saves
-
     def save(self, paths: Collection[str]) -> None:
-        """Save the entries of some files, on the local disk and in the store.
+        """Save the entries of some files to the local JSON file and, if there is one, to the store.
 
         Args:
             paths: The files. Entries of all other files, which were deleted, are dropped.
@@ -193,25 +185,27 @@ class FingerprintMemory:
         self._unsaved_bytes = 0
         if self._path is None:
             return
-        all_entries = self._entries_to_save()
-        files = {path: entry for path, entry in all_entries.items() if path in paths}
-        data = dump(StoredFingerprints(_VERSION, PIECE_BYTES, files))
-        if files and self._access is not None and not self._is_stored:
-            if files != self._entries_in_store:
-                self._access.store.put(self._access.name(self._path), data)
-            self._is_stored = True
-        if self._is_stored:
-            data += _STORED  # shows a later process that the store has the same
-        _write_if_changed(self._path, data)
 
-    def _entries_to_save(self) -> dict[str, Any]:
-        """Return the entries of this machine; if they are uploaded, also those in the store.
+        # Other machines may have uploaded entries of other files. An upload replaces the file in
+        # the store, so it has to contain these entries, too.
+        upload_access = None if self._is_in_store else self._access
+        entries = self._entries
+        if upload_access is not None:
+            entries = self._entries_in_store | entries
+        entries = {path: entry for path, entry in entries.items() if path in paths}
+        data = dump(StoredFingerprints(_VERSION, PIECE_BYTES, entries))
 
-        Other machines have stored these.
-        """
-        if self._access is None or self._is_stored:
-            return self._entries
-        return self._entries_in_store | self._entries
+        if upload_access is not None and entries:
+            if entries != self._entries_in_store:
+                upload_access.store.put(upload_access.name(self._path), data)
+            self._is_in_store = True
+
+        # Write the local file, unless it has this content already. Its last byte shows a later
+        # process whether the store has the same entries.
+        if self._is_in_store:
+            data += _IN_STORE
+        if not self._path.exists() or read_regular(self._path) != data:
+            write_atomic(self._path, data)
 
     @cached_property
     def _entries_in_store(self) -> dict[str, Any]:
@@ -221,35 +215,30 @@ class FingerprintMemory:
         return _parse(self._access.store.read(self._access.name(self._path)))
 
     def _pieces_in(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
-        """Look up the pieces of the present version of a file.
+        """Return the pieces of a file, if there is a valid entry of its present version.
 
         Args:
-            entries: Path → entry; of the local file or of that in the store.
+            entries: Path → entry, from the local JSON file or from that in the store; each may be
+                damaged.
             stat: The file, as it was just listed.
-
-        Returns:
-            The pieces; None if there is no valid entry, or if it is one of an earlier version.
         """
         try:
             entry = entries[stat.path]
-            if not stat.is_same_version(_noted_stat(stat.path, entry)):
+            size, mtime_ns, inode = entry["stat"]
+            changed_ns = entry.get("changed_ns", 0)  # 0: it was not known, or too recent
+            if not stat.is_same_version(FileStat(stat.path, size, mtime_ns, inode, changed_ns)):
                 return None
             pieces = [_piece(stat.path, row) for row in entry["pieces"]]
-            is_valid = _cover_file(pieces, stat.size)
+            if not _cover_file(pieces, stat.size):
+                return None
         except (LookupError, TypeError, ValueError):  # damaged, or not written by this program
             return None
-        if not is_valid or self._has_to_be_cut(stat, pieces):
+
+        # A setting lets large objects in a bucket be cut into pieces without being read. The entry
+        # may be older than this setting: then the object has to be cut now.
+        if self._is_cut_unread and is_large(stat) and _is_one_uncut_object(pieces):
             return None
         return pieces
-
-    def _has_to_be_cut(self, stat: FileStat, pieces: Sequence[Piece]) -> bool:
-        """Return whether a large object is stored as one piece, although it is to be cut by now.
-
-        A setting lets large objects in a bucket be cut into pieces without being read. The entry
-        may be older than this setting.
-        """
-        must_be_cut = self._is_cut_unread and is_large(stat)
-        return must_be_cut and _is_one_uncut_object(pieces)
 
 
 def _is_one_uncut_object(pieces: Sequence[Piece]) -> bool:
@@ -268,28 +257,6 @@ def _cover_file(pieces: list[Piece], size: int) -> bool:
     starts = [piece.begin for piece in pieces]
     stops = [piece.end for piece in pieces]
     return starts == [0, *stops[:-1]] and stops[-1] == size
-
-
-def _noted_stat(path: str, entry: Any) -> FileStat:
-    """Return what an entry says about the version of its file.
-
-    Args:
-        path: Path of the file.
-        entry: A value from the JSON file, which may be damaged.
-
-    Raises:
-        LookupError: A value is missing.
-        TypeError: A value has another type.
-        ValueError: There are more or less values.
-    """
-    size, mtime_ns, inode = entry["stat"]
-    return FileStat(path, size, mtime_ns, inode, entry.get("changed_ns", 0))
-
-
-def _write_if_changed(path: Path, data: bytes) -> None:
-    """Write a file on the local disk, unless it has the same content."""
-    if not path.exists() or read_regular(path) != data:
-        write_atomic(path, data)
 
 
 def _row(piece: Piece) -> list[Any]:

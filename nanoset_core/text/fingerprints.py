@@ -65,16 +65,15 @@ def _is_by_etag(folder: RawFolder) -> TypeGuard[RemoteFolder]:
 
 
 def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = None) -> list[Piece]:
-    """Cut a file into pieces, and return them with their digests.
+    """Cut a file into pieces, and return them in order, with their digests.
+
+    The digest of a piece is the sha256 of its bytes. If the folder's settings say that objects in a
+    bucket are known by their ETags, it is made from the ETag instead, and the file is not read.
 
     Args:
         folder: The folder of the file.
         stat: The file, as it was listed.
         progress: Called with the number of bytes that were hashed.
-
-    Returns:
-        The pieces in order. If the objects of the folder are known by their ETags, the file is not
-        read: the digest of all its pieces is made from its ETag.
 
     Raises:
         SourceChangedError: The file is not as `stat` describes it, before or after it was read.
@@ -88,7 +87,9 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = No
 
 
 def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
-    """Cut an object of a bucket into pieces whose digests are made from its ETag.
+    """Cut an object in a bucket into pieces without reading it, with its ETag as their digest.
+
+    The object is one piece, unless it is large and the settings of the folder say to cut it.
 
     Args:
         folder: The folder of the object.
@@ -98,7 +99,7 @@ def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
         SourceChangedError: The object is not as `stat` describes it.
         MissingError: The object was deleted.
     """
-    # An object has no inode. When it was listed, its `inode` was made from its ETag instead.
+    # An object has no inode. `stat.inode` is a number that was made from its ETag.
     digest = etag_digest(stat.inode)
     is_cut = folder.in_pieces and is_large(stat)
     if not is_cut:
@@ -109,11 +110,11 @@ def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
     with probe_raw(path) as probe:
         _check_unchanged(path, stat, probe.status)
         cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
+
+    # 0 stands for an unknown line number: the lines before a piece have not been counted.
     pieces = []
     for start, stop in pairwise([0, *cuts, stat.size]):
-        # Nobody has counted the lines before a piece, so the number of its first line is not known.
-        unknown_line = 0
-        pieces.append(Piece(stat.path, start, stop, first_line=unknown_line, digest=digest))
+        pieces.append(Piece(stat.path, start, stop, first_line=0, digest=digest))
     return pieces
 
 
@@ -137,18 +138,17 @@ def fingerprint_all(
         MissingError: A file was deleted.
         InputError: A file cannot be read.
     """
-    # Some objects in a bucket are cut into pieces without being read. That takes a few requests for
-    # each, so work on many objects at the same time.
+    # Nothing is hashed if objects in a bucket are known by their ETags. But if large ones are cut
+    # into pieces, each takes a few requests to find the cuts, so threads do many at the same time.
     if is_cut_unread(folder):
         pieces_by_file = in_parallel(lambda stat: fingerprint(folder, stat), stats)
         yield from zip(stats, pieces_by_file, strict=True)
         return
 
-    # Other files are read and hashed, except objects that are known by their ETags. Starting
-    # workers only pays off for much data.
-    size = sum(stat.size for stat in stats)
-    are_read = not _is_by_etag(folder)
-    if executor is not None and are_read and size >= SPREAD_BYTES:
+    # Starting workers only pays off if there is much to hash.
+    is_hashed = not is_known_unread(folder)
+    n_bytes = sum(stat.size for stat in stats)
+    if executor is not None and is_hashed and n_bytes >= SPREAD_BYTES:
         yield from _fingerprint_on_workers(folder, stats, executor, progress)
         return
 
@@ -171,9 +171,6 @@ def hash_parts(
         part_bytes: Least size of a part, except the last one.
         on_piece: Called with each piece. The last piece is passed before the last part is yielded.
 
-    Yields:
-        Each part.
-
     Raises:
         SourceChangedError: The file changed since it was listed. This is only checked after the
             last block.
@@ -186,6 +183,8 @@ def hash_parts(
         for piece in piece_hasher.add(block):
             on_piece(piece)
         yield from part_hasher.add(block)
+
+    # The last piece first: a caller that has the last part then has all pieces, too.
     for piece in piece_hasher.finish():
         on_piece(piece)
     yield from part_hasher.finish()
@@ -213,7 +212,7 @@ class _HashedRange(NamedTuple):
 def _fingerprint_on_workers(
     folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Advance | None
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
-    """Let workers hash files in ranges, and yield each file as soon as all its ranges are hashed.
+    """Let workers hash files in byte ranges, and yield each file once all its ranges are hashed.
 
     Args:
         folder: The folder of the files.
@@ -228,13 +227,14 @@ def _fingerprint_on_workers(
     bytes_left = {stat.path: stat.size for stat in stats}
     ranges_by_path: dict[str, list[_HashedRange]] = {stat.path: [] for stat in stats}
 
+    # The ranges of a file arrive in any order.
     for _, hashed in executor.run(_hash_range, _ranges_to_hash(folder, stats)):
-        path = hashed.pieces[0].path
-        size = sum(piece.size for piece in hashed.pieces)
+        path = hashed.pieces[0].path  # each range has a piece: an empty file is one empty piece
+        n_bytes = sum(piece.size for piece in hashed.pieces)
         ranges_by_path[path].append(hashed)
-        bytes_left[path] -= size
+        bytes_left[path] -= n_bytes
         if progress is not None:
-            progress(size)
+            progress(n_bytes)
         if bytes_left[path] == 0:
             yield stat_by_path[path], _joined(ranges_by_path.pop(path))
 
@@ -253,15 +253,20 @@ def _ranges_to_hash(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_B
         SourceChangedError: A file changed since it was listed.
     """
     for stat in stats:
+        is_shared = is_cuttable(stat.path) and stat.size > _MIN_SHARED_PIECES * PIECE_BYTES
+        if not is_shared:
+            yield _ByteRange(folder, stat, start=0, stop=stat.size)
+            continue
+
+        # Find where pieces end by small reads, and let workers begin before all cuts are known.
+        path = folder / stat.path
         start = 0
-        if is_cuttable(stat.path) and stat.size > _MIN_SHARED_PIECES * PIECE_BYTES:
-            path = folder / stat.path
-            with probe_raw(path) as probe:
-                _check_unchanged(path, stat, probe.status)
-                for cut in chained_cuts(probe, stat.size, PIECE_BYTES):
-                    yield _ByteRange(folder, stat, start, cut)
-                    start = cut
-        yield _ByteRange(folder, stat, start, stat.size)
+        with probe_raw(path) as probe:
+            _check_unchanged(path, stat, probe.status)
+            for cut in chained_cuts(probe, stat.size, PIECE_BYTES):
+                yield _ByteRange(folder, stat, start, stop=cut)
+                start = cut
+        yield _ByteRange(folder, stat, start, stop=stat.size)  # the last piece
 
 
 def _joined(ranges: Iterable[_HashedRange]) -> list[Piece]:
@@ -380,33 +385,23 @@ class _PieceHasher:
         return []
 
     def _find_cut(self, block: bytes, start: int) -> int | None:
-        """Return the position in a block at which the current piece ends.
+        """Return the position in a block at which the current piece ends, or None.
+
+        A piece ends after the first line feed that gives it `piece_bytes` bytes or more.
 
         Args:
             block: The bytes.
             start: How many of them were hashed already.
-
-        Returns:
-            The position after a line feed; None if the piece does not end in this block.
         """
         if not self._is_cuttable:
             return None
 
-        # A piece has at least `piece_bytes` bytes. The number of missing bytes is negative if
-        # earlier blocks had enough bytes, but no line end after them.
-        hashed_bytes = self._position - self._piece_start  # of this piece, up to `start`
-        missing_bytes = self._piece_bytes - hashed_bytes
-        earliest_cut = start + missing_bytes  # position in the block
-        if earliest_cut > len(block):
-            return None
-
-        # The piece ends after the first line feed that makes it large enough. The first byte that
-        # may be this line feed is the last one of the missing bytes.
-        first_candidate = max(earliest_cut - 1, start)
-        line_feed = block.find(b"\n", first_candidate)
-        if line_feed < 0:
-            return None
-        return line_feed + 1
+        # If the piece lacks n bytes, the n-th byte from `start` on is the first one whose line feed
+        # may end it. If it had enough bytes before, but no line end after them, n is 1.
+        hashed_bytes = self._position - self._piece_start
+        missing_bytes = max(self._piece_bytes - hashed_bytes, 1)
+        line_feed = block.find(b"\n", start + missing_bytes - 1)
+        return None if line_feed < 0 else line_feed + 1
 
     def _hash(self, data: memoryview) -> None:
         """Add bytes to the current piece."""

@@ -24,8 +24,9 @@ from nanoset_core.text.survey import is_settled, no_text
 class QuietPeriod:
     """How long a file must not have been written before an inventory reads it.
 
-    A file that was written later is *unsettled*: the inventory has the pieces that it had in the
-    previous inventory. If it is new, it has to wait for a later inventory.
+    A file that was written later is *unsettled*: perhaps it is still being uploaded. The inventory
+    then lists the pieces that the file had in the previous inventory. If it is new, it has to wait
+    for a later inventory.
     """
 
     seconds: float
@@ -40,41 +41,40 @@ class QuietPeriod:
         return not is_settled(file.mtime_ns, self.now_ns, self.seconds)
 
     def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:
-        """Find an unsettled file whose earlier content was overwritten.
+        """Return the path of a file that is being overwritten, or None.
 
-        A file may still be written while lines are only appended to it: then it has its earlier
-        content. To check this, the first and the last of its earlier pieces are read.
+        The inventory of a file that is being written lists its pieces of the previous inventory.
+        That is right if lines are only appended to it, and wrong if it is overwritten.
 
         Args:
             folder: The folder of the corpus.
             files: The files, as they were listed.
-
-        Returns:
-            Path of the first such file, or None if all have their earlier content.
         """
         for file in files:
-            if file.path not in self.previous_pieces or not self.is_unsettled(file):
+            previous_pieces = self.previous_pieces.get(file.path)
+            if previous_pieces is None or not self.is_unsettled(file):
                 continue
-            if not _still_holds(folder, file, self.previous_pieces[file.path]):
+            if not _begins_with(folder, file, previous_pieces):
                 return file.path
         return None
 
 
-def _still_holds(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
-    """Return whether a file still contains its earlier pieces, as far as two of them show.
+def _begins_with(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
+    """Return whether a file still begins with the bytes of some pieces, as far as two of them show.
 
-    Only the first and the last piece are read, since the file may be large.
+    Since the file may be large, only the first and the last piece are read and hashed. A program
+    that overwrites a file usually changes at least one of them.
 
     Args:
         folder: The folder of the corpus.
         file: The file, as it was listed.
-        pieces: The pieces that it had in an earlier inventory.
+        pieces: All pieces that the file had in an earlier inventory, in order.
     """
-    appended_bytes = file.size - pieces[-1].end
-    if appended_bytes < 0:
+    earlier_size = pieces[-1].end
+    if file.size < earlier_size:
         return False
-    if appended_bytes > 0 and not is_cuttable(file.path):
-        return False  # a compressed file or a table is one piece, which cannot grow
+    if file.size > earlier_size and not is_cuttable(file.path):
+        return False  # a compressed file or a table cannot grow by appending to it
     try:
         for piece in {pieces[0], pieces[-1]}:  # a set: they may be the same piece
             StoredPiece(folder, piece).check()
@@ -89,23 +89,21 @@ class _KnownFiles(NamedTuple):
     pieces: dict[str, Sequence[Piece]]
     """Path → pieces."""
     unsettled: tuple[str, ...]
-    """Those of these files that were written too recently; see `QuietPeriod`."""
+    """Those of these files that were written a moment ago; see `QuietPeriod`."""
 
 
 def known_inventory(
     contents: Contents, memory: FingerprintMemory, quiet: QuietPeriod | None = None
 ) -> Inventory | None:
-    """Return the inventory of a corpus without reading its files, if all of them are known.
+    """Return the inventory of a corpus, or None if a file would have to be read for it.
 
-    `take_inventory` would return the same inventory, but may have to hash files for it.
+    An inventory lists the pieces of all files with their digests. `take_inventory` would return the
+    same inventory, but also hashes files whose digests are not known.
 
     Args:
         contents: The files of the corpus, as they were listed.
-        memory: The pieces of earlier inventories.
-        quiet: Which files are unsettled; None if all files count as settled.
-
-    Returns:
-        The inventory, or None if the memory does not know the present version of a file.
+        memory: The digests from earlier inventories.
+        quiet: How to treat files that were written a moment ago; None if all count as complete.
     """
     files = contents.ordered
     known = _known_files(files, memory, quiet)
@@ -136,7 +134,7 @@ def take_inventory(
         memory: Carries digests from one inventory to the next; None if nothing is known.
         progress: Called with the number of bytes that were hashed, or known, since the last call.
         contents: The files in the folder, if they were listed already.
-        quiet: Which files are unsettled, and not read; None to read all files.
+        quiet: How to treat files that were written a moment ago; None to read all files.
         executor: Hashes unknown files if they are large together; None for this process.
 
     Raises:
@@ -188,25 +186,24 @@ def _all_files_being_written(folder: RawFolder, files: Sequence[FileStat]) -> In
 def _known_files(
     files: Sequence[FileStat], memory: FingerprintMemory, quiet: QuietPeriod | None
 ) -> _KnownFiles:
-    """Return the pieces of the files that do not have to be hashed.
-
-    They are known for files whose present version was hashed before. Files that are being written,
-    called unsettled, are taken as they were in the previous inventory, until nothing has written to
-    them for a while.
+    """Return the pieces of the files that need not be read now.
 
     Args:
         files: The files, as they were listed.
         memory: The pieces of files that were hashed before.
-        quiet: Which files are unsettled; None if all files count as settled.
+        quiet: How to treat files that were written a moment ago; None if all count as complete.
     """
     pieces_by_path: dict[str, Sequence[Piece]] = {}
     unsettled_paths = []
     for file in files:
         if quiet is not None and quiet.is_unsettled(file):
+            # Perhaps the file is still being written: take it as it was in the previous inventory.
+            # A new file has no pieces yet, and waits for a later inventory.
             unsettled_paths.append(file.path)
-            # A new file had no pieces in the previous inventory.
             pieces_by_path[file.path] = quiet.previous_pieces.get(file.path, ())
             continue
+
+        # Otherwise a file is known if its present version was hashed before.
         remembered_pieces = memory.recall(file)
         if remembered_pieces is not None:
             pieces_by_path[file.path] = remembered_pieces

@@ -26,27 +26,23 @@ def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
         probe: Reads the file.
         size: Bytes of the file.
         piece_bytes: Least size of a piece.
-
-    Yields:
-        Byte after the last one of each piece.
     """
-    start = 0  # of the current piece
-    while size - start > piece_bytes:
-        # The earliest line feed that may end the piece is its byte number `piece_bytes`.
-        cut = line_end(probe, start + piece_bytes - 1, size)
-        if cut is None or cut == size:
+    piece_start = 0
+    while size - piece_start > piece_bytes:
+        earliest_cut = piece_start + piece_bytes
+        cut = _line_start(probe, earliest_cut, size)
+        if cut is None:
             return
         yield cut
-        start = cut
+        piece_start = cut
 
 
 def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
     """Return the positions at which a file is cut into pieces, finding each without the others.
 
-    A cut is the start of a line. The file is divided into ranges of `piece_bytes` bytes each, and
-    cut at the first line that starts in each of them, except in the first range. If one long line
-    covers a range, there is no cut in it. No cut depends on another one, so all of them are looked
-    for at the same time.
+    The file is divided into ranges of `piece_bytes` bytes each, and cut at the first line that
+    starts in each of them, except in the first range. If one long line covers a range, there is no
+    cut in it. No cut depends on another one, so all of them are looked for at the same time.
 
     For example, the lines of a file of 45 bytes start at 0, 4, 13, 38 and 41. With `piece_bytes`
     10, its cuts are 13, 38 and 41: no line starts in the range from 20 to 30.
@@ -63,38 +59,39 @@ def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
 
     def find_cut(range_start: int) -> int | None:
         """Return the first position in a range at which a line starts, or None."""
-        # A line starts after a line feed, so the line feed is one byte before the cut.
-        first_byte = range_start - 1
-        # A line feed at the end of the file is no cut, since no line follows it.
-        stop_byte = min(first_byte + piece_bytes, size - 1)
-        return line_end(probe, first_byte, stop_byte)
+        range_stop = min(range_start + piece_bytes, size)
+        return _line_start(probe, range_start, range_stop)
 
     range_starts = range(piece_bytes, size, piece_bytes)
     cuts = in_parallel(find_cut, range_starts)
     return [cut for cut in cuts if cut is not None]
 
 
-def line_end(probe: Probe, start: int, stop: int) -> int | None:
-    """Return the position after the first line feed in a range of a file.
+def _line_start(probe: Probe, start: int, stop: int) -> int | None:
+    """Return the first position in a range of a file at which a line starts, or None.
+
+    A line starts after a line feed. The start of the file is not looked for.
 
     Args:
         probe: Reads the file.
-        start: First byte of the range.
-        stop: Byte after the range.
-
-    Returns:
-        The position, or None if the range has no line feed.
+        start: First position of the range, at least 1.
+        stop: Position after the range, at most the size of the file.
     """
-    # Usually a line end is near, so that a small read is enough. In a long line, read more and more
-    # at once, so that there are few requests.
+    # A line start is one byte after a line feed, so look for line feeds one byte earlier. The last
+    # byte of a file is never read: no line follows it.
+    read_start = start - 1
+    read_stop = stop - 1
+
+    # Usually a line feed is near, so that a small read is enough. In a long line, read more and
+    # more at once, so that there are few requests.
     window_bytes = WINDOW_BYTES
-    while start < stop:
-        window = probe.read(start, min(start + window_bytes, stop))
+    while read_start < read_stop:
+        window = probe.read(read_start, min(read_start + window_bytes, read_stop))
         if not window:  # the file is shorter by now
             return None
         line_feed = window.find(b"\n")
         if line_feed >= 0:
-            return start + line_feed + 1
-        start += len(window)
+            return read_start + line_feed + 1
+        read_start += len(window)
         window_bytes = min(2 * window_bytes, _MAX_WINDOW_BYTES)
     return None
