@@ -191,12 +191,15 @@ class MemberReads:
             member: Plan of the dataset.
             n_samples: Samples that the split takes of the dataset.
         """
+        # Some trainers shuffle one epoch of the blend, and repeat it. Then they take no other
+        # samples of the dataset than those of this epoch.
         distinct_samples = None
         if config.rules.shuffles_blend and plan.blend is not None:
             distinct_samples = _samples_in_blend_epoch(plan, plan.blend, member)
 
-        # All phases of a run read a dataset in one order, which the first of them decides. If there
-        # was an earlier phase, `member.order` describes this order.
+        # The first phase of a run decides in which order all phases read the dataset: how many
+        # epochs are shuffled together, and whether the last one is shuffled separately. In a later
+        # phase, `member.order` has these values.
         first_phase = member if member.order is None else member.order
         return MemberReads(
             tokens=member.tokens,
@@ -404,12 +407,19 @@ def _epochs_of_parts(
 ) -> list[float]:
     """Return how often the whole run reads the documents of each part of a corpus.
 
+    The documents are read through several datasets, the members of the corpus. A part has those
+    that are equally often in each member. For example, a part with 1 copy in member a and 2 in b is
+    read 1 * 0.5 + 2 * 3 = 6.5 times in 0.5 epochs of a and 3 epochs of b.
+
     Args:
-        corpus: The corpus. Its members are the datasets through which its documents are read; the
-            documents of a part have equal numbers of copies in each member.
+        corpus: The corpus.
         members: The samples that are taken of each member, in order.
         config: Configuration of the nanoset.
+
+    Returns:
+        One number for each part.
     """
+    # One number for each member.
     epochs = [epochs_drawn(member.samples_of_run, member.tokens, config) for member in members]
     return [_sum_over_copies(part, epochs) for part in corpus.parts]
 

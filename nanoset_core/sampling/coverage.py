@@ -210,38 +210,40 @@ def _samples_by_weight(blend: BlendPlan) -> list[int]:
 
 
 def _tokens_unseen(
-    member: MemberPlan, n_samples: int, config: NanosetConfig, samples_in_epoch: int | None
+    member: MemberPlan, n_samples: int, config: NanosetConfig, blend_epoch_samples: int | None
 ) -> int | None:
-    """Return how many tokens of a dataset are in none of the samples that a run has taken.
+    """Return how many tokens of a dataset a run has not read at the end of a split.
 
     Args:
         member: Plan of the dataset.
-        n_samples: Samples that the split takes.
+        n_samples: Samples of the dataset that the split takes.
         config: Configuration of the nanoset.
-        samples_in_epoch: Samples of it in one epoch of the blend, if the trainer repeats this
-            epoch; otherwise None.
+        blend_epoch_samples: For trainers that shuffle one epoch of the blend and repeat it: how
+            many samples of the dataset this epoch has. None for others.
 
     Returns:
-        The number of tokens, or None if that depends on how epochs were shuffled.
+        The number of tokens, or None if it depends on how samples were shuffled.
     """
-    # Samples that the run has taken, without those that repeat an epoch of the blend.
+    # Leave out samples that repeat an epoch of the blend.
     n_different = n_samples
-    if samples_in_epoch is not None:
-        # If the epoch has more samples of the dataset than exist, some of them are in it twice.
-        has_samples_twice = samples_in_epoch > member.samples_given
-        if has_samples_twice and n_samples < samples_in_epoch:
+    if blend_epoch_samples is not None:
+        n_different = min(n_samples, blend_epoch_samples)
+        # If the dataset has fewer samples than the epoch of the blend takes, some occur twice in
+        # it. Before its end, the shuffle decides how many of these were taken twice.
+        epoch_has_duplicates = blend_epoch_samples > member.samples_given
+        if epoch_has_duplicates and n_samples < blend_epoch_samples:
             return None
-        n_different = min(n_samples, samples_in_epoch)
 
-    n_of_run = n_different + member.taken_before
-    if n_of_run == 0:
+    n_read = member.taken_before + n_different
+    if n_read == 0:
         return member.tokens
-    if member.epochs > 1:
-        # Until all samples of the epochs that are shuffled together are taken, it depends on the
-        # shuffle which tokens were read.
-        are_all_taken = n_of_run >= _samples_shuffled_together(member, config)
-        return 0 if are_all_taken else None
-    return max(0, member.tokens - _tokens_of_first_epoch(n_of_run, member.tokens, config))
+    if member.epochs <= 1:
+        return max(0, member.tokens - _tokens_of_first_epoch(n_read, member.tokens, config))
+    # Several epochs of the dataset are shuffled together. Until all of their samples were read,
+    # the shuffle decides which tokens were.
+    if n_read < _samples_shuffled_together(member, config):
+        return None
+    return 0
 
 
 def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int:

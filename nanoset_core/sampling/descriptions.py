@@ -224,24 +224,27 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
 def _identifiers_in(content: Any) -> dict[str, Any]:
     """Return the identifiers of a tokenizer from the content of a JSON file.
 
-    They are values by which a trainer recognises a tokenizer, such as {"class": "GPT2Tokenizer",
-    "path": "…"}. A description of index files has them under the key "tokenizer".
+    They are values by which a trainer recognises a tokenizer. The file has one of
+
+        the identifiers             {"class": "GPT2Tokenizer", "path": "…"}
+        a dataset's description     {"class": …, "dataset_path": …, "tokenizer": identifiers}
+        a blend's description       {"datasets": [a dataset's description, …]}
 
     Args:
-        content: The identifiers, the description of a dataset, or that of a blend.
+        content: The content of the file.
 
     Raises:
         AttributeError, TypeError: The content or the identifiers are not a JSON object.
         LookupError: The description of a blend has no datasets.
     """
-    # The description of a blend contains those of its datasets, which have the same tokenizer.
-    described_datasets = content.get("datasets")
-    if isinstance(described_datasets, list):
-        content = described_datasets[0]
+    # All datasets of a blend have the same tokenizer.
+    datasets_of_blend = content.get("datasets")
+    if isinstance(datasets_of_blend, list):
+        content = datasets_of_blend[0]
 
+    is_dataset = "class" in content and "dataset_path" in content
     identifiers = content
-    describes_dataset = "class" in content and "dataset_path" in content
-    if describes_dataset and "tokenizer" in content:
+    if is_dataset and "tokenizer" in content:
         identifiers = content["tokenizer"]
     if not isinstance(identifiers, dict):
         raise TypeError(f"{identifiers!r} is no JSON object")

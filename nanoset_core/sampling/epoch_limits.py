@@ -284,17 +284,25 @@ class _EpochCounts:
 
 
 def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) -> _EpochCounts:
-    """Return how often a run reads the datasets of a split, including earlier phases of the run."""
-    epochs_before: dict[str, float] = {}
-    if plan.split == "train":
-        epochs_before = epochs_of_earlier_phases(config, reader)
+    """Return how often a run reads each dataset, in earlier phases and in a split.
 
-    # Datasets that only earlier phases read keep their epochs. The epochs of the split's datasets
-    # replace those of earlier phases, since they include them.
+    Args:
+        plan: Plan of the split.
+        config: Configuration of the nanoset.
+        reader: Reads the datasets' `.idx` files.
+    """
+    # Prefix of each dataset → its epochs. Only train can have earlier phases.
+    earlier_epochs: dict[str, float] = {}
+    if plan.split == "train":
+        earlier_epochs = epochs_of_earlier_phases(config, reader)
+
+    # For the datasets of the split, the right operands replace the earlier epochs: they are epochs
+    # of the whole run. Datasets that only earlier phases read keep theirs, which are exact.
+    no_tolerance = dict.fromkeys(earlier_epochs, 0.0)
     return _EpochCounts(
-        built=epochs_before | _epochs_built(plan, config),
-        taken_by_blend=epochs_before | _epochs_taken(plan, config),
-        tolerance=dict.fromkeys(epochs_before, 0.0) | _epochs_of_rounding(plan, config),
+        built=earlier_epochs | _epochs_built(plan, config),
+        taken_by_blend=earlier_epochs | _epochs_taken(plan, config),
+        tolerance=no_tolerance | _epochs_of_rounding(plan, config),
     )
 
 

@@ -168,18 +168,20 @@ class BlockShape(NamedTuple):
 
 
 def block_shape(shares: FloatArray, n_samples: int) -> BlockShape:
-    """Return how a segment is divided into blocks, which are computed at the same time.
+    """Return into how many blocks a range of samples is divided, and how long they are.
 
-    Many short blocks are fast, since each step computes one sample of every block. But the counts
-    at the start of a block are guessed, and a long block often ends with the right counts in spite
-    of a wrong guess. The constants were measured; they affect only the speed.
+    The blocks are computed at the same time, one sample of each in every step, so many short blocks
+    are fast. But each block starts from a guess, and a long block is more often right at its end
+    although the guess was wrong.
 
     Args:
         shares: Share of each dataset in the samples of a long blend, shape (n_datasets,).
-        n_samples: Samples of the segment.
+        n_samples: Samples of the range.
     """
+    # The limits were measured. They affect only the speed, not the picks.
     max_blocks = _max_blocks(shares * n_samples)
     min_block_samples = max(16 * len(shares), 256)
+
     block_samples = max(_divide_up(n_samples, max_blocks), min_block_samples)
     return BlockShape(
         n_blocks=_divide_up(n_samples, block_samples),
@@ -190,8 +192,9 @@ def block_shape(shares: FloatArray, n_samples: int) -> BlockShape:
 def _max_blocks(samples_per_dataset: FloatArray) -> int:
     """Return into how many blocks a segment is divided at most.
 
-    Guesses for rare datasets are often wrong. A dataset is rare if a block takes less than one
-    sample of it on average. With many rare datasets, fewer and longer blocks are faster.
+    With many datasets, or many rare ones, fewer and longer blocks are faster: the counts at the
+    start of a block are guessed, and guesses for rare datasets are often wrong. The numbers were
+    measured; they affect only the speed.
 
     Args:
         samples_per_dataset: About how many samples the segment takes of each dataset, shape
@@ -200,10 +203,12 @@ def _max_blocks(samples_per_dataset: FloatArray) -> int:
     n_datasets = len(samples_per_dataset)
     if n_datasets >= _MANY_DATASETS:
         return 256
+
+    # In 2048 blocks, a dataset with fewer samples has less than one in a block on average.
     max_blocks = 2048
     n_rare = np.count_nonzero(samples_per_dataset < max_blocks)
-    has_many_rare_ones = n_rare > max(n_datasets / 4, 2)
-    return 512 if has_many_rare_ones else max_blocks
+    has_many_rare_datasets = n_rare > max(n_datasets / 4, 2)
+    return 512 if has_many_rare_datasets else max_blocks
 
 
 def take_one_by_one(
@@ -229,7 +234,8 @@ def take_one_by_one(
     for position in range(len(picks)):
         time = float(max(start + position, 1))
 
-        # Two operations, so that the product is rounded before the subtraction.
+        # The trainer rounds the product before it subtracts. A single fused operation would not,
+        # and could pick another dataset.
         np.multiply(weights, time, out=errors)
         np.subtract(errors, counts, out=errors)
 
@@ -282,12 +288,15 @@ def pick_in_blocks(
 def _repair_blocks(blocks: _SpeculatedBlocks, shape: BlockShape, cost: SpeculationCost) -> int:
     """Repair blocks until all are right, but no longer than picking one by one would take.
 
+    A block is wrong if it started with other counts than the block before it ended with.
+
     Returns:
         How many blocks are right, counted from the first one to the first wrong one.
     """
-    # The time that `take_one_by_one` takes for these samples, as was measured on one core.
+    # How many microseconds it takes to pick these samples one by one. Measured on one core: 1.5 for
+    # a sample, and 0.001 for each dataset.
     n_samples = shape.n_blocks * shape.block_samples
-    budget = n_samples * (1.5 + 0.001 * len(blocks.weights))  # in microseconds
+    budget = n_samples * (1.5 + 0.001 * len(blocks.weights))
 
     microseconds = 0.0
     wrong_blocks = blocks.find_wrong()
@@ -346,11 +355,11 @@ class _SpeculatedBlocks:
         return np.flatnonzero(is_wrong) + 1
 
     def repair(self, wrong_blocks: IntArray, cost: SpeculationCost) -> float:
-        """Advance blocks again, from the counts with which the blocks before them ended.
+        """Pick the samples of wrong blocks again, from the counts with which earlier blocks ended.
 
-        As soon as a block has the same counts before some sample as when it was advanced earlier,
-        it would pick the same datasets from there on, so its remaining picks are kept. The first
-        wrong block follows a right one, so each call makes at least one block right.
+        Counts are the numbers of samples taken of each dataset; they decide the next pick. So if a
+        block reaches a sample with the same counts as the last time, its remaining picks are right
+        and stay. The first wrong block follows a right one, so each call makes at least one right.
 
         Args:
             wrong_blocks: Numbers of the blocks that started with wrong counts, ascending, shape
@@ -365,17 +374,21 @@ class _SpeculatedBlocks:
         microseconds = 0.0
         running = self._restart(wrong_blocks)
         for samples in _ranges_between_checks(len(self.picks)):
-            n_steps = samples.stop - samples.start
-            n_lanes = len(running.blocks)
-            cost.redone += n_steps * n_lanes
-            microseconds += n_steps * _step_cost(len(self.weights), n_lanes)
-            # How many more samples of each dataset each block has than earlier.
+            # Pick these samples in all running blocks at once. `differences` says how many more
+            # samples of each dataset a block has now than the last time.
             running.differences += self._pick_again(running.blocks, samples, running.lanes)
+
+            n_blocks = len(running.blocks)
+            n_steps = samples.stop - samples.start
+            cost.redone += n_steps * n_blocks
+            microseconds += n_steps * _step_cost(len(self.weights), n_blocks)
+
+            # Leave out the blocks that have the same counts as the last time.
             if not running.differences.any():
-                break  # all blocks have the same counts as earlier
+                break
             running = self._without_equal(running, samples.stop)
 
-        # The remaining blocks end with other counts than earlier.
+        # The others end with other counts. If there are none, this adds zeros.
         self.end_counts[running.blocks] += running.differences
         return microseconds
 

@@ -230,17 +230,23 @@ def _add_steps(
 ) -> None:
     """Add STEP to the first word of each text, 2 * STEP to its second, and so on, modulo 2**64.
 
+    For example, the words of two texts of 2 and 3 words get 1, 2, 1, 2 and 3 times STEP.
+
     Args:
         words: The words of all texts, which are changed in place, shape (n_words,).
         first_words: Index of each text's first word, shape (n_texts,).
         words_per_text: Number of words of each text, shape (n_texts,).
         n_words_before: Number of words of the first text that come before these.
     """
-    # First as if all words were those of one text, then corrected by the words of earlier texts.
+    # As if all words were of one text: 1, 2, 3, 4, 5 times STEP in the example.
     words += _multiples_of_step(len(words))
-    corrections = -first_words  # (n_texts,)
-    corrections[0] += n_words_before
-    words += np.repeat(corrections.astype(np.uint64) * STEP, words_per_text)
+
+    # Take back one STEP for each word of an earlier text: 0, 0, 2, 2, 2 times STEP. The first text
+    # gets more instead if it continues after words that are not in the array. A negative number
+    # wraps around, which is right for sums modulo 2**64.
+    surplus = first_words.copy()  # (n_texts,)
+    surplus[0] -= n_words_before
+    words -= np.repeat(surplus.astype(np.uint64) * STEP, words_per_text)
 
 
 def _read_words(
@@ -274,9 +280,9 @@ def _read_words_of_items(
 ) -> NDArray[np.uint64]:
     """Return the words of texts that start at multiples of 2, 4 or 8 bytes.
 
-    They are read from copies of the data. For items of 4 bytes, the words of copy 0 start at the
-    bytes 0, 8, 16, …, and those of copy 1 at 4, 12, 20, …. So a text that starts at byte 12 = 8 + 4
-    has its words in copy 1, after one other word.
+    For items of 4 bytes, two copies of the data are made. The words of 8 bytes in copy 0 start at
+    the bytes 0, 8, 16, … of the data, and those in copy 1 at 4, 12, 20, …. So the words of a text
+    that starts at byte 12 are in copy 1, after one other word: 12 = 1 * 8 + 4.
 
     Args:
         data: Bytes of all texts.
@@ -290,11 +296,14 @@ def _read_words_of_items(
     copies = _shifted_copies(data, item_bytes)  # (n_copies, words_per_copy)
     words_per_copy = copies.shape[1]
 
-    # Where the first word of each text is, if all copies are concatenated.
-    copy_of_remainder = np.arange(WORD_BYTES) // item_bytes
-    remainders = starts & 7  # starts % 8, faster; (n_texts,)
-    words_before = starts >> 3  # starts // 8, faster; (n_texts,)
-    first_places = copy_of_remainder[remainders] * words_per_copy + words_before  # (n_texts,)
+    # (n_texts,) the copy that each text is read from, and the words before the text in this copy.
+    # Masks and shifts are faster than `%` and `//`.
+    item_bits = item_bytes.bit_length() - 1  # item_bytes is 2**item_bits
+    copy_numbers = (starts & 7) >> item_bits  # starts % 8 // item_bytes
+    words_before = starts >> 3  # starts // 8
+
+    # Where the words are if all copies are concatenated.
+    first_places = copy_numbers * words_per_copy + words_before  # (n_texts,)
     places = _places_of_words(first_places, words_per_text, distance=1)
     return copies.reshape(-1).take(places)
 

@@ -9,7 +9,7 @@ so that a few extreme values do not put everything else into one bin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -181,12 +181,17 @@ def _float_of_digit(digit: int) -> float:
 
 
 def _round_edges(spread: _Spread) -> list[Decimal]:
-    """Return round numbers, ascending, at most MAX_BINS + 1, that cover most of a range."""
+    """Return the edges between the bins of a histogram: round numbers, ascending.
+
+    They cover the range from `spread.low` to `spread.high`, which most numbers are in. For 3 to 10,
+    they are 3, 3.5, 4, …, 10 and 10.5. There are at most MAX_BINS + 1.
+    """
+    # Most numbers are much smaller than the greatest ones.
     if spread.minimum >= 0 and spread.high > _SKEWED * spread.median:
         return _growing_edges(spread)
 
-    # Multiples of a round step: from the last one that is not above the low end to the first one
-    # that is above the high end.
+    # Otherwise: multiples of a round step, from the last one that is not above the low end to the
+    # first one that is above the high end.
     low = Decimal(spread.low)
     high = Decimal(spread.high)
     step = _round_step(high - low, is_whole=spread.is_whole)
@@ -203,19 +208,25 @@ def _growing_edges(spread: _Spread) -> list[Decimal]:
     Args:
         spread: The range of the numbers, which are not negative.
     """
-    # Begin at the high end, so that the lowest edges are left out if there are more than MAX_BINS.
-    power = Decimal(10) ** Decimal(spread.high).adjusted()
+    # From the high end down, so that the lowest edges are left out if there are too many.
     descending: list[Decimal] = []
-    while len(descending) < MAX_BINS:
+    power = Decimal(10) ** Decimal(spread.high).adjusted()
+    for edge in _descending_round_numbers(power):
+        is_fraction = spread.is_whole and edge < 1
+        if is_fraction or len(descending) == MAX_BINS:
+            break
+        descending.append(edge)
+        if edge <= Decimal(spread.low):  # all numbers are covered
+            break
+    return descending[::-1]
+
+
+def _descending_round_numbers(power: Decimal) -> Iterator[Decimal]:
+    """Yield ever smaller round numbers, from ten times a power of ten on: 100, 50, 20, 10, 5, …"""
+    while True:
         for factor in (10, 5, 2):
-            edge = factor * power
-            covers_all = bool(descending) and descending[-1] <= Decimal(spread.low)
-            is_fraction = spread.is_whole and edge < 1
-            if covers_all or is_fraction:
-                return descending[::-1]
-            descending.append(edge)
+            yield factor * power
         power /= 10
-    return descending[:MAX_BINS][::-1]
 
 
 def _round_step(width: Decimal, *, is_whole: bool) -> Decimal:

@@ -311,6 +311,10 @@ class MemberPlanner:
     ) -> _PlannedSamples:
         """Return how many samples are built from the planned epochs, and how many can be read.
 
+        For example, two epochs of a dataset have 100 samples. If earlier phases of the run took 60
+        of them, and this phase reads the shuffle index from position 60, all 100 positions are
+        available.
+
         Args:
             prefix: Path of the dataset without .bin and .idx.
             part: The sequences that the split has of it.
@@ -333,9 +337,9 @@ class MemberPlanner:
         if epochs.order is None:
             return _PlannedSamples(n_built, repeats, available=n_built * repeats)
 
-        # In a later phase of a run, the shuffle index starts with `start` positions that are not
-        # read. It continues with the samples that no earlier phase took. Trainers with phases join
-        # epochs, so they repeat no samples.
+        # In a later phase of a run, the first `start` positions of the shuffle index are not read.
+        # The samples that no earlier phase took follow. Trainers with phases repeat no samples: if
+        # there are too few, they build more epochs.
         n_not_taken = n_built - epochs.order.taken
         n_available = min(n_built, start + n_not_taken)
         return _PlannedSamples(n_built, repeats, n_available)

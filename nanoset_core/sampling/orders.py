@@ -172,20 +172,21 @@ def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _R
         order: How earlier phases read it.
         config: Configuration of this phase.
     """
-    # The epochs of the first phase are shuffled together, as the trainer does.
+    # The first samples are those of the epochs of the first phase, which the trainer shuffles
+    # together.
     samples = np.empty(member.samples_built, shuffle_dtype(member.samples_built))
-    n_ordered = config.samples_in(order.epochs * member.tokens)
-    document_indices = [_shuffle_first_phase(member, order, config, samples[:n_ordered])]
+    start = config.samples_in(order.epochs * member.tokens)
+    document_indices = [_shuffle_first_phase(member, order, config, samples[:start])]
 
     # Epochs that later phases append are shuffled one by one.
     for epoch in range(order.epochs, member.epochs):
-        # The first sample of an epoch may start in the epoch before.
+        # (n_samples,) the samples that end in the epoch; a view, which is filled
         stop = config.samples_in((epoch + 1) * member.tokens)
-        document_index = _shuffle_epoch(epoch, order, config, samples[n_ordered:stop])
-        document_indices.append(document_index)
-        # The shuffled numbers start at 0: those of the epoch's samples start at `n_ordered`.
-        samples[n_ordered:stop] += samples.dtype.type(n_ordered)
-        n_ordered = stop
+        epoch_samples = samples[start:stop]
+        document_indices.append(_shuffle_epoch(epoch, order, config, epoch_samples))
+        # The shuffled numbers start at 0, those of the run at the samples of earlier epochs.
+        epoch_samples += samples.dtype.type(start)
+        start = stop
 
     if len(document_indices) == 1:
         return _RunOrder(document_indices[0], samples)  # np.concatenate would copy it

@@ -62,11 +62,12 @@ def first_excess(chunks: Callable[[], Iterable[KeyedAmounts]], limit: int) -> Ex
     Returns:
         The key, or None if all amounts together do not exceed the limit.
     """
-    prefix = U64(0)  # the first digits of the key, as far as they are known
-    amount_below = 0  # sum of the amounts of keys below the prefix
+    # The key is found digit by digit, from the first on. A digit is 16 bits.
+    prefix = U64(0)  # the digits that are known so far
+    amount_below = 0  # sum of the amounts of all keys that are below the prefix
     for shift in _SHIFTS:
         amounts = _amounts_by_digit(chunks(), prefix, shift)  # (65536,)
-        running_sums = amount_below + np.cumsum(amounts)
+        running_sums = amount_below + np.cumsum(amounts)  # up to each next digit
         is_first_digit = shift == _SHIFTS[0]
         if is_first_digit and running_sums[-1] <= limit:
             return None
@@ -84,22 +85,29 @@ def keys_at_ranks(
 ) -> list[np.uint64]:
     """Return the keys that would be at some positions if all keys were sorted.
 
+    They are found digit by digit; a digit is 16 bits. With decimal digits, for the keys 17, 35, 38
+    and 52, and the rank 2:
+
+        first digit     1 key begins with 1, 2 with 3: rank 2 is in 3x, and is rank 1 there
+        second digit    of the keys 3x, 1 has 5 and 1 has 8: rank 1 is 38
+
     Args:
         chunks: Returns all keys in chunks. It is called four times.
         ranks: Positions, from 0; each smaller than the number of keys.
     """
-    # The digits of each key that are known so far, and its rank among the keys that begin with
-    # these digits.
+    # For each rank: the digits of its key that are known so far, and its rank among the keys that
+    # begin with these digits.
     prefixes = [U64(0)] * len(ranks)
-    rests = list(ranks)
+    ranks_in_prefix = list(ranks)
     for shift in _SHIFTS:
         counts_by_prefix = _counts_by_digit(chunks(), set(prefixes), shift)
-        for number, prefix in enumerate(prefixes):
-            running_counts = np.cumsum(counts_by_prefix[prefix])  # (65536,)
-            digit = int(np.searchsorted(running_counts, rests[number], side="right"))
-            if digit > 0:
-                rests[number] -= int(running_counts[digit - 1])
-            prefixes[number] = (prefix << U64(_DIGIT_BITS)) | U64(digit)
+        for index, prefix in enumerate(prefixes):
+            counts = counts_by_prefix[prefix]  # (65536,) keys with each next digit
+            running_counts = np.cumsum(counts)
+            digit = int(np.searchsorted(running_counts, ranks_in_prefix[index], side="right"))
+            n_before = int(running_counts[digit] - counts[digit])  # keys with smaller digits
+            ranks_in_prefix[index] -= n_before
+            prefixes[index] = (prefix << U64(_DIGIT_BITS)) | U64(digit)
     return prefixes
 
 

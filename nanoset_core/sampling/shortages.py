@@ -19,31 +19,33 @@ sample.
 def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReader) -> bool:
     """Return whether a split is so small that the trainer hangs or fails while it is built.
 
-    Megatron-LM never returns from a dataset without tokens (`gpt_dataset.py`, `_get_num_epochs`),
-    even if no sample is requested, and requires a sample of each dataset without a weight. nanotron
-    refuses a split without samples.
+    For example, Megatron-LM never returns from a dataset without tokens (`gpt_dataset.py`,
+    `_get_num_epochs`), even if no sample is requested.
 
     Args:
         config: Configuration of the nanoset.
-        split: The split. False is returned for a split without a share, and for one that does not
-            share its datasets with the other splits.
+        split: The split. Only splits that are shares of common datasets are checked; False is
+            returned for others.
         reader: Reads the datasets' `.idx` files.
     """
     data = SplitData(config, split, reader)
     blend = config.blend(split)
-    # A split that has separate datasets has no share of common ones, either.
     if blend is None or not data.has_share:
         return False
     prefixes, weights = blend
     if not prefixes:
         return False
-
-    # Whether every dataset must have a sample, or only a token, depends on the trainer.
     token_counts = [data.part_of(prefix).tokens for prefix in prefixes]
     is_blend = weights is not None or len(prefixes) > 1
-    is_unweighted_blend = is_blend and weights is None
+
+    # Megatron-LM requires a sample of each dataset of a blend without weights.
+    if is_blend and weights is None:
+        return _lacks_a_sample(token_counts, config)
+
+    # The rule `zero_samples` says where the trainer accepts 0 samples: nowhere ("never"), not in
+    # blends ("no blend", as nanotron), or everywhere if there is a token ("any").
     zero_samples = config.rules.zero_samples
-    if zero_samples == "never" or is_unweighted_blend:
+    if zero_samples == "never":
         return _lacks_a_sample(token_counts, config)
     if zero_samples == "no blend" and is_blend:
         return _is_too_small_for_nanotron(token_counts, config)

@@ -47,20 +47,20 @@ class _ChunkSequences(NamedTuple):
 
     first: int
     """Number of the first one."""
-    after_ended: int
+    ended_stop: int
     """Number after the last one that ends in the chunk."""
-    after_last: int
-    """Number after the last one: `after_ended`, or one more if that sequence continues."""
+    stop: int
+    """Number after the last one: `ended_stop`, or one more if another one continues."""
 
     @property
     def is_empty(self) -> bool:
         """Whether the chunk is behind all sequences."""
-        return self.first == self.after_last
+        return self.first == self.stop
 
     @property
     def last_continues(self) -> bool:
         """Whether the last sequence continues in the next chunk."""
-        return self.after_last > self.after_ended
+        return self.stop > self.ended_stop
 
 
 class SequenceHasher:
@@ -73,9 +73,9 @@ class SequenceHasher:
         hashes        of 0    | of 1 and 2      that `add` returns
 
     A sequence is hashed in words of 8 bytes, and the words are added up. If a sequence continues in
-    the next chunk, the sum of its whole words is remembered, and its last tokens wait if they are
-    less than a word. So the memory that this takes depends on the size of the chunks and the number
-    of sequences, not on their lengths.
+    the next chunk, the sum of its whole words is remembered, and its last tokens are held back if
+    they are less than a word. So the memory that this takes depends on the size of the chunks and
+    the number of sequences, not on their lengths.
 
     Args:
         lengths: Tokens of each sequence, shape (n_sequences,). Sequences without tokens are
@@ -90,8 +90,8 @@ class SequenceHasher:
         self._starts = self._stops - filled
         self._n_hashed = 0
         """Number of tokens that were hashed."""
-        self._waiting: Tokens | None = None
-        """Tokens after these that wait for the next chunk: fewer than a word."""
+        self._held_back: Tokens | None = None
+        """Tokens after these that are hashed with the next chunk: fewer than a word."""
         self._open_sum = np.uint64(0)
         """Sum over the words of the sequence that continues in the next chunk; 0 without one."""
         self._n_open_words = 0
@@ -107,25 +107,27 @@ class SequenceHasher:
         Returns:
             Shape (n_ended,), in the order of the sequences.
         """
-        # Which sequences have tokens in this chunk, with those that the chunk before left over.
-        tokens = self._after_waiting(tokens)
-        start = self._n_hashed
+        # The chunk starts with the tokens that the previous call held back.
+        if self._held_back is not None:
+            tokens = np.concatenate([self._held_back, tokens])
+            self._held_back = None
+        chunk_start = self._n_hashed
         self._n_hashed += len(tokens)
-        chunk = self._sequences_between(start, self._n_hashed)
+        chunk = self._sequences_between(chunk_start, self._n_hashed)
         if chunk.is_empty:
             return np.empty(0, np.uint64)
 
-        # The hash of a sequence is computed from the sum of its words of 8 bytes. If the last
-        # sequence continues in the next chunk, tokens that are less than a word wait for that one.
-        borders = self._borders_in(chunk, start, len(tokens))
+        # Add up the words of each sequence: 8 bytes of tokens each. If the last sequence continues
+        # in the next chunk, its last tokens are held back if they are not a whole word.
+        borders = self._borders_in(chunk, chunk_start, len(tokens))
         if chunk.last_continues:
-            borders = self._hold_back(tokens, borders)
+            borders = self._hold_back_partial_word(tokens, borders)
         sums = self._sum_words(tokens, borders)
-        n_ended = chunk.after_ended - chunk.first
+        n_ended = chunk.ended_stop - chunk.first
         self._remember_open(sums, borders, n_ended, tokens.dtype.itemsize)
 
         # Return the hashes of the sequences that end in this chunk.
-        ended = slice(chunk.first, chunk.after_ended)
+        ended = slice(chunk.first, chunk.ended_stop)
         lengths = self._stops[ended] - self._starts[ended]
         return finish_hashes(sums[:n_ended], lengths * tokens.dtype.itemsize)
 
@@ -136,9 +138,9 @@ class SequenceHasher:
             start: Number of the chunk's first token among all tokens.
             stop: Number after its last token.
         """
-        first, after_ended = np.searchsorted(self._stops, [start, stop], side="right").tolist()
-        after_last = int(np.searchsorted(self._starts, stop))
-        return _ChunkSequences(first, after_ended, after_last)
+        first, ended_stop = np.searchsorted(self._stops, [start, stop], side="right").tolist()
+        sequence_stop = int(np.searchsorted(self._starts, stop))
+        return _ChunkSequences(first, ended_stop, sequence_stop)
 
     def _borders_in(
         self, chunk: _ChunkSequences, chunk_start: int, n_tokens: int
@@ -154,8 +156,8 @@ class SequenceHasher:
             Positions in the chunk, shape (n_in_chunk + 1,). Those of sequences that start before
             it, or stop after it, are its own start and stop.
         """
-        starts = self._starts[chunk.first : chunk.after_last]
-        borders = np.append(starts, self._stops[chunk.after_last - 1]) - chunk_start
+        starts = self._starts[chunk.first : chunk.stop]
+        borders = np.append(starts, self._stops[chunk.stop - 1]) - chunk_start
         clipped: NDArray[np.int64] = np.clip(borders, 0, n_tokens)
         return clipped
 
@@ -167,13 +169,13 @@ class SequenceHasher:
         Args:
             sums: Sum over the words of each sequence of this chunk, those of earlier chunks
                 included; shape (n_in_chunk,).
-            borders: Start of each of them in the chunk, and the stop of the last one; shape
-                (n_in_chunk + 1,).
+            borders: Start of each of them in the chunk, and the stop of the last one, without
+                tokens that are held back; shape (n_in_chunk + 1,).
             n_ended: How many of them have ended; at most one more follows.
             token_bytes: Bytes of a token.
         """
         if n_ended > 0:
-            # The sequence that continues, if any, has no words in earlier chunks.
+            # A sequence that continues began in this chunk: it has no words in earlier ones.
             self._open_sum = np.uint64(0)
             self._n_open_words = 0
         if len(sums) > n_ended:
@@ -181,18 +183,14 @@ class SequenceHasher:
             self._open_sum = sums[-1]
             self._n_open_words += n_tokens * token_bytes // WORD_BYTES
 
-    def _after_waiting(self, tokens: Tokens) -> Tokens:
-        """Put the tokens that wait since the last chunk before those of the next one."""
-        if self._waiting is not None and len(self._waiting) > 0:
-            tokens = np.concatenate([self._waiting, tokens])
-        self._waiting = None
-        return tokens
+    def _hold_back_partial_word(
+        self, tokens: Tokens, borders: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Keep the last tokens of a chunk for the next one, if they are less than a word.
 
-    def _hold_back(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Let the last tokens of a chunk wait for the next one, if they are not a whole word.
+        A word has 8 bytes: for example, two tokens of 4 bytes. Then of 5 tokens, one is held back:
 
-        A word has 8 bytes. If the last sequence has 5 tokens of 4 bytes in the chunk, the fifth one
-        waits.
+            borders     0, 3, 8  →  0, 3, 7
 
         Args:
             tokens: The tokens of the chunk. The last sequence in it continues in the next chunk.
@@ -200,21 +198,22 @@ class SequenceHasher:
                 (n_in_chunk + 1,).
 
         Returns:
-            The borders without the tokens that wait. If these are all that the last sequence has in
-            the chunk, it is left out, and the shape is (n_in_chunk,).
+            The borders without these tokens. If the last sequence has no others in the chunk, it is
+            left out, and the shape is (n_in_chunk,).
         """
         last_start, last_stop = borders[-2:]
-        n_tokens_of_last = int(last_stop - last_start)
-        n_waiting = n_tokens_of_last % (WORD_BYTES // tokens.dtype.itemsize)
+        tokens_per_word = WORD_BYTES // tokens.dtype.itemsize
+        n_held_back = int(last_stop - last_start) % tokens_per_word
 
-        # They are hashed with the next chunk. The copy lets this one be freed.
-        self._waiting = tokens[len(tokens) - n_waiting :].copy()
-        self._n_hashed -= n_waiting
+        # The next chunk starts with these tokens. The copy lets this chunk be freed.
+        if n_held_back > 0:
+            self._held_back = tokens[-n_held_back:].copy()
+            self._n_hashed -= n_held_back
 
-        all_wait = n_waiting == n_tokens_of_last
-        if all_wait:
+        new_stop = last_stop - n_held_back
+        if new_stop == last_start:
             return borders[:-1]
-        return np.append(borders[:-1], last_stop - n_waiting)
+        return np.append(borders[:-1], new_stop)
 
     def _sum_words(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the sum over all words of each sequence, those of earlier chunks included.
@@ -237,7 +236,8 @@ class SequenceHasher:
             item_bytes=token_bytes,
             n_words_before=self._n_open_words,
         )
-        # Only the first sequence, if there is one, can have begun in an earlier chunk. It is
-        # changed as a slice, since numpy warns if a sum of single numbers exceeds 2**64.
-        sums[:1] += self._open_sum
+        # Only the first sequence can have begun in an earlier chunk. Its sum is taken as an array,
+        # which is empty without sequences: numpy warns if a sum of two scalars exceeds 2**64.
+        first_sum = sums[:1]
+        first_sum += self._open_sum
         return sums

@@ -138,42 +138,48 @@ class _PackFiller:
     def fill(self, class_of_pack: NDArray[np.int64]) -> FilledPacks:
         """Return the next packs, with the documents whose pieces they hold.
 
-        A pack holds either a single piece that fills it, or the ends of some documents: remainders
-        that are shorter than a pack.
+        A pack holds either one *full piece*, as long as the pack, or *remainders*: the ends of some
+        documents, which are shorter. Packs whose pieces have the same lengths are a *class*.
 
         Args:
             class_of_pack: Number of each pack's class in the plan, shape (n_packs,). The plan lists
                 which lengths the pieces of a class have.
         """
+        # Take the pieces of both kinds from their queues.
+        is_full_pack = self._is_full_class[class_of_pack]  # (n_packs,)
+        full_pieces = self._full_pieces.take(int(np.count_nonzero(is_full_pack)))
+        remainders = self._take_remainders(class_of_pack[~is_full_pack])
+
+        # Put them in the order of the packs.
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
-        bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # (n_packs + 1,) first pieces
-        is_full_pack = self._is_full_class[class_of_pack]  # (n_packs,) whether one piece fills it
         is_full_piece = np.repeat(is_full_pack, piece_counts)  # (n_pieces,)
-        pieces = PieceArrays.interleaved(
-            is_full_piece,
-            self._full_pieces.take(int(np.count_nonzero(is_full_pack))),
-            self._take_remainders(class_of_pack[~is_full_pack]),
-        )
+        pieces = PieceArrays.interleaved(is_full_piece, full_pieces, remainders)
+
+        # (n_packs + 1,) index of each pack's first piece, and the number of pieces
+        bounds = np.concatenate([[0], np.cumsum(piece_counts)])
         return FilledPacks(bounds, pieces)
 
     def _take_remainders(self, class_of_pack: NDArray[np.int64]) -> PieceArrays:
         """Give a document to each piece of the next packs that hold remainders.
 
-        A remainder is the end of a document, and shorter than a pack. Documents with remainders of
-        one length are used in the order of the dataset.
+        A remainder is what is left of a document if full packs are cut off: of 25 tokens, and packs
+        of 10, the last 5. If a pack has a piece of 5 tokens, it gets the next document with such a
+        remainder, in the order of the dataset.
 
         Args:
-            class_of_pack: Number of each pack's class in the plan, shape (n_packs,).
+            class_of_pack: Number of each pack's class in the plan, shape (n_packs,). The plan lists
+                which lengths the pieces of a class have.
 
         Returns:
             The pieces of the first pack, then those of the second, and so on. The pieces of a pack
             are in the order of their documents.
         """
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
-        pack_numbers = np.repeat(np.arange(len(class_of_pack)), piece_counts)  # (n_pieces,)
-        documents = self._remainders.take(self._planned_lengths(class_of_pack), pack_numbers)
+        pack_of_piece = np.repeat(np.arange(len(class_of_pack)), piece_counts)  # (n_pieces,)
+        planned_lengths = self._planned_lengths(class_of_pack)  # (n_pieces,)
+        documents = self._remainders.take(planned_lengths, pack_of_piece)  # (n_pieces,)
 
-        # The documents of a pack have the planned lengths, but in another order.
+        # The lengths are computed again: the pieces of a pack are in another order than planned.
         document_tokens = np.asarray(self._lengths[documents], np.int64)
         piece_tokens = self._rule.remainders(document_tokens)
         return PieceArrays(
@@ -196,9 +202,10 @@ class _PackFiller:
 def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     """Yield the class of each pack, in the order of the packs, many packs at a time.
 
-    The order is a line from 0 to 1. Pack j of the n packs of a class is at (j + jitter) / n, where
-    the *jitter*, from 0 to 1, is a hash of the seed, the class and j. To limit the memory, the line
-    is divided into parts of equal length, the *strata*, which are sorted one by one.
+    The packs of a class are spread evenly over a line from 0 to 1: pack j of n is at
+    (j + jitter) / n, where the *jitter* is a pseudo-random number from 0 to 1. The packs of all
+    classes are sorted by these positions. To limit the memory, the line is divided into parts of
+    equal length, the *strata*, which are sorted one by one.
 
     Args:
         plan: The packs of each class.
@@ -208,16 +215,18 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
         The class of each pack of one stratum, shape (n_packs_of_stratum,).
     """
     n_strata = max(1, -(-plan.pieces // _STRATUM_PIECES))  # rounded up
+    # (n_classes,) a hash of the seed and each class, so that jitters differ between classes
     class_numbers = np.arange(len(plan.counts), dtype=np.uint64)
-    class_salts = mix(class_numbers * STEP + mix(np.array([seed], np.uint64)))  # (n_classes,)
+    class_hashes = mix(class_numbers * STEP + mix(np.array([seed], np.uint64)))
     for stratum in range(n_strata):
+        # Compute the positions only of packs that are in this stratum, or next to it.
         candidates = _candidates(plan.counts, stratum, n_strata)
-        classes = candidates.classes
-        jitters = _jitters(class_salts[classes], candidates.numbers)
-        # Position of each candidate on the line, in strata.
+        classes = candidates.classes  # (n_candidates,)
+        jitters = _jitters(class_hashes[classes], candidates.numbers)
+        # (n_candidates,) in strata: from k to k + 1 in stratum k
         positions = (candidates.numbers + jitters) / plan.counts[classes] * n_strata
 
-        # Rounding may put the last pack at the end of the line, behind the last stratum.
+        # A position at the very end of the line, due to rounding, belongs to the last stratum.
         stratum_of_pack = np.minimum(positions.astype(np.int64), n_strata - 1)
         is_inside = stratum_of_pack == stratum
         order = _order_of(positions[is_inside] - stratum)
@@ -253,14 +262,14 @@ def _candidates(counts: NDArray[np.int64], stratum: int, n_strata: int) -> _Cand
     )
 
 
-def _jitters(class_salts: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+def _jitters(class_hashes: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return a random number from 0 to 1 for each pack; shape (n_packs,).
 
     Args:
-        class_salts: Hash of the seed and of the class of each pack, shape (n_packs,).
+        class_hashes: Hash of the seed and of the class of each pack, shape (n_packs,).
         numbers: Number of each pack in its class, shape (n_packs,).
     """
-    hashes = mix(class_salts + numbers.astype(np.uint64) * STEP)
+    hashes = mix(class_hashes + numbers.astype(np.uint64) * STEP)
     upper_bits = hashes >> U64(11)  # the 53 bits that a float can have
     return upper_bits.astype(np.float64) * 2.0**-53
 

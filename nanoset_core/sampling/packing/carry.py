@@ -72,22 +72,25 @@ def _carry_in_batch(pending: PieceArrays, batch: FilledPacks, length: int) -> _C
         batch: The packs.
         length: Tokens of a pack.
     """
+    # The places of full packs in the result: in the example, 0 to 3 for B, C, D and E.
     places = _places(pending.tokens, batch.token_counts, length)
-    full_packs = batch.select(places.is_full)
+
+    # Cut the stream into packs. The last one is pending if it is not complete.
     packs_with_room = batch.select(~places.is_full)
     stream = _cut(PieceArrays.concatenated([pending, packs_with_room.pieces]), length)
-
-    # Pack k of the stream has the k-th place that the stream gets. The last pack is pending if it
-    # is not complete.
     is_complete = stream.pack_numbers < len(places.of_stream)  # (n_pieces_of_stream,)
+    stream_pieces = stream.pieces.select(is_complete)
     place_of_stream_piece = places.of_stream[stream.pack_numbers[is_complete]]
-    place_of_full_piece = places.of_full[full_packs.pack_numbers]
-    merged = _packs_from(
-        pieces=PieceArrays.concatenated([full_packs.pieces, stream.pieces.select(is_complete)]),
+
+    # Put the pieces of the stream between those of the packs that were full already.
+    old_full_packs = batch.select(places.is_full)
+    place_of_full_piece = places.of_full[old_full_packs.pack_numbers]
+    full_packs = _packs_from(
+        pieces=PieceArrays.concatenated([old_full_packs.pieces, stream_pieces]),
         pack_of_piece=np.concatenate([place_of_full_piece, place_of_stream_piece]),
         n_packs=len(places.of_full) + len(places.of_stream),
     )
-    return _CarriedBatch(merged, pending=stream.pieces.select(~is_complete))
+    return _CarriedBatch(full_packs, pending=stream.pieces.select(~is_complete))
 
 
 class _PackPlaces(NamedTuple):
@@ -116,31 +119,38 @@ def _places(n_pending: int, token_counts: NDArray[np.int64], length: int) -> _Pa
     is_full = token_counts >= length
     appended_tokens = np.where(is_full, 0, token_counts)
     completes_pack = _completes_pack(n_pending, appended_tokens, length)
-    places = np.cumsum(is_full | completes_pack) - 1  # (n_packs,), some of which are not used
+    # (n_packs,) a place for each pack that is full or completes one: how many such packs precede
+    is_in_result = is_full | completes_pack
+    places = np.cumsum(is_in_result) - 1
     return _PackPlaces(is_full, of_full=places[is_full], of_stream=places[completes_pack])
 
 
 def _completes_pack(
     n_pending: int, appended_tokens: NDArray[np.int64], length: int
 ) -> NDArray[np.bool_]:
-    """Return which packs of a batch complete a pack when their tokens are appended to a stream.
+    """Return after which packs of a batch a stream of their tokens has one full pack more.
 
-    For example, packs of 10 tokens append 8, 0, 7 and 9 tokens to an empty stream. Then it has 8,
-    8, 15 and 24 tokens, so that the third and the fourth complete a pack.
+    For example, with packs of 10 tokens, and a stream that is empty before:
+
+        appended tokens    8   0   7   9
+        stream tokens      8   8  15  24
+        full packs         0   0   1   2
+        completes a pack   no  no yes yes
 
     Args:
         n_pending: Tokens of the stream before the batch; fewer than a pack.
-        appended_tokens: Tokens that each pack appends, fewer than a pack; shape (n_packs,). So none
-            of them completes two packs.
+        appended_tokens: Tokens that each pack of the batch appends, fewer than a pack; shape
+            (n_packs,).
         length: Tokens of a pack.
 
     Returns:
         Shape (n_packs,).
     """
-    stream_tokens = n_pending + np.cumsum(appended_tokens)  # after each pack of the batch
-    n_complete = stream_tokens // length
-    is_complete: NDArray[np.bool_] = np.diff(n_complete, prepend=0) > 0
-    return is_complete
+    stream_tokens = n_pending + np.cumsum(appended_tokens)  # (n_packs,) after each pack
+    full_packs = stream_tokens // length  # (n_packs,)
+    # The pending tokens are less than a pack, so there are 0 full packs before the batch.
+    completes_pack: NDArray[np.bool_] = np.diff(full_packs, prepend=0) > 0
+    return completes_pack
 
 
 def _packs_from(pieces: PieceArrays, pack_of_piece: NDArray[np.int64], n_packs: int) -> FilledPacks:

@@ -382,23 +382,30 @@ def plan_packs(pieces: LengthHistogram, length: int) -> PackPlan:
     counts = pieces.counts[::-1].tolist()
     for piece_length, n_pieces in zip(descending_lengths, counts, strict=True):
         filling.place(piece_length, n_pieces)
-    return _expand(filling)
+    return _list_pieces(filling)
 
 
-def _expand(filling: _PackFilling) -> PackPlan:
-    """List the pieces of every class of packs.
+def _list_pieces(filling: _PackFilling) -> PackPlan:
+    """Return a plan that lists the pieces of every class of packs.
+
+    A class is made step by step. For example, step 0 put 1 piece of 7 tokens into empty packs, and
+    step 2 put 2 pieces of 1 token into some of these. Then a pack of this class has the pieces
+
+        2 of 1 token, 1 of 7 tokens  →  1, 1, 7       from the last step to the first
 
     Args:
-        filling: All packs. Classes all of whose packs got further pieces are left out.
+        filling: All packs, and the steps in which they were filled.
     """
-    # The classes that have packs at the end, ordered by the room that is left in a pack.
+    # The classes that have packs, ordered by the room that is left in a pack.
     final_packs: list[_OpenPacks] = []
     for room in filling.rooms:
         final_packs += filling.packs_by_room[room]
+
+    # All steps of each class. Step k made the class with the number k of the filling.
     last_steps = np.array([packs.class_number for packs in final_packs], np.int64)  # (n_classes,)
     steps = _steps_of_classes(last_steps, np.array(filling.parents, np.int64))
 
-    # Replace each step by its pieces.
+    # Replace each step by the pieces that it put into a pack.
     piece_counts = np.array(filling.pieces_per_pack, np.int64)[steps.numbers]  # (n_steps,)
     step_lengths = np.array(filling.piece_lengths, np.int64)[steps.numbers]  # (n_steps,)
     class_of_piece = np.repeat(steps.classes, piece_counts)

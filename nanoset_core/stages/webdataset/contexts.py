@@ -252,16 +252,17 @@ class ContextTable:
         Returns:
             Shape (n_contexts,).
         """
-        # First as if each context were in one of the whole passes over its source.
-        rows = numbers % self.rows_per_pass[sources]
+        # The contexts 0 to 19 of the example are two passes over all rows. Treat all contexts like
+        # these first.
+        rows = numbers % self.rows_per_pass[sources]  # (n_contexts,)
 
-        # Correct this for those after the passes, which are occurrences of chosen rows.
-        numbers_after_passes = numbers - self.contexts_in_passes[sources]
-        after_passes = np.flatnonzero(numbers_after_passes >= 0)  # indices of these contexts
+        # Then correct those after the passes, 20 to 22. Their rows were chosen source by source.
+        choice_numbers = numbers - self.contexts_in_passes[sources]  # 0, 1 and 2
+        after_passes = np.flatnonzero(choice_numbers >= 0)  # indices of these contexts
         for source in np.unique(sources[after_passes]):
-            of_source = after_passes[sources[after_passes] == source]
-            chosen_numbers = numbers_after_passes[of_source]
-            rows[of_source] = self.choices[source].rows_of(chosen_numbers)
+            is_of_source = sources[after_passes] == source
+            indices = after_passes[is_of_source]
+            rows[indices] = self.choices[source].rows_of(choice_numbers[indices])
         return rows
 
     def containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
@@ -543,8 +544,9 @@ def _counts_of(
 ) -> SourceContexts:
     """Count the rows, contexts and tokens of one source.
 
-    A context is one occurrence of a row. With a frequency of 2.5, every row occurs twice, and half
-    of the rows, which are chosen at random, once more.
+    The tokens of a source are divided into streams, and each stream is cut into rows. A context is
+    one occurrence of a row. With a frequency of 2.5, every row occurs twice, and half of the rows,
+    which are chosen at random, once more.
 
     Args:
         name: Name of the source.
@@ -552,17 +554,21 @@ def _counts_of(
         streams: The rows of its streams.
         settings: Settings of the plan.
     """
+    # Every row occurs `repeats` times, and `n_chosen` of them once more.
     frequency = (settings.frequencies or {}).get(name, 1.0)
     rows = int(streams.row_counts.sum())
     sampled = sampled_contexts(rows, frequency)
     contexts = sampled.repeats * rows + sampled.n_chosen
 
+    # Rows at the end of a stream may be padded.
     choice = Choice(rows, sampled.n_chosen, choice_seed(settings.seed, name))
     pad_tokens = _pad_tokens_of(streams, settings.row_tokens, sampled.repeats, choice)
     tokens_used = int(streams.tokens_used.sum())
+
+    # With the tail "carry", a row may begin in one source and end in the next: the first tokens of
+    # this source may be in a row of an earlier one.
     tokens_carried = 0
     if settings.tail == "carry":
-        # The first tokens of the source may be in rows that begin in earlier sources.
         tokens_carried = _tokens_before_rows(streams)
     return SourceContexts(
         name=name,

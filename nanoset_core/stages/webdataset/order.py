@@ -289,11 +289,15 @@ def _keys_in_buckets(
 ) -> NDArray[np.uint64]:
     """Return the keys at ranks of the shuffled order that are in one of a few buckets.
 
+    The order sorts all contexts by their keys, and a bucket is a range of keys. So only the keys of
+    these buckets are computed and sorted. If bucket 4 has the ranks 10 to 14, and bucket 7 has 30
+    to 32, there are 5 + 3 sorted keys, and that at rank 31 is key 5 + 1 of them.
+
     Args:
         contexts: Number of contexts in the order.
         seed: Seed of the order.
         buckets: Numbers of these buckets, ascending, none without keys, shape (n,).
-        ranks: Shape (n_ranks,).
+        ranks: Positions in the order, shape (n_ranks,).
 
     Returns:
         Shape (n_ranks,).
@@ -301,16 +305,16 @@ def _keys_in_buckets(
     sorted_keys = _contexts_in_buckets(contexts, seed, buckets).keys
     sorted_keys.sort()
 
-    # (n,) where each bucket begins in the shuffled order, and in the sorted keys
-    first_ranks = _first_ranks_of_buckets(contexts, seed)
-    starts_in_order = first_ranks[buckets]
-    sizes = first_ranks[buckets + 1] - starts_in_order
-    starts_in_keys = np.cumsum(sizes) - sizes
+    # (n,) rank of each bucket's first key, and its index in `sorted_keys`: 10, 30 and 0, 5
+    first_rank_of_all = _first_ranks_of_buckets(contexts, seed)
+    first_ranks = first_rank_of_all[buckets]
+    sizes = first_rank_of_all[buckets + 1] - first_ranks
+    first_indices = np.cumsum(sizes) - sizes
 
-    # A rank and its key are equally far after the start of their bucket.
-    bucket_of_rank = np.searchsorted(starts_in_order, ranks, side="right") - 1  # index in `buckets`
-    offsets = ranks - starts_in_order[bucket_of_rank]
-    keys: NDArray[np.uint64] = sorted_keys[starts_in_keys[bucket_of_rank] + offsets]
+    # (n_ranks,) the bucket of each rank, as an index in `buckets`, and how far the rank is in it
+    bucket_of_rank = np.searchsorted(first_ranks, ranks, side="right") - 1
+    offsets = ranks - first_ranks[bucket_of_rank]
+    keys: NDArray[np.uint64] = sorted_keys[first_indices[bucket_of_rank] + offsets]
     return keys
 
 
@@ -435,7 +439,8 @@ class Choice:
     def _rows_of_chunk(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return chosen rows by their numbers; `rows_of` calls it for a chunk of them.
 
-        The rows are divided into blocks of 64, and the chosen ones are numbered in ascending order.
+        Chosen rows are numbered in ascending order: if the rows 3, 70 and 90 are chosen, number 2
+        is row 90. Rows are divided into blocks of 64. In its block, row 90 has the number 1.
 
         Args:
             numbers: Numbers of chosen rows, shape (n,).
@@ -450,9 +455,10 @@ class Choice:
         # (n, 64) how many rows are chosen from the start of the block to each of its rows, included
         n_chosen_so_far = np.cumsum(self._is_chosen_in_blocks(blocks), axis=1)
 
-        # Numbers count from 0: the row with number 2 is the first one up to which 3 are chosen.
-        # Of a row of booleans, `argmax` returns the index of the first one that is true.
-        rows_in_block = np.argmax(n_chosen_so_far > numbers_in_block[:, None], axis=1)
+        # Number k is the first row up to which more than k rows are chosen. `argmax` returns the
+        # index of the first True.
+        is_reached = n_chosen_so_far > numbers_in_block[:, None]  # (n, 64)
+        rows_in_block = np.argmax(is_reached, axis=1)
         rows: NDArray[np.int64] = blocks * BLOCK_ROWS + rows_in_block
         return rows
 
@@ -482,8 +488,10 @@ class Choice:
             The smallest k with (k * n_chosen + offset) // n_rows >= count, shape (n,). The offset
             is the number by which the seed varies the rounding; 0 in the example.
         """
+        # The same as k * n_chosen >= count * n_rows - offset. So k is this number divided by
+        # n_chosen, rounded up.
         dividends = counts * self.n_rows - self._rounding_offset
-        return -(-dividends // self.n_chosen)  # the quotient, rounded up
+        return -(-dividends // self.n_chosen)
 
     def _n_chosen_before(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows before each of these blocks are chosen, shape (n_blocks,)."""

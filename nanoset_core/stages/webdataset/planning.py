@@ -41,12 +41,19 @@ def settings_of(
             dataset.
     """
     is_tokshuf = spec.preset == "tokshuf"
+    # tokshuf cuts each raw file into contexts separately, so it needs the tokens of each file.
     streams: dict[str, list[int]] | None = None
-    if is_tokshuf:  # which cuts each file separately
+    if is_tokshuf:
         streams = {name: _tokens_of_files(project, datasets[name]) for name in datasets}
 
-    # The numbers of the corpora are weights, or say how often each of their contexts occurs.
-    has_weights = spec.mix == "weights"
+    # nanoset.yaml has a number for each corpus: its weight, or how often its text occurs.
+    frequencies = None
+    weights = None
+    if spec.mix == "weights":
+        weights = spec.number_by_corpus
+    else:
+        frequencies = spec.number_by_corpus
+
     settings = PlanSettings(
         sequence_length=spec.sequence_length,
         pad_id=project.special("pad") if spec.tail == "pad" else None,
@@ -54,15 +61,15 @@ def settings_of(
         eod=project.special("eod"),
         vocab_size=project.tokenizer.max_id + 1,
         streams=streams,
-        frequencies=None if has_weights else spec.number_by_corpus,
-        weights=spec.number_by_corpus if has_weights else None,
+        frequencies=frequencies,
+        weights=weights,
         contexts=spec.contexts,
         **shared_settings(spec),
     )
-    if not is_tokshuf:
-        return settings
-    _check_end_token(project, settings)
-    return settings.of_tokshuf(project.config.tokenizer_file)
+    if is_tokshuf:
+        _check_end_token(project, settings)
+        settings = settings.of_tokshuf(project.config.tokenizer_file)
+    return settings
 
 
 def _check_end_token(project: Project, settings: PlanSettings) -> None:

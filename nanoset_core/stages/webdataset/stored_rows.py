@@ -150,23 +150,23 @@ class StoredRows:
     def _row_ranges(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_RowRange]:
         """Yield the ranges of stored rows that contain the rows of some contexts, one per request.
 
-        The requested contexts are neighbours in the shuffled order, which sorts all contexts by
-        their keys. A part has the rows of some contexts, sorted by the same keys. So the requested
-        rows of a part are consecutive.
+        A part is a stored file with the rows of a range of contexts, sorted by the keys by which
+        the shuffled order sorts all contexts. The requested contexts are neighbours in this order.
+        So their rows are consecutive in each part.
 
         Args:
             plan: Plan of the tars.
             contexts: Numbers of the contexts, in the shuffled order, shape (n_contexts,).
         """
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
-        first_key = keys_of(contexts[:1].astype(np.uint64), plan.settings.seed)
-        for indices in self._indices_by_part(contexts):  # of the contexts of each part
+        lowest_key = keys_of(contexts[:1].astype(np.uint64), plan.settings.seed)
+        for indices in self._indices_by_part(contexts):  # of the contexts of one part
             first_context = int(contexts[indices[0]])
             part = self.part(first_context)
 
-            # Rows of the part with lower keys than all requested contexts precede theirs.
+            # The rows before the requested ones are those of contexts with lower keys.
             part_keys = context_keys(part.start, part.stop, plan.settings.seed)
-            first_row = int(np.count_nonzero(part_keys < first_key))
+            first_row = int(np.count_nonzero(part_keys < lowest_key))
             for start in range(0, len(indices), rows_per_request):
                 targets = indices[start : start + rows_per_request]
                 yield _RowRange(part, first_row + start, targets)

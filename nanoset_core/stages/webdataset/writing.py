@@ -231,8 +231,9 @@ def _rows_of_stored_tokens(
 ) -> RowSupplier:
     """Return what supplies the rows of the tars if the tokens are in a store, such as a bucket.
 
-    Either each run of shards reads the tokens of all sources, and picks out its rows. Or all rows
-    are written to the store first, in shuffled order, so that each run reads only its own.
+    The tars are written in runs of consecutive shards. Either each run reads the tokens of all
+    sources, and picks out its rows (`SweptRows`). Or all rows are written to the store first, in
+    shuffled order, so that each run reads only its own (`RowsFromStore`).
 
     Args:
         target: The plan, and where the tars go.
@@ -246,6 +247,7 @@ def _rows_of_stored_tokens(
     are_tars_in_store = target.access.has_copies
     if not are_tars_in_store:
         return SweptRows(sources)
+    # With few runs, it is less work to read all tokens in each of them.
     if not is_worth_storing(plan, sources, max_shards, options.supported_engine):
         return SweptRows(sources)
     rows_folder = target.access.store.below(target.access.name(target.folder / ROWS))

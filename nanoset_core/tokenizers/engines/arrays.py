@@ -106,7 +106,7 @@ def cut_positions(starts: Ints, stops: Ints, max_length: int) -> Ints:
         int64, shape (n_cuts,).
     """
     cuts_per_range = (stops - starts - 1) // max_length  # (n_ranges,)
-    # (n_cuts,) 0, 1, … for the cuts of each range
+    # (n_cuts,) number the cuts of each range from 0: for 2 cuts and 3 cuts, 0 1 and 0 1 2
     number_in_range = positions_in(np.zeros_like(cuts_per_range), cuts_per_range)
     first_cuts = np.repeat(starts + max_length, cuts_per_range)  # (n_cuts,)
     return first_cuts + number_in_range * max_length

@@ -149,7 +149,7 @@ class GatedEngine:
         """
         self._characters_until_fallback -= sum(map(len, texts))
         if self._characters_until_fallback >= 0:
-            return self.reference
+            return self.reference  # there was not much such text so far
 
         self._make_faster_fallback()
         if self._fallback is not self.reference:
@@ -189,11 +189,11 @@ class GatedEngine:
         is_refused = np.zeros(len(texts), bool)
         is_refused[self._added_tokens.find(encoded)] = True
 
-        # ASCII characters are never doubtful.
-        indices = [index for index, text in enumerate(texts) if not text.isascii()]
-        if indices:
-            numbers = self._find_doubtful([encoded[index] for index in indices])
-            is_refused[np.array(indices)[numbers]] = True
+        # ASCII characters are never doubtful: search the other texts.
+        searched = [index for index, text in enumerate(texts) if not text.isascii()]
+        if searched:
+            matches = self._find_doubtful([encoded[index] for index in searched])
+            is_refused[np.array(searched)[matches]] = True
         return is_refused
 
     def _find_doubtful(self, texts: list[bytes]) -> Ints:
@@ -212,10 +212,11 @@ class GatedEngine:
         if not len(doubtful):
             return doubtful
 
+        # Without zeros inside texts, the zeros before a character are the texts before its own.
+        # With them, compare their number with that of the zeros up to the end of each text.
         zeros_before = np.cumsum(points == 0)[doubtful]
-        # Zeros from the first text to the end of each, with the zero after it.
-        zeros_at_end = np.cumsum([text.count(0) + 1 for text in texts])  # (n_texts,)
-        return np.searchsorted(zeros_at_end, zeros_before, side="right")
+        zeros_up_to_end = np.cumsum([text.count(0) + 1 for text in texts])  # (n_texts,)
+        return np.searchsorted(zeros_up_to_end, zeros_before, side="right")
 
 
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
@@ -266,7 +267,8 @@ def _normal_form(normalizer: Any) -> Form | None:
 
     # Engines were compared on enough text with one normal form, and with nothing else.
     types = {member["type"] for member in members if not _writes_spaces(member)}
-    if len(types) > 1 or not types <= set(get_args(Form)):
+    known_forms = set(get_args(Form))  # the names in the type `Form`: NFC, NFKC
+    if len(types) > 1 or not types <= known_forms:
         raise NotRecognisedError(
             "engines were not compared on enough text with the normalizer "
             f"{' and '.join(sorted(types))}"
@@ -294,16 +296,19 @@ def doubtful_points(form: Form | None) -> Bools:
     Returns:
         bool, shape (0x110000,).
     """
-    is_doubtful = np.ones(CODE_POINTS, bool)  # stays True for all from _ASSIGNED_BELOW on
+    # Unassigned characters, among which Unicode counts surrogates ("Cs") separately. No character
+    # is assigned from _ASSIGNED_BELOW on.
+    is_doubtful = np.ones(CODE_POINTS, bool)
     for point in range(_ASSIGNED_BELOW):
-        is_unassigned = category(chr(point)) in ("Cn", "Cs")  # "Cs": surrogates
-        is_doubtful[point] = is_unassigned
-        if not is_unassigned and form is not None and _is_late(point):
-            is_doubtful[point] = _may_change_alone(chr(point), form)
+        is_doubtful[point] = category(chr(point)) in ("Cn", "Cs")
+    if form is None:
+        return is_doubtful
 
-    if form is not None:
-        late_parts = [point for point in _composable_points() if _is_late(point)]
-        is_doubtful[late_parts] = True
+    # Characters later than Unicode 3.2 that normalisation may change.
+    composable_points = _composable_points()
+    for point in np.flatnonzero(~is_doubtful).tolist():
+        if _is_late(point):
+            is_doubtful[point] = point in composable_points or _may_change_alone(chr(point), form)
     return is_doubtful
 
 

@@ -49,9 +49,9 @@ _SLASH = 0x2F
 def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Ints:
     """Find where a pattern cuts words before capital letters, and simplify the classes of letters.
 
-    "iPhone's" is cut before the "P", and ends after the "'s". Once this is known, all letters get
-    the class LETTER, since the rest of splitting does not look at case. Combining marks, such as
-    separate dots of "ü", get the class LETTER in words and OTHER among symbols.
+    "iPhone's" is cut before the "P", and ends after the "'s". Then capital and small letters get
+    the same class LETTER, since the rest of splitting does not look at case. Combining marks, such
+    as the separate dots of an "ü", become letters in words, and symbols among symbols.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
@@ -70,8 +70,8 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
         cuts.append(_mark_suffixes(data, byte_classes))
     cuts.append(_cuts_before_capitals(byte_classes))
 
-    # From here on, all letters are alike. The classes from SUFFIX on are letters of some kind:
-    # SUFFIX itself, UPPER and LOWER.
+    # From here on, all letters are alike. UPPER, LOWER and SUFFIX (the letters of a contraction)
+    # are the classes with the highest numbers.
     byte_classes[byte_classes >= SUFFIX] = LETTER
     return np.concatenate(cuts)
 
@@ -92,22 +92,28 @@ def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Changed in place.
     """
     is_mark = byte_classes == MARK
-    marks = find_runs(is_mark)
+    marks = find_runs(is_mark)  # each run has one mark or several
     if not len(marks):
         return
     is_symbol = byte_classes == OTHER
-    byte_classes[is_mark] = LETTER
+    byte_classes[is_mark] = LETTER  # in most cases
 
-    # Only marks right after a symbol can be symbols. No run starts at 0, which is a separator.
+    # Only marks right after a symbol can be symbols.
     marks = marks.where(is_symbol[marks.starts - 1])
-    if len(marks):
-        inner_symbols = _inner_symbols(data, is_symbol)
-        marks = marks.where(_follow_in_run(marks.starts, inner_symbols, is_mark | is_symbol))
-        byte_classes[marks.positions()] = OTHER
+    if not len(marks):
+        return
+
+    # They are symbols if one of the symbols before them cannot begin a word: "!!m" and " !m".
+    inner_symbols = _inner_symbols(data, is_symbol)
+    is_symbol_or_mark = is_mark | is_symbol
+    are_symbols = _follow_in_run(marks.starts, inner_symbols, is_symbol_or_mark)
+    byte_classes[marks.where(are_symbols).positions()] = OTHER
 
 
 def _inner_symbols(data: Bytes, is_symbol: Bools) -> Ints:
     """Return the symbols right after a space or another symbol: no word begins with them.
+
+    In "! ?!", these are the "?", and the "!" after it.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
@@ -118,7 +124,10 @@ def _inner_symbols(data: Bytes, is_symbol: Bools) -> Ints:
     """
     is_symbol_or_space = is_symbol | (data == SPACE_BYTE)
     is_first_byte = data & 0xC0 != 0x80  # the other bytes of a character have the form 10xxxxxx
-    is_inner = is_symbol_or_space[:-1] & is_symbol[1:] & is_first_byte[1:]
+    is_symbol_start = is_symbol & is_first_byte
+
+    # (n_bytes - 1,) for each byte but the first, which is a separator
+    is_inner = is_symbol_start[1:] & is_symbol_or_space[:-1]
     inner_symbols: Ints = np.flatnonzero(is_inner) + 1
     return inner_symbols
 
@@ -136,11 +145,13 @@ def _follow_in_run(positions: Ints, markers: Ints, is_in_run: Bools) -> Bools:
     Returns:
         bool, shape (n_positions,).
     """
-    # -1 comes before any run: the marker of positions without one.
+    # The last marker before each position; -1, which is before any run, if there is none.
     markers = np.append(-1, markers)
-    last_marker = markers[indices_at_or_before(markers, positions)]
-    start_of_run = find_runs(is_in_run).starts_at(positions)
-    follow: Bools = last_marker >= start_of_run
+    last_marker = markers[indices_at_or_before(markers, positions)]  # (n_positions,)
+
+    # It is in the same run if the run starts no later.
+    start_of_run = find_runs(is_in_run).starts_at(positions)  # (n_positions,)
+    follow: Bools = start_of_run <= last_marker
     return follow
 
 
@@ -156,14 +167,17 @@ def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
             class of symbols. Changed in place.
     """
     newlines = find_runs(byte_classes == NEWLINE)
+    bytes_after = newlines.stops  # position of the byte after each run of newlines
     is_after_symbol = byte_classes[newlines.starts - 1] == OTHER
-    is_before_slash = data[newlines.stops] == _SLASH
-    first_slashes = newlines.stops[is_after_symbol & is_before_slash]
+    is_before_slash = data[bytes_after] == _SLASH
+    first_slashes = bytes_after[is_after_symbol & is_before_slash]
     if not len(first_slashes):
         return
 
-    stops = find_runs(data == _SLASH).stops_at(first_slashes)
-    byte_classes[Runs(first_slashes, stops).positions()] = NEWLINE
+    # All slashes that follow each other directly become newlines.
+    slash_stops = find_runs(data == _SLASH).stops_at(first_slashes)
+    slashes = Runs(first_slashes, slash_stops)
+    byte_classes[slashes.positions()] = NEWLINE
 
 
 def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
@@ -183,7 +197,8 @@ def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
     if not len(contractions):
         return np.empty(0, np.int64)
 
-    is_suffix = _index_in_row(contractions) % 2 == 0  # the first of a row, the third, and so on
+    # Contractions that follow each other directly form a row: its first, third, … are suffixes.
+    is_suffix = _index_in_row(contractions) % 2 == 0
     suffixes = contractions.where(is_suffix)
     byte_classes[suffixes.positions()] = SUFFIX
     return suffixes.stops
@@ -200,8 +215,10 @@ def _contractions_after_letters(data: Bytes, byte_classes: Bytes) -> Runs:
     next_bytes = byte_pairs_after(data, apostrophes)
     is_short = ANY_CASE.one_byte[next_bytes]  # such as 's: the apostrophe and one byte
     is_long = ANY_CASE.two_bytes[next_bytes]  # such as 've: the apostrophe and two bytes
-    lengths = np.where(is_short, 2, 3)
-    return Runs(apostrophes, apostrophes + lengths).where(is_short | is_long)
+    is_contraction = is_short | is_long
+    starts = apostrophes[is_contraction]
+    lengths = np.where(is_short[is_contraction], 2, 3)
+    return Runs(starts, starts + lengths)
 
 
 def _index_in_row(runs: Runs) -> Ints:
@@ -232,39 +249,38 @@ def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
             last byte are separators.
 
     Returns:
-        int64, shape (n_cuts,).
+        int64, shape (n_cuts,): in no particular order.
     """
     is_upper = byte_classes == UPPER
+    is_lower = byte_classes == LOWER
     is_caseless = byte_classes == LETTER
-    is_lower_or_caseless = is_caseless | (byte_classes == LOWER)
-    capitals = np.flatnonzero(is_upper[1:] & is_lower_or_caseless[:-1]) + 1
 
-    # Only the cuts after a letter without case are doubtful: 中B.
-    is_doubtful = is_caseless[capitals - 1]
-    doubtful = capitals[is_doubtful]
-    if not len(doubtful):
-        return capitals
+    # aB: always a cut.
+    after_lower = np.flatnonzero(is_lower[:-1] & is_upper[1:]) + 1
 
-    is_cut: Bools = ~is_doubtful
-    is_cut[is_doubtful] = _follow_lower_and_caseless(doubtful, byte_classes, is_caseless)
-    is_cut[is_doubtful] |= _are_in_last_capitals(doubtful, is_upper, is_lower_or_caseless)
-    cuts: Ints = capitals[is_cut]
-    return cuts
+    # 中B: a cut in two cases only.
+    after_caseless = np.flatnonzero(is_caseless[:-1] & is_upper[1:]) + 1
+    if not len(after_caseless):
+        return after_lower
+    is_cut = _follow_lower_and_caseless(after_caseless, is_lower, is_caseless)  # a中B
+    is_cut |= _are_in_last_capitals(after_caseless, is_upper, is_lower | is_caseless)
+    return np.concatenate([after_lower, after_caseless[is_cut]])
 
 
-def _follow_lower_and_caseless(capitals: Ints, byte_classes: Bytes, is_caseless: Bools) -> Bools:
+def _follow_lower_and_caseless(capitals: Ints, is_lower: Bools, is_caseless: Bools) -> Bools:
     """Return before which capitals there is a small letter and then only caseless ones: a中B.
 
     Args:
         capitals: int64, shape (n_capitals,): each right after a letter without case.
-        byte_classes: uint8, shape (n_bytes,).
+        is_lower: bool, shape (n_bytes,): whether a byte belongs to a small letter.
         is_caseless: bool, shape (n_bytes,): whether a byte belongs to a letter without case.
 
     Returns:
         bool, shape (n_capitals,).
     """
+    # Where the run of caseless letters before each capital starts, and what is before that run.
     caseless_starts = find_runs(is_caseless).starts_at(capitals - 1)
-    follow: Bools = byte_classes[caseless_starts - 1] == LOWER
+    follow: Bools = is_lower[caseless_starts - 1]
     return follow
 
 
@@ -279,6 +295,7 @@ def _are_in_last_capitals(capitals: Ints, is_upper: Bools, is_other_letter: Bool
     Returns:
         bool, shape (n_capitals,).
     """
-    stops_of_capitals = find_runs(is_upper).stops_at(capitals)
-    are_last: Bools = ~is_other_letter[stops_of_capitals]
+    # The byte after the run of capitals is of another letter, or the word ends there.
+    bytes_after_capitals = find_runs(is_upper).stops_at(capitals)
+    are_last: Bools = ~is_other_letter[bytes_after_capitals]
     return are_last

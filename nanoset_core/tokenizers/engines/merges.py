@@ -67,10 +67,7 @@ _GOLDEN_RATIO = 0x9E3779B97F4A7C15  # 2 ** 64 / golden ratio, odd: Fibonacci has
 _ID_SHIFT = np.uint64(ID_BITS)
 _RANK_SHIFT = np.uint64(RANK_BITS)
 _FREE = np.uint64((1 << 64) - 1)
-# An entry XOR the pair that is looked for is the rank if the pair is the same, at least
-# _MIN_OTHER_PAIR if it is another one, and at least _MIN_FREE if the slot is free.
-_MIN_OTHER_PAIR = np.uint64(1 << RANK_BITS)
-_MIN_FREE = np.uint64(1 << (RANK_BITS + 2 * ID_BITS))
+_RANK_MASK = np.uint64(NO_RANK)
 # Slots per merge, as a power of two. Most lookups are of pairs that do not merge: they should meet
 # a free slot.
 _SPARSENESS_BITS = 2
@@ -130,14 +127,15 @@ class PairRanks:
 
         # The first table decides most pairs. Pairs whose slot holds another pair are undecided:
         # they may be in the next table.
-        ranks, undecided = self._tables[0].find(pairs)
-        remaining = undecided  # indices into `ranks` of the pairs that are undecided so far
-        for table in self._tables[1:]:
-            if not len(remaining):
+        first_table, *further_tables = self._tables
+        ranks, undecided = first_table.find(pairs)
+        indices = undecided  # into `ranks`, of the pairs that are undecided so far
+        for table in further_tables:
+            if not len(indices):
                 break
-            pairs = pairs.take(undecided)
-            ranks[remaining], undecided = table.find(pairs)  # now indices into these pairs
-            remaining = remaining.take(undecided)
+            pairs = pairs.take(undecided)  # (n_undecided,), as `indices`
+            ranks[indices], undecided = table.find(pairs)
+            indices = indices.take(undecided)
         return ranks
 
 
@@ -169,8 +167,8 @@ class _RankTable:
         """
         slots = self._slots(pairs)
 
-        # Of several entries for the same slot, numpy keeps the last that is assigned. They are
-        # assigned in reverse order, so that the earliest pair gets the slot.
+        # If several pairs have the same slot, numpy keeps the entry that is assigned last. In
+        # reverse order, this is the entry of the earliest pair.
         self._entries[slots[::-1]] = entries[::-1]
         is_refused: Bools = self._entries.take(slots) != entries
         return is_refused
@@ -186,35 +184,23 @@ class _RankTable:
             undecided: int64: indices of the pairs whose slot holds another pair. They may be in
                 another table.
         """
-        # A slot holds an entry: a pair in its upper bits, and the rank of the pair in its lower
-        # bits. In a free slot, all bits are set. XOR removes the pair that is looked for, so that
-        # the difference is
-        #     - the rank, if the slot holds this pair;
-        #     - from _MIN_OTHER_PAIR on, if it holds another pair: an upper bit differs;
-        #     - from _MIN_FREE on, if it is free: the topmost bits differ, which no pair uses.
-        differences = self._entries.take(self._slots(pairs))
-        differences ^= pairs << _RANK_SHIFT
-        is_other_pair = _are_between(differences, _MIN_OTHER_PAIR, _MIN_FREE)
+        # The entry in the slot of each pair: a pair in the upper bits, and its rank in the lower.
+        entries = self._entries.take(self._slots(pairs))  # (n_pairs,)
+        is_other_pair = entries >> _RANK_SHIFT != pairs
+        is_other_pair &= entries != _FREE
+        undecided = is_other_pair.nonzero()[0]
 
-        # All differences but ranks are greater than NO_RANK, the greatest rank: cut them to that.
-        ranks = np.minimum(differences, np.uint64(NO_RANK), out=differences).view(np.int64)
-        return ranks, is_other_pair.nonzero()[0]
+        # All bits of a free slot are set, and so are those of NO_RANK.
+        entries &= _RANK_MASK
+        ranks = entries.view(np.int64)
+        ranks[undecided] = NO_RANK
+        return ranks, undecided
 
     def _slots(self, pairs: Words) -> Ints:
         """Return the slot of each pair: int64, shape (n_pairs,)."""
         hashes = pairs * self._factor
         hashes >>= self._shift
         return hashes.view(np.int64)
-
-
-def _are_between(values: Words, low: np.uint64, high: np.uint64) -> Bools:
-    """Return which values are in the range [low, high).
-
-    It takes one comparison instead of two, which matters here: `low` becomes 0 by the subtraction,
-    and a value below `low` wraps around to a number that is greater than all in the range.
-    """
-    are_between: Bools = values - low < high - low
-    return are_between
 
 
 class Merger(ABC):
@@ -333,16 +319,18 @@ class _MergeTable:
     def merge_until_done(self, ranks: PairRanks) -> None:
         """Make the merge with the lowest rank in each word, until no word has a merge left."""
         while True:
-            # A priority is the rank of a merge in the upper bits, and the cell of its left token.
-            priorities = self._best_priorities()  # (n_merges,) of one merge in each word
+            # The merges to make now, at most one in each word. A priority consists of the rank of
+            # a merge and the cell of its left token: `rank << 32 | cell`.
+            priorities = self._best_priorities()  # (n_merges,)
             if not len(priorities):
                 return
             left = priorities & _CELL_MASK  # (n_merges,) cells
-            merged = ranks.merged.take(priorities >> _CELL_BITS)  # (n_merges,) tokens
-            self._replace_pairs(left, merged)
+            merge_ranks = priorities >> _CELL_BITS
+            merged_tokens = ranks.merged.take(merge_ranks)
+            self._replace_pairs(left, merged_tokens)
 
-            # Two pairs of each word are new: one starts before the merged token, one at it.
-            before = self._previous.take(left)
+            # The merged token makes two new pairs, with the token before it and the one after it.
+            before = self._previous.take(left)  # (n_merges,) cells
             after = self._next.take(left)
             self._rank_pairs(np.concatenate([before, left]), np.concatenate([left, after]), ranks)
 
@@ -375,7 +363,8 @@ class _MergeTable:
             right: int64, shape (n_pairs,): the cell of the right one.
             ranks: The ranks of all merges.
         """
-        # A priority is the rank of the merge in the upper bits, and the left cell in the lower.
+        # A priority is `rank << 32 | cell`. A pair that does not merge has the rank NO_RANK, which
+        # is above all others, so that such a pair is never the best.
         priorities = ranks.find(self._tokens.take(left), self._tokens.take(right))
         priorities <<= _CELL_BITS
         priorities |= left

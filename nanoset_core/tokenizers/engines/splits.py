@@ -119,17 +119,18 @@ def piece_starts(
     Returns:
         bool, shape (n_bytes + 1,); the last value is True.
     """
-    # First, because it changes the classes of some bytes.
+    # Added tokens of spaces, and words that are cut before capital letters. This comes first,
+    # because it changes the classes of some bytes.
     extra_starts = _resolve_special_classes(data, byte_classes, pattern, longest_run)
 
-    # A piece starts where the class changes, unless the pattern joins the two characters.
+    # A piece starts where the class changes. The patterns join some of these pieces.
     is_start = _class_changes(byte_classes)
     if pattern.newlines:
         _join_newlines(is_start, byte_classes, join_symbols=pattern.newline_tail)
     _join_last_spaces(is_start, data, byte_classes, wide_spaces, any_space=pattern.white_leads)
     _join_symbols_with_letters(is_start, data, byte_classes, pattern)
 
-    # Some pieces are cut further.
+    # They cut others further.
     if pattern.contractions in ("exact", "any case"):
         _cut_contractions(is_start, data, any_case=pattern.contractions == "any case")
     if pattern.digits:
@@ -143,17 +144,24 @@ def piece_starts(
 def _resolve_special_classes(
     data: Bytes, byte_classes: Bytes, pattern: SplitPattern, longest_run: int
 ) -> Ints:
-    """Mark added tokens of spaces, and resolve capital letters, by changing the classes of bytes.
+    """Find added tokens of spaces, and where words are cut before capital letters.
+
+    Args:
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Added tokens get
+            a class of their own, and all letters the same one. Changed in place.
+        pattern: `cased` says whether the pattern looks at capital letters.
+        longest_run: Spaces in the longest added token of spaces; 0 if there is none.
 
     Returns:
-        int64, shape (n_starts,): where pieces start that the new classes do not show.
+        int64, shape (n_starts,): where a piece starts although the class does not change.
     """
-    starts = np.empty(0, np.int64)
+    starts = [np.empty(0, np.int64)]
     if longest_run:
-        starts = _mark_space_runs(data == SPACE_BYTE, byte_classes, longest_run)
+        starts.append(_mark_space_runs(data == SPACE_BYTE, byte_classes, longest_run))
     if pattern.cased:
-        starts = np.concatenate([starts, resolve_case(data, byte_classes, pattern)])
-    return starts
+        starts.append(resolve_case(data, byte_classes, pattern))
+    return np.concatenate(starts)
 
 
 def _class_changes(byte_classes: Bytes) -> Bools:
@@ -172,8 +180,11 @@ def _mark_space_runs(is_space: Bools, byte_classes: Bytes, max_spaces: int) -> I
     """Give the added tokens of several spaces the class RUN, and return where to cut them apart.
 
     The library looks for added tokens before it splits, the longest first. With tokens of 2 to 4
-    spaces, a run of 9 spaces becomes two tokens of 4 spaces, and an ordinary space. The cut between
-    the two tokens is returned, since their classes do not show it.
+    spaces, a run of 9 spaces becomes two tokens of 4 spaces, and an ordinary space:
+
+        spaces   _ _ _ _ _ _ _ _ _
+        class    R R R R R R R R S      (R RUN, S SPACE)
+        cuts             ^       ^
 
     Args:
         is_space: bool, shape (n_bytes,): whether a byte is a space.
@@ -181,15 +192,15 @@ def _mark_space_runs(is_space: Bools, byte_classes: Bytes, max_spaces: int) -> I
         max_spaces: Spaces in the longest token; there are tokens of all lengths from 2.
 
     Returns:
-        int64, shape (n_cuts,): where a token follows another one.
+        int64, shape (n_cuts,): where to cut runs of more than `max_spaces` spaces.
     """
-    is_in_run = _have_equal_neighbour(is_space)
+    is_in_run = _have_equal_neighbour(is_space)  # two spaces or more
     byte_classes[is_in_run] = RUN
 
+    # Longer runs than the longest token are cut. A single space that remains is no token.
     runs = find_runs(is_in_run)
     long_runs = runs.where(runs.lengths > max_spaces)
-    single_spaces = _single_spaces_at_end(long_runs, max_spaces)
-    byte_classes[single_spaces] = SPACE  # a single space is no token
+    byte_classes[_single_spaces_at_end(long_runs, max_spaces)] = SPACE
     return cut_positions(long_runs.starts, long_runs.stops, max_spaces)
 
 
@@ -226,20 +237,23 @@ def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) 
             last byte are separators.
         join_symbols: Whether newlines are joined with symbols before them.
     """
+    # First step: no piece starts at newlines after white space or symbols.
     newlines = find_runs(byte_classes == NEWLINE)
-    class_before = byte_classes[newlines.starts - 1]
+    class_before = byte_classes[newlines.starts - 1]  # (n_runs,)
     follows_space = class_before == SPACE
     follows_symbol = (class_before == OTHER) & join_symbols
     is_start[newlines.starts[follows_space | follows_symbol]] = False
 
-    # Find the text between two runs of newlines that starts and ends with white space. After
-    # newlines that were joined with symbols, a new piece starts.
-    gaps = Runs(newlines.stops[:-1], newlines.starts[1:])
-    gaps = gaps.where(follows_space[1:] & ~follows_symbol[:-1])
+    # Second step: consider the text between each two runs of newlines, the gap. It is joined with
+    # the newlines before it if it is only white space, and if these do not belong to symbols.
+    gaps = Runs(newlines.stops[:-1], newlines.starts[1:])  # (n_runs - 1,)
+    ends_with_space = follows_space[1:]
+    follows_joined_newlines = follows_symbol[:-1]
+    gaps = gaps.where(ends_with_space & ~follows_joined_newlines)
     gaps = gaps.where(byte_classes[gaps.starts] == SPACE)
     if len(gaps):
-        is_all_spaces = _next_changes(byte_classes, gaps.starts) == gaps.stops
-        is_start[gaps.starts[is_all_spaces]] = False
+        is_only_space = _next_changes(byte_classes, gaps.starts) == gaps.stops
+        is_start[gaps.starts[is_only_space]] = False
 
 
 def _next_changes(byte_classes: Bytes, positions: Ints) -> Ints:
@@ -270,20 +284,23 @@ def _join_last_spaces(
         any_space: Whether letters are joined with any white space, and symbols with a plain space.
             Otherwise, both are joined with a plain space only.
     """
-    # (n_bytes - 1,) the last byte of white space before a word, number or symbol: classes below
-    # SPACE. The array is changed in place, which takes much less time than further ones.
+    # (n_bytes - 1,) whether byte i is white space, and byte i + 1 is in a word, number or symbol:
+    # these have the classes below SPACE.
     is_last_space = byte_classes[:-1] == SPACE
     is_last_space &= byte_classes[1:] < SPACE
+
+    # A piece starts at byte i.
     is_start[:-2] |= is_last_space
     if len(wide_spaces):
         _move_starts_to_first_bytes(is_start, data, is_last_space, wide_spaces)
 
-    # No piece starts between the white space and the word if these are joined.
+    # If the two are joined, no piece starts at byte i + 1.
     if any_space:
-        is_last_space &= _are_joined_with_white_space(data, byte_classes)
+        is_joined = _are_joined_with_white_space(data, byte_classes)
     else:
-        is_last_space &= data[:-1] == SPACE_BYTE
-    is_start[1:-1] &= ~is_last_space
+        is_joined = data[:-1] == SPACE_BYTE
+    is_joined &= is_last_space
+    is_start[1:-1] &= ~is_joined
 
 
 def _move_starts_to_first_bytes(
@@ -298,9 +315,10 @@ def _move_starts_to_first_bytes(
             each of which starts a piece.
         wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
     """
-    # White space has two bytes, or three if its first byte is 0xE0 or more, but never four.
-    has_three_bytes = data[wide_spaces] >= 0xE0
-    last_bytes = wide_spaces + 1 + has_three_bytes
+    # Such a character has three bytes if its first byte is 0xE0 or more, and otherwise two. None
+    # has four.
+    n_bytes = np.where(data[wide_spaces] >= 0xE0, 3, 2)
+    last_bytes = wide_spaces + n_bytes - 1  # (n_wide_spaces,)
 
     is_before_word = is_last_space[last_bytes]
     is_start[last_bytes[is_before_word]] = False
@@ -332,12 +350,12 @@ def _join_symbols_with_letters(
             None. `ascii_leader` says whether ASCII symbols are joined with ASCII letters.
     """
     if pattern.leader is not None:
-        _join_leaders(is_start, data, byte_classes, pattern.leader, LETTER)
+        _join_leaders(is_start, data, byte_classes, leader=pattern.leader, letter=LETTER)
 
-    # In the one pattern with the leader BARE, ideographs and kana have classes of their own: their
-    # letters are IDEOGRAPH, and their characters of the kind BARE are IDEOGRAPH_BARE.
+    # DeepSeek's pattern, the only one with the leader BARE, treats ideographs and kana apart. So
+    # both classes, BARE and LETTER, have a counterpart for these characters.
     if pattern.leader == BARE:
-        _join_leaders(is_start, data, byte_classes, IDEOGRAPH_BARE, IDEOGRAPH)
+        _join_leaders(is_start, data, byte_classes, leader=IDEOGRAPH_BARE, letter=IDEOGRAPH)
 
     if pattern.ascii_leader:
         _join_ascii_symbols(is_start, data, byte_classes)
@@ -359,19 +377,21 @@ def _join_leaders(
         leader: Class of the leaders; OTHER is that of symbols.
         letter: Class of the letters.
     """
-    # The first and last byte of each leader: a character may have several bytes.
+    # The first byte of each leader, and of the letter after it.
     is_last_byte = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
     last_bytes = np.flatnonzero(is_last_byte)  # (n_leaders,)
-    first_bytes = character_starts(data, last_bytes)
+    leaders = character_starts(data, last_bytes)
+    letters = last_bytes + 1
 
+    # Symbols are joined only if a piece starts at them, but not in "((word" or " (word".
     if leader == OTHER:
-        # A symbol on its own starts a piece already, because the class changes there.
-        last_bytes = last_bytes[~_follow_symbol_or_space(data, byte_classes, first_bytes)]
-    else:
-        is_start[first_bytes] = True
+        is_inside = _follow_symbol_or_space(data, byte_classes, leaders)
+        leaders = leaders[~is_inside]
+        letters = letters[~is_inside]
 
-    # The piece starts at the leader, and so no longer at the letter after it.
-    is_start[last_bytes + 1] = False
+    # The piece starts at the leader instead of the letter.
+    is_start[leaders] = True
+    is_start[letters] = False
 
 
 def _follow_symbol_or_space(data: Bytes, byte_classes: Bytes, positions: Ints) -> Bools:
@@ -398,8 +418,8 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
     is_letter = byte_classes == LETTER
     is_ascii = data < 0x80
 
-    # "(naïve": no piece starts at the n.
-    symbols = np.flatnonzero((byte_classes[:-1] == OTHER) & is_letter[1:])
+    # "(naïve": no piece starts at the n, if the symbol before it starts one.
+    symbols = np.flatnonzero((byte_classes[:-1] == OTHER) & is_letter[1:])  # their last bytes
     can_join = is_ascii[symbols] & is_ascii[symbols + 1] & is_start[symbols]
     joined_letters = symbols[can_join] + 1
     is_start[joined_letters] = False
@@ -410,7 +430,7 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
 
 
 def _ends_of_ascii(is_letter: Bools, is_ascii: Bools, first_letters: Ints) -> Ints:
-    """Return the first letter that is not ASCII in each word: the ï of "naïve".
+    """Return where ASCII letters at the start of a word end and others follow: the ï of "naïve".
 
     Args:
         is_letter: bool, shape (n_bytes,).
@@ -420,15 +440,13 @@ def _ends_of_ascii(is_letter: Bools, is_ascii: Bools, first_letters: Ints) -> In
     Returns:
         int64, shape (n_ends,): none for words of ASCII only.
     """
-    is_ascii_letter = is_letter & is_ascii
+    # Runs of ASCII letters, such as "na" and "ve", that other letters follow, such as "na".
     is_other_letter = is_letter & ~is_ascii
-    ends = np.flatnonzero(is_ascii_letter[:-1] & is_other_letter[1:]) + 1
-    if not len(ends):
-        return ends
+    ascii_runs = find_runs(is_letter & is_ascii)
+    ascii_runs = ascii_runs.where(is_other_letter[ascii_runs.stops])
 
-    start_of_ascii = find_runs(is_ascii_letter).starts_at(ends - 1)
-    is_in_word = np.isin(start_of_ascii, first_letters)
-    return ends[is_in_word]
+    is_at_start_of_word = np.isin(ascii_runs.starts, first_letters)
+    return ascii_runs.stops[is_at_start_of_word]
 
 
 def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
@@ -447,11 +465,14 @@ def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
     if not len(apostrophes):
         return
 
-    # Both tables are indexed by the two bytes after an apostrophe.
+    # The two bytes after an apostrophe decide. The tables say for each two bytes whether they are,
+    # or begin with, a contraction.
     tables = ANY_CASE if any_case else EXACT
-    next_bytes = byte_pairs_after(data, apostrophes)
-    _start_pieces_after(is_start, apostrophes[tables.one_byte[next_bytes]], length=2)
-    _start_pieces_after(is_start, apostrophes[tables.two_bytes[next_bytes]], length=3)
+    next_bytes = byte_pairs_after(data, apostrophes)  # (n_apostrophes,) indices into the tables
+    is_short = tables.one_byte[next_bytes]  # such as 's
+    is_long = tables.two_bytes[next_bytes]  # such as 'll
+    _start_pieces_after(is_start, apostrophes[is_short], length=2)
+    _start_pieces_after(is_start, apostrophes[is_long], length=3)
 
 
 def _start_pieces_after(is_start: Bools, apostrophes: Ints, length: int) -> None:
@@ -475,33 +496,37 @@ def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int
         is_number: bool, shape (n_bytes,): whether a byte belongs to a digit.
         max_digits: Digits, not bytes: "١٢٣٤" has 4 digits and 8 bytes.
     """
-    # A number of at most that many bytes has few enough digits, too.
+    # Each digit has at least one byte: leave out numbers that are short enough in bytes.
     numbers = find_runs(is_number)
     numbers = numbers.where(numbers.lengths > max_digits)
     if not len(numbers):
         return
 
-    positions = numbers.positions()  # (n_number_bytes,)
-    is_digit = data[positions] & 0xC0 != 0x80  # the other bytes of a digit have the form 10xxxxxx
-    digit_index = _count_within_numbers(is_digit, numbers.lengths)
-    is_cut = is_digit & (digit_index % max_digits == 0)
+    # Number the digits of each number from 0, at their first bytes. All other bytes of a digit have
+    # the form 10xxxxxx.
+    positions = numbers.positions()  # (n_number_bytes,) of all numbers
+    is_first_byte = data[positions] & 0xC0 != 0x80
+    digit_index = _count_within_numbers(is_first_byte, numbers.lengths)
+
+    is_cut = is_first_byte & (digit_index % max_digits == 0)
     is_start[positions[is_cut]] = True
 
 
-def _count_within_numbers(is_digit: Bools, lengths: Ints) -> Ints:
+def _count_within_numbers(is_first_byte: Bools, lengths: Ints) -> Ints:
     """Count the digits of each number from 0.
 
     For the numbers "1234" and "567", the result is 0 1 2 3 and 0 1 2.
 
     Args:
-        is_digit: bool, shape (n_bytes,): whether a byte is the first of a digit, for all numbers
-            concatenated.
+        is_first_byte: bool, shape (n_bytes,): whether a byte is the first of a digit, for all
+            numbers concatenated.
         lengths: int64, shape (n_numbers,): bytes in each number.
 
     Returns:
-        int64, shape (n_bytes,).
+        int64, shape (n_bytes,): the index of the digit that each byte belongs to.
     """
-    digits_so_far = np.cumsum(is_digit)  # in all numbers: 1 2 3 4 and 5 6 7
-    first_bytes = np.cumsum(lengths) - lengths  # (n_numbers,)
-    counts: Ints = digits_so_far - np.repeat(digits_so_far[first_bytes], lengths)
+    digits_so_far = np.cumsum(is_first_byte)  # in all numbers: 1 2 3 4 and 5 6 7
+    starts = np.cumsum(lengths) - lengths  # (n_numbers,) index of each number's first byte
+    at_first_digit = np.repeat(digits_so_far[starts], lengths)  # 1 1 1 1 and 5 5 5
+    counts: Ints = digits_so_far - at_first_digit
     return counts

@@ -78,14 +78,16 @@ class WordTable:
         Returns:
             int32, shape (n_keys,): ABSENT for keys that are not in the table, 0 for those to skip.
         """
-        # Most keys are in the first slot of their path. The code of a free slot is ABSENT.
+        # Most keys are in the first slot of their path, or this slot is free: then its code is
+        # ABSENT, which is the result.
         slots = self._slots(keys)  # (n_keys,)
         codes = self.codes.take(slots)  # (n_keys,)
         differs = self._differs(keys, slots)
         if skip is not None:
-            differs[skip] = False
+            differs[skip] = False  # so that no further slots are tried for them
             codes[skip] = 0
 
+        # If the slot holds another key, try further slots.
         others = _indices_of_other_keys(codes, differs)
         if len(others):
             codes[others] = self._find_along_paths(keys.take(others, axis=1), slots.take(others))
@@ -105,11 +107,13 @@ class WordTable:
         pending = np.arange(len(slots))  # indices of the keys that are still looked for
         step = 0
         while len(pending):
+            # The code of the next slot is the result, unless that slot holds another key.
             step += 1
             slots = self._advanced(slots, step)
             slot_codes = self.codes.take(slots)
             codes[pending] = slot_codes
 
+            # Continue with the keys for which it does.
             others = _indices_of_other_keys(slot_codes, self._differs(keys, slots))
             pending = pending.take(others)
             keys = keys.take(others, axis=1)
@@ -144,8 +148,8 @@ class WordTable:
         slots = self._slots(keys)  # (n_keys,) the slot that each key tries
         step = 0
         while len(codes):
-            # Place the keys that get the slot that they try.
-            winners = self._claim(slots)
+            # Place the keys whose slot is free. If several try the same slot, one gets it.
+            winners = self._claim(slots)  # indices of keys
             winner_slots = slots.take(winners)
             self.codes[winner_slots] = codes.take(winners)
             self.keys[:, winner_slots] = keys.take(winners, axis=1)
@@ -181,7 +185,8 @@ class WordTable:
         return winners
 
     def _advanced(self, slots: Ints, step: int) -> Ints:
-        """Return the slots `step` further, which continue at the front after the last one."""
+        """Return the slots that are `step` further. After the last slot comes the first one."""
+        # The number of slots is a power of two, so `&` gives the remainder of the division by it.
         return (slots + step) & (len(self.codes) - 1)
 
     def _differs(self, keys: Keys, slots: Ints) -> Bools:
@@ -223,12 +228,11 @@ def hash_keys(keys: Keys) -> Words:
     Returns:
         uint64, shape (n_keys,).
     """
-    # Multiplication spreads each bit to the bits above it. This is enough for keys of one integer,
-    # since only the upper bits of a hash are used.
+    # A product depends in each bit on all lower bits of the key, and so most in its upper bits.
     hashes: Words = keys[0] * _FACTORS[0]
 
-    # After each further integer, the shift brings upper bits down, and the multiplication spreads
-    # them again. So integers in other places give another hash.
+    # Mix in each further integer: the shift brings upper bits down, so that the multiplication
+    # spreads them, too. Without this, swapped integers could give the same hash.
     for number in range(1, len(keys)):
         hashes ^= keys[number] * _FACTORS[number]
         hashes ^= hashes >> _MIX_SHIFT
@@ -237,16 +241,14 @@ def hash_keys(keys: Keys) -> Words:
 
 
 def _indices_of_other_keys(codes: Codes, differs: Bools) -> Ints:
-    """Return which keys are looked for in further slots: those whose slot holds another key.
-
-    If a slot is free, the table does not have the key.
+    """Return for which keys the slot that was tried holds another key.
 
     Args:
-        codes: int32, shape (n_keys,): what the slot of each key holds.
+        codes: int32, shape (n_keys,): the code in the slot of each key; ABSENT if it is free.
         differs: bool, shape (n_keys,): whether the slot is free, or holds another key.
 
     Returns:
-        int64: indices of keys.
+        int64, shape (n_others,): indices of keys.
     """
     different = differs.nonzero()[0]  # indices of keys
     is_taken = codes.take(different) != ABSENT
@@ -271,17 +273,18 @@ def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
     if not keys.shape[1]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
 
-    # Sort by hash, so that equal keys form a group: "b a b" may be sorted to "a" and "b b".
-    order = np.argsort(hash_keys(keys))  # (n_keys,) index of each sorted key
-    is_first_in_group = _differ_from_previous(keys.take(order, axis=1))
-    first_indices = np.minimum.reduceat(order, np.flatnonzero(is_first_in_group))  # (n_groups,)
+    # Sort by hash, so that equal keys form a group. The keys "b a b" may become "a" and "b b".
+    order = np.argsort(hash_keys(keys))  # (n_keys,) index of each sorted key: 1 0 2
+    is_first_in_group = _differ_from_previous(keys.take(order, axis=1))  # (n_keys,) T T F
+    group_starts = np.flatnonzero(is_first_in_group)  # (n_groups,) in the sorted keys: 0 1
+    first_indices = np.minimum.reduceat(order, group_starts)  # (n_groups,) in all keys: 1 0
     group_of_key = np.empty_like(order)
-    group_of_key[order] = np.cumsum(is_first_in_group) - 1
+    group_of_key[order] = np.cumsum(is_first_in_group) - 1  # (n_keys,) of "b a b": 1 0 1
 
-    # Number the groups by their first index, instead of by their hash.
-    groups_by_first_index = np.argsort(first_indices)
-    number_of_group = _inverse(groups_by_first_index)
-    return first_indices[groups_by_first_index], number_of_group[group_of_key]
+    # The numbers of groups follow the hash. Number them by where they first occur instead.
+    sorted_groups = np.argsort(first_indices)  # (n_groups,) "b" comes first: 1 0
+    new_number = _inverse(sorted_groups)  # (n_groups,) of each group: 1 0
+    return first_indices[sorted_groups], new_number[group_of_key]
 
 
 def _differ_from_previous(keys: Keys) -> Bools:

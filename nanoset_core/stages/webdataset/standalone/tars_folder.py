@@ -190,7 +190,8 @@ class TarsFolder:
             deliver_folder(self.draft, self.output)
             return replace(manifest, folder=self.output)
 
-        # The manifest is the receipt of the delivery, and so is written again from these values.
+        # An upload writes the manifest itself, after all other files. So pass it what the manifest
+        # in the draft contains.
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
         draft = Draft(self.draft, facts=content["facts"], more={"sha256": content["sha256"]})
