@@ -157,10 +157,15 @@ class _RowGroup:
         batch_start = self.first_row  # number of the first row of the next batch
         for batch in self._batches_of_columns(self._batch_rows()):
             # The last batch may have more rows than are needed.
-            yield NumberedBatch(batch_start, batch.slice(0, stop_row - batch_start))
+            n_missing_rows = max(stop_row - batch_start, 0)
+            yield NumberedBatch(batch_start, batch.slice(0, n_missing_rows))
             batch_start += batch.num_rows
-            # At the end of the group, look for another batch all the same, to notice too many rows.
-            if stop_row <= batch_start < self.stop_row:
+
+            # Leave out the rest of the group. But if all of it was read, go on, so that a further
+            # batch with rows that the metadata does not mention is noticed.
+            is_last_requested = batch_start >= stop_row
+            is_end_of_group = batch_start >= self.stop_row
+            if is_last_requested and not is_end_of_group:
                 return
         self._check_row_count(batch_start - self.first_row)
 

@@ -123,27 +123,26 @@ class StoredPiece:
     def _is_known_by_etag(self) -> bool:
         """Return whether the ETag of the object shows that the bytes of the piece are unchanged.
 
-        The ETag of an object in a bucket changes with its bytes. It may have been recorded in two
-        ways: as the digest of the piece, if its bytes were never hashed, and as a mark, if they
-        were. Nothing is read to compare it. Local files have no ETag.
+        The ETag of an object in a bucket changes with its bytes, and nothing is read to compare it.
+        If the bytes of the piece were never hashed, its digest was made from the ETag. If they were
+        hashed, the ETag may be known in addition, as a mark. Local files have no ETag.
 
         Raises:
-            SourceChangedError: The digest of the piece is an ETag, and the object has another one.
+            SourceChangedError: The digest was made from an ETag, and the object has another one.
         """
-        is_digest_etag = self.piece.digest.startswith(ETAG)
-        if not is_digest_etag and self._mark is None:
+        has_etag_as_digest = self.piece.digest.startswith(ETAG)
+        if not has_etag_as_digest and self._mark is None:
             return False  # no ETag was recorded
 
         # The status of an object has a number that is made from its ETag in place of an inode.
         with open_raw(self.path) as file:
             present_mark = status_of(file).st_ino
-        if is_digest_etag:
-            # Without a hash, another ETag is always an error.
+        if has_etag_as_digest:
             self._check_etag(present_mark)
-        if self._mark is not None:
-            # With another ETag, the bytes may still be the same: the caller compares their hash.
-            return self._mark == present_mark
-        return True
+            return True
+        # Another ETag is no error here: the caller compares the hash of the bytes, which may be the
+        # same.
+        return self._mark == present_mark
 
     def _check_not_shorter(self, size: int) -> None:
         """Check that a file of this size has all bytes of the piece.

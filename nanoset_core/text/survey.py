@@ -101,12 +101,14 @@ def _contents_of_folder(raw: RawFolder, folder: RawFolder, *, names_only: bool) 
             listed.
     """
     name = folder.name
+    # If only names are needed, search up to the first file of text instead of listing all files.
     if names_only and _may_hold_text(folder):
         check_corpus_name(name, folder)
         return Contents(corpus=name)
-    # List the folder. With `names_only`, it has no text, and its files show why.
+
     contents = contents_of(folder, raw)
     if not contents.texts:
+        # Nothing is read, so describe what the folder contains instead.
         return _why_unread(contents)
     check_corpus_name(name, folder)
     return replace(contents, corpus=name)
