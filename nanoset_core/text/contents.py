@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -28,17 +28,19 @@ class Contents:
 
     texts: tuple[FileStat, ...] = ()
     """Files that are read, in the order in which the file system listed them."""
-    others: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     """Files that are not read, in natural order."""
-    passed_over: tuple[FileStat, ...] = ()
-    """Those of them that would be read if the folder had no other text: .txt, .csv and .tsv."""
+    unread_txt_and_csv: tuple[FileStat, ...] = ()
+    """Those of the unread files that would be read if the folder had no other text: .txt, .csv and
+    .tsv.
+    """
     corpus: str = ""
     """Name of the corpus, if it is the folder of one."""
     left_out: tuple[str, ...] = ()
     """Files that the corpus's `files` and `exclude` leave out, in natural order."""
-    unmatched: tuple[str, ...] = ()
+    unmatched_patterns: tuple[str, ...] = ()
     """Patterns of `files` and `exclude` that fit no file."""
-    misnamed: tuple[str, ...] = ()
+    misnamed_folders: tuple[str, ...] = ()
     """Folders that are named like a file of text and contain none, in natural order."""
 
     @cached_property
@@ -68,22 +70,24 @@ class Contents:
         return sum(file.size for file in self.texts)
 
     def chosen(self, choice: FileChoice) -> Contents:
-        """Return contents in which the files that a choice leaves out are not read.
+        """Return the contents of a corpus that takes only some of the files in its folder.
 
         Args:
-            choice: Patterns of the files to take and to leave out.
+            choice: Patterns of the files to take and to leave out, from the corpus's settings.
         """
         if not choice.patterns:
             return self
 
         # Patterns may also name files that would not be read anyway.
-        paths = [*self.others, *(file.path for file in self.texts)]
+        paths = [*self.unread, *(file.path for file in self.texts)]
         paths.sort(key=natural_key)
+        left_out = [path for path in paths if not choice.takes(path)]
+        misnamed_folders = [path for path in self.misnamed_folders if choice.takes(path)]
         return replace(
             self.without(lambda path: not choice.takes(path)),
-            left_out=tuple(path for path in paths if not choice.takes(path)),
-            unmatched=choice.unmatched(paths),
-            misnamed=tuple(path for path in self.misnamed if choice.takes(path)),
+            left_out=tuple(left_out),
+            unmatched_patterns=choice.unmatched(paths),
+            misnamed_folders=tuple(misnamed_folders),
         )
 
     def without(self, is_removed: Callable[[str], bool]) -> Contents:
@@ -92,17 +96,17 @@ class Contents:
         Args:
             is_removed: Returns whether a file, by its path, is one of them.
         """
-        files = [file for file in (*self.texts, *self.passed_over) if not is_removed(file.path)]
-        divided = _divide_files(files)
+        # If the removed files were the reason why .txt, .csv and .tsv were not read, these are read
+        # now. So decide again what is read.
+        candidates = [*self.texts, *self.unread_txt_and_csv]
+        divided = _divide_files([file for file in candidates if not is_removed(file.path)])
         text_paths = {file.path for file in divided.texts}
-
-        # Files may now be read that were passed over, and are no longer among the others.
-        others = [path for path in self.others if not is_removed(path) and path not in text_paths]
+        unread = [path for path in self.unread if not is_removed(path) and path not in text_paths]
         return replace(
             self,
             texts=divided.texts,
-            others=tuple(others),
-            passed_over=divided.passed_over,
+            unread=tuple(unread),
+            unread_txt_and_csv=divided.unread_txt_and_csv,
         )
 
     def notices(self, previous_sizes: Mapping[str, int] | None = None) -> list[Notice]:
@@ -117,69 +121,53 @@ class Contents:
         if previous_sizes is None:
             previous_sizes = {}
         files = self.ordered
-        others = _group_unread(self.others)
-        notices = _unread_notices(others.unknown, has_passed_over=bool(self.passed_over))
+
+        # Divide the files that are not read by their names.
+        companions: list[str] = []  # README.md, checksums, …
+        unfinished: list[str] = []  # still being uploaded
+        unknown: list[str] = []  # perhaps text of an unknown format
+        for path in self.unread:
+            if is_companion(path):
+                companions.append(path)
+            elif is_unfinished(path):
+                unfinished.append(path)
+            else:
+                unknown.append(path)
+
+        # Files of the previous build that do not exist any more.
+        missing = set(previous_sizes)
+        missing -= {file.path for file in files}
+        missing -= set(self.left_out)
+
+        notices = []
+        if unknown:
+            has_txt_or_csv = bool(self.unread_txt_and_csv)
+            notices.append(_unread_notice(unknown, has_txt_or_csv=has_txt_or_csv))
         notices += notices_on(
             {
-                # Folders that are named like a file of text.
-                "misnamed": [f"{path}/" for path in self.misnamed],
-                "unfinished": others.unfinished,
+                "misnamed": [f"{path}/" for path in self.misnamed_folders],
+                "unfinished": unfinished,
                 "empty": [file.path for file in files if file.size == 0],
-                # Patterns of nanoset.yaml that fit no file.
-                "unmatched": self.unmatched,
+                "unmatched": self.unmatched_patterns,
                 "shrunk": _shrunk_files(files, previous_sizes),
-                "gone": self._missing_files(previous_sizes),
-                # Files that the patterns of nanoset.yaml leave out.
+                "gone": sorted(missing, key=natural_key),
                 "left_out": self.left_out,
-                "beside": others.companions,
+                "beside": companions,
             }
         )
         return notices
 
-    def _missing_files(self, previous_sizes: Mapping[str, int]) -> list[str]:
-        """Return the files of the previous build that do not exist any more, in natural order."""
-        missing = set(previous_sizes)
-        missing -= {file.path for file in self.texts}
-        missing -= set(self.left_out)
-        return sorted(missing, key=natural_key)
 
+def _unread_notice(paths: Sequence[str], *, has_txt_or_csv: bool) -> Notice:
+    """Return a notice on files that may contain text, but are not read because of their endings.
 
-class _UnreadFiles(NamedTuple):
-    """Paths of the files of a folder that are not read, in groups by their names."""
-
-    companions: list[str]
-    """README.md, checksums, …"""
-    unfinished: list[str]
-    """Files that are still being uploaded."""
-    unknown: list[str]
-    """All others, which may be text of an unknown format."""
-
-
-def _group_unread(paths: Iterable[str]) -> _UnreadFiles:
-    """Divide files that are not read into groups by their names."""
-    groups = _UnreadFiles([], [], [])
-    for path in paths:
-        if is_companion(path):
-            groups.companions.append(path)
-        elif is_unfinished(path):
-            groups.unfinished.append(path)
-        else:
-            groups.unknown.append(path)
-    return groups
-
-
-def _unread_notices(paths: Sequence[str], *, has_passed_over: bool) -> list[Notice]:
-    """Return one notice on files that may contain text but are not read because of their endings.
+    It lists the endings, the most frequent one first, with a few files of each.
 
     Args:
-        paths: The files. Their endings are listed in the notice, the most frequent one first.
-        has_passed_over: Whether some of them are not read because of the other files.
-
-    Returns:
-        A list with the notice, or an empty list if there are no such files.
+        paths: The files, at least one.
+        has_txt_or_csv: Whether some of them are .txt, .csv or .tsv, which are only read in a folder
+            without text of other formats.
     """
-    if not paths:
-        return []
     paths_by_ending: dict[str, list[str]] = {}
     for path in paths:
         paths_by_ending.setdefault(ending_of(path), []).append(path)
@@ -189,9 +177,9 @@ def _unread_notices(paths: Sequence[str], *, has_passed_over: bool) -> list[Noti
         group = paths_by_ending[ending]
         descriptions.append(f"{len(group):,} {ending} ({abbreviated(group)})")
     names = ", ".join(descriptions)
-    if has_passed_over:
+    if has_txt_or_csv:
         names += "; to have .txt, .csv and .tsv read, put them into a folder of their own"
-    return [Notice("not_read", len(paths), names)]
+    return Notice("not_read", len(paths), names)
 
 
 def _shrunk_files(files: Sequence[FileStat], previous_sizes: Mapping[str, int]) -> list[str]:
@@ -218,35 +206,35 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
     files, folders = _listed(folder, within)
     divided = _divide_files(files)
     text_paths = {file.path for file in divided.texts}
-    others = [file.path for file in files if file.path not in text_paths]
+    unread = [file.path for file in files if file.path not in text_paths]
 
     # A folder such as `a.jsonl/` is often an archive that was unpacked. If it has no text, the user
     # should know that `a.jsonl` is not read.
-    folders_with_text = folders_of(text_paths)
     folders_like_texts = {path for path in folders if is_text(path)}
-    misnamed = folders_like_texts - folders_with_text
+    misnamed_folders = folders_like_texts - folders_of(text_paths)
     return Contents(
         texts=divided.texts,
-        others=tuple(sorted(others, key=natural_key)),
-        passed_over=divided.passed_over,
-        misnamed=tuple(sorted(misnamed, key=natural_key)),
+        unread=tuple(sorted(unread, key=natural_key)),
+        unread_txt_and_csv=divided.unread_txt_and_csv,
+        misnamed_folders=tuple(sorted(misnamed_folders, key=natural_key)),
     )
 
 
 class _DividedFiles(NamedTuple):
-    """The files of a corpus that may be read."""
+    """Those files of a folder whose formats can be read."""
 
     texts: tuple[FileStat, ...]
     """Files that are read."""
-    passed_over: tuple[FileStat, ...]
-    """.txt, .csv and .tsv that are not read, because the corpus has files of other formats."""
+    unread_txt_and_csv: tuple[FileStat, ...]
+    """.txt, .csv and .tsv that are not read, because the folder has files of other formats."""
 
 
 def _divide_files(files: Sequence[FileStat]) -> _DividedFiles:
     """Decide by their names which files of a corpus are read.
 
-    Versions before .txt, .csv and .tsv were read ignored such files. So they are only read if there
-    is nothing else: then a corpus of an older version still has the same files.
+    Files of .txt, .csv and .tsv are only read if the corpus has no text of other formats. Next to
+    other formats, older versions of this program ignored such files, which are often lists of URLs
+    and the like. So a corpus from that time still has the same files.
 
     Args:
         files: The files, in any order, which is kept. Some may be no text at all.
@@ -254,8 +242,8 @@ def _divide_files(files: Sequence[FileStat]) -> _DividedFiles:
     texts = tuple(file for file in files if is_text(file.path))
     txt_and_csv = tuple(file for file in files if is_txt_or_csv(file.path))
     if texts:
-        return _DividedFiles(texts, txt_and_csv)
-    return _DividedFiles(txt_and_csv, ())
+        return _DividedFiles(texts=texts, unread_txt_and_csv=txt_and_csv)
+    return _DividedFiles(texts=txt_and_csv, unread_txt_and_csv=())
 
 
 def _listed(folder: RawFolder, within: RawFolder | None) -> tuple[list[FileStat], set[str]]:

@@ -195,7 +195,7 @@ def _tables_in(folder: Path) -> list[Path]:
         InputError: The folder has no tables, or contains a folder that is named like one.
     """
     contents = contents_of(folder)
-    misnamed_folders = [path for path in contents.misnamed if is_table(path)]
+    misnamed_folders = [path for path in contents.misnamed_folders if is_table(path)]
     if misnamed_folders:
         raise InputError(
             "a folder has the name of a table, and nothing in it is read",

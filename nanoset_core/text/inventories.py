@@ -167,8 +167,8 @@ def take_inventory(
 
     # Another corpus may read the files that this one does not read, so remember these, too.
     read_paths = [file.path for file in files]
-    memory.save({*contents.left_out, *contents.others, *read_paths})
-    ignored = tuple(path for path in contents.others if not is_unfinished(path))
+    memory.save({*contents.left_out, *contents.unread, *read_paths})
+    ignored = tuple(path for path in contents.unread if not is_unfinished(path))
     return replace(inventory, ignored=ignored)
 
 

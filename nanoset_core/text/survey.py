@@ -161,8 +161,8 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
     if contents.left_out:
         n_left_out = format_count(len(contents.left_out), "file")
         remedy = "correct corpora.<name>.files or exclude in nanoset.yaml"
-        if contents.unmatched:
-            remedy += f": no file fits {abbreviated(contents.unmatched)}"
+        if contents.unmatched_patterns:
+            remedy += f": no file fits {abbreviated(contents.unmatched_patterns)}"
         return InputError(
             "the corpus's files and exclude leave no file to read",
             where=folder,
@@ -173,12 +173,13 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
 
     # There is no text.
     found = "no files"
-    if contents.others:
-        n_others = format_count(len(contents.others), "other file")
-        found = f"{n_others}: {', '.join(contents.others[:_MAX_FILES_NAMED])}"
-    if contents.misnamed:
-        n_misnamed = format_count(len(contents.misnamed), "folder")
-        found += f", and {n_misnamed} named like a file of text: {abbreviated(contents.misnamed)}"
+    if contents.unread:
+        n_others = format_count(len(contents.unread), "other file")
+        found = f"{n_others}: {', '.join(contents.unread[:_MAX_FILES_NAMED])}"
+    if contents.misnamed_folders:
+        n_misnamed = format_count(len(contents.misnamed_folders), "folder")
+        names = abbreviated(contents.misnamed_folders)
+        found += f", and {n_misnamed} named like a file of text: {names}"
     return InputError(
         what,
         where=folder,

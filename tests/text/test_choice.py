@@ -129,7 +129,7 @@ def test_only_the_chosen_files_are_read(chosen_contents):
 
 def test_all_other_files_are_left_out(chosen_contents):
     assert chosen_contents.left_out == (DEEP_CORPUS, CORPUS, TEST, "notes.txt")
-    assert chosen_contents.others == ()
+    assert chosen_contents.unread == ()
 
 
 def test_notices_report_what_is_left_out_and_patterns_that_fit_nothing(chosen_contents):
@@ -153,7 +153,7 @@ def test_chosen_txt_files_are_read_although_the_folder_has_files_of_other_format
     contents = contents_of(tmp_path).chosen(choice)
 
     assert [file.path for file in contents.ordered] == ["a.txt"]
-    assert contents.others == ()
+    assert contents.unread == ()
 
 
 def test_a_choice_does_not_add_txt_files_to_files_of_other_formats(tmp_path):
@@ -163,7 +163,7 @@ def test_a_choice_does_not_add_txt_files_to_files_of_other_formats(tmp_path):
     contents = contents_of(tmp_path).chosen(choice)
 
     assert "a.txt" not in [file.path for file in contents.texts]
-    assert contents.others == ("a.txt",)
+    assert contents.unread == ("a.txt",)
 
 
 def test_a_choice_without_patterns_changes_nothing(tmp_path):

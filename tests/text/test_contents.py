@@ -35,7 +35,7 @@ def test_a_folder_with_nothing_but_text_needs_no_notice(tmp_path):
     contents = contents_of(tmp_path)
 
     assert [file.path for file in contents.ordered] == ["a.jsonl", "b/c.json.gz"]
-    assert contents.others == ()
+    assert contents.unread == ()
     assert contents.notices() == []
 
 
@@ -45,7 +45,7 @@ def test_files_that_accompany_text_are_listed_in_one_notice(tmp_path):
 
     contents = contents_of(tmp_path)
 
-    assert contents.others == companions
+    assert contents.unread == companions
     [notice] = contents.notices()
     assert notice.is_expected
     assert notice.text == (
@@ -186,7 +186,7 @@ def test_txt_and_csv_files_are_read_if_there_is_nothing_else(tmp_path):
         "a/10.txt.gz",
         "b.csv",
     ]
-    assert contents.others == ("README.txt", "x.pdf")
+    assert contents.unread == ("README.txt", "x.pdf")
     assert [notice.kind for notice in contents.notices()] == ["not_read", "beside"]
 
 
@@ -197,7 +197,7 @@ def test_txt_and_csv_files_are_passed_over_next_to_a_file_of_another_format(tmp_
     contents = contents_of(tmp_path)
 
     assert [file.path for file in contents.texts] == [name]
-    assert contents.others == ("notes.txt", "urls.csv")
+    assert contents.unread == ("notes.txt", "urls.csv")
     [notice] = contents.notices()
     assert notice.kind == "not_read"
     assert notice.text == (
@@ -218,7 +218,7 @@ def test_files_that_are_removed_do_not_hide_txt_files(tmp_path):
     contents = contents_of(tmp_path).without(lambda path: path.startswith("out/"))
 
     assert [file.path for file in contents.texts] == ["a.txt"]
-    assert contents.others == ()
+    assert contents.unread == ()
 
 
 @pytest.mark.parametrize("names_only", [True, False])

@@ -285,7 +285,7 @@ def _files_at(
         )
     contents = _contents(path, output)
     texts = [file.path for file in contents.ordered]
-    names = sorted([*texts, *contents.others], key=natural_key)
+    names = sorted([*texts, *contents.unread], key=natural_key)
 
     ending = extension
     if ending is None:
