@@ -1,6 +1,6 @@
 """Conditions on the columns of documents, such as `quality >= 3 and not lang = 'en'`.
 
-A condition is written as SQL writes it after WHERE. DuckDB parses it, and its syntax tree is
+Users write a condition in SQL, like a WHERE clause. DuckDB parses it, and its syntax tree is
 translated into a tree of the few operations that are documented; anything else is refused. The tree
 of the condition above is:
 
@@ -58,8 +58,8 @@ _COMPARISONS: Mapping[str, str] = {
 _MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "=": "=", "<>": "<>"}
 """The operator that `3 <= quality` becomes when it is turned into `quality >= 3`."""
 _PATTERN_FUNCTIONS = {"~~": "like", "!~~": "not like", "starts_with": "starts_with"}
-"""Function in DuckDB's syntax tree → how a condition writes it. The first argument is a column, the
-second a text.
+"""Function in DuckDB's syntax tree → how a condition writes it. DuckDB parses `lang like 'd%'` as
+the function `~~` with the arguments `lang` and 'd%'.
 """
 
 _CONDITION_WORDS = frozenset({"and", "or", "not", "in", "is", "null", "true", "false", "like"})
@@ -127,37 +127,34 @@ class Condition:
         return frozenset(self._root.columns())
 
     def for_columns(self, schema: Any) -> SqlCondition:
-        """Return the condition as SQL, after a check that the columns fit.
+        """Return the condition as SQL over the columns of some documents.
 
         Args:
-            schema: pyarrow.Schema of the documents, with all columns of the condition. The SQL
-                names columns as `column_reference` does.
+            schema: pyarrow.Schema of the documents. The SQL names columns as `column_reference`
+                does.
 
         Raises:
-            ConfigError: A column is missing, or cannot be compared with a value.
+            ConfigError: The documents lack a column, or it cannot be compared with the value.
         """
-        self._check_columns_exist(schema)
-        try:
-            return _sql_condition(self._root, schema)
-        except _TypeMismatchError as error:
-            operation = error.operation
-            raise self._not_computable(
-                reason=f"{operation.column} holds {error.column_type}",
-                found=str(operation.values),
-                expected="a value of the column's type",
-            ) from None
-
-    def _check_columns_exist(self, schema: Any) -> None:
-        """Raise a ConfigError if the documents lack a column of the condition."""
         for column in sorted(self.columns):
             if column not in schema.names:
-                raise self._not_computable(
+                raise self._mismatch_error(
                     reason="no such column",
                     found=column,
                     expected=f"one of {', '.join(schema.names)}",
                 )
+        try:
+            return _sql_condition(self._root, schema)
+        except _TypeMismatchError as error:
+            # For example, `quality = 'high'` if quality is a column of integers.
+            comparison = error.operation
+            raise self._mismatch_error(
+                reason=f"{comparison.column} holds {error.column_type}",
+                found=str(comparison.values),
+                expected="a value of the column's type",
+            ) from None
 
-    def _not_computable(self, *, reason: str, found: str, expected: str) -> ConfigError:
+    def _mismatch_error(self, *, reason: str, found: str, expected: str) -> ConfigError:
         """Return the error for a condition that does not fit the columns."""
         return ConfigError(
             f"the condition cannot be computed: {reason}",
@@ -225,15 +222,17 @@ class SqlCondition:
 
 
 def parse_condition(text: str, where: str) -> Condition:
-    """Parse a condition.
+    """Parse a condition that a user wrote, such as "quality >= 3 and lang = 'en'".
 
     Args:
-        text: Such as "quality >= 3 and lang = 'en'".
+        text: The condition.
         where: The setting that holds it, for messages.
 
     Raises:
         ConfigError: The text is no condition, or lists too many values.
     """
+    # Refuse long lists before they are parsed, which would take seconds. So values are counted by
+    # the commas between them: a comma within a text counts as well, which does no harm.
     n_values = text.count(",") + 1
     if n_values > MAX_LISTED_VALUES or len(text) > _MAX_CHARACTERS:
         raise ConfigError(
@@ -247,6 +246,7 @@ def parse_condition(text: str, where: str) -> Condition:
                 "the documents"
             ),
         )
+
     try:
         return Condition(text, where, _parse(text))
     except (ValueError, RecursionError) as error:
@@ -290,11 +290,11 @@ def _parse(text: str) -> _Operation:
     """
     # Put names of columns that SQL reserves, such as `group`, in double quotes.
     condition = _with_quoted_keywords(text)
-    statement = _syntax_tree(condition)
+    statement = _syntax_tree(condition)  # of `SELECT 1 WHERE <condition>`
     where_clause = statement["node"].pop("where_clause")
 
-    # The text may go on after the condition, for example with `limit 3`. Then the rest of the
-    # statement differs from that of a statement with a plain condition.
+    # The text may continue after the condition, as in `quality >= 3 limit 5`. Nothing is left over
+    # if the statement, without its condition, equals `SELECT 1 WHERE true` without its condition.
     plain_statement = _syntax_tree("true")
     del plain_statement["node"]["where_clause"]
     if statement != plain_statement:
@@ -443,33 +443,30 @@ def _comparison_of(operator: str, left: Mapping[str, Any], right: Mapping[str, A
 
 
 def _pattern_of(node: Mapping[str, Any]) -> _Operation:
-    """Translate a call of `like`, `not like` or `starts_with` in DuckDB's syntax tree.
+    """Translate `like`, `not like` or `starts_with`, as in `starts_with(lang, 'de')`.
 
     Args:
-        node: The call of a function. DuckDB writes the operators `like` and `not like` as functions
-            of a column and a text, too.
-
-    Returns:
-        The operation. `not like` becomes `not` with the operation `like` in it.
+        node: A function in DuckDB's syntax tree. For `lang like 'd%'`, its name is `~~`, and its
+            arguments are the column and the text.
 
     Raises:
         ValueError: It is another function, or does not compare a column with a text.
     """
-    name = node["function_name"]
+    name = node["function_name"]  # "~~" for like, "!~~" for not like, or "starts_with"
     arguments = [argument["expression"] for argument in node["arguments"]]
     if name not in _PATTERN_FUNCTIONS or len(arguments) != 2:
         raise _unsupported(node)
     column_node, pattern_node = arguments
 
-    function = _PATTERN_FUNCTIONS[name]
+    operator = _PATTERN_FUNCTIONS[name]
     pattern = _literal_value(pattern_node)
     if not isinstance(pattern, str):
-        raise ValueError(f"{function} needs a text")
+        raise ValueError(f"{operator} needs a text")
 
     column = _column_name(column_node)
-    if function == "not like":
+    if operator == "not like":
         return _negated(_Operation("like", column=column, values=(pattern,)))
-    return _Operation(function, column=column, values=(pattern,))
+    return _Operation(operator, column=column, values=(pattern,))
 
 
 def _unsupported(node: Mapping[str, Any]) -> ValueError:
@@ -499,11 +496,13 @@ def _literal_value(node: Mapping[str, Any]) -> Literal:
         ValueError: The node is not a literal, or the text of a date is not a date.
     """
     match node["type"]:
-        case "VALUE_CONSTANT":
+        case "VALUE_CONSTANT":  # 3, 'de' or true
             return _constant_value(node)
         case "OPERATOR_CAST" if not node["try_cast"]:
-            return _date_value(node)  # a date is a text that is converted
+            # DuckDB parses `date '2024-01-31'` as `CAST('2024-01-31' AS DATE)`.
+            return _date_value(node)
         case "FUNCTION" if node["function_name"] in ("+", "-"):
+            # DuckDB parses `-3` as a function `-` of 3.
             return _signed_number(node)
         case "COLUMN_REF":
             raise ValueError(f"{_column_name(node)} is a column: put a text in single quotes")
@@ -530,7 +529,7 @@ def _constant_value(node: Mapping[str, Any]) -> Literal:
 
 
 def _signed_number(node: Mapping[str, Any]) -> int | float:
-    """Return the value of a number with a sign, such as -3, which DuckDB parses as a function.
+    """Return the value of a number with a sign, such as -3: DuckDB parses it as a function of 3.
 
     Raises:
         ValueError: The function has two operands, as in 5 - 3, or its operand is not a number.
@@ -612,10 +611,10 @@ def _comparison_sql(operation: _Operation, reference: str, arrow_type: Any) -> s
 
 
 def _text_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
-    """Return a comparison of a column of texts as SQL.
+    """Return SQL that compares a column of texts with texts, or with dates.
 
     Args:
-        operation: The comparison, with texts or with dates.
+        operation: The comparison.
         reference: How SQL names its column.
         arrow_type: Type of the column, for errors.
 
@@ -623,16 +622,18 @@ def _text_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
         _TypeMismatchError: Some values are neither texts nor dates, or there are both.
     """
     values = list(operation.values)
-    if all(isinstance(value, datetime) for value in values):
-        # Dates are stored as texts. A text that is not a date has no place in time: it is null.
-        return _compared(operation, f"TRY_CAST({reference} AS TIMESTAMP)", values)
     if all(isinstance(value, str) for value in values):
         return _compared(operation, reference, values)
+    if all(isinstance(value, datetime) for value in values):
+        # Columns store dates as texts, such as "2024-01-31". TRY_CAST returns null for a text that
+        # is not a date, where CAST would fail.
+        date = f"TRY_CAST({reference} AS TIMESTAMP)"
+        return _compared(operation, date, values)
     raise _TypeMismatchError(arrow_type, operation)
 
 
 def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
-    """Return a comparison of a column of numbers or booleans as SQL.
+    """Return SQL that compares a column of numbers or booleans with numbers or booleans.
 
     Args:
         operation: The comparison.
@@ -645,36 +646,39 @@ def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
     import pyarrow as pa
 
     numbers = _comparable_numbers(operation, arrow_type)
-    # If the column or a value is a floating-point number, all are compared as such.
+    # One float among the numbers is enough: `quality >= 2.5` compares integers as floats.
     has_floats = any(isinstance(number, float) for number in numbers)
     if has_floats or pa.types.is_floating(arrow_type):
         return _float_sql(operation, reference, [float(number) for number in numbers])
+
+    # A list after `in` may mix numbers and booleans. Write them all in the type of the column.
     if pa.types.is_boolean(arrow_type):
         return _compared(operation, reference, [bool(number) for number in numbers])
     return _compared(operation, reference, [int(number) for number in numbers])
 
 
 def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | float]:
-    """Return the values of an operation if a column can be compared with them.
-
-    Args:
-        operation: The operation. `in` may have several values, and compares booleans with the
-            numbers 0 and 1. Others have one value, and compare booleans only with booleans.
-        arrow_type: Type of the column.
+    """Return the numbers or booleans that a comparison has, if they fit the type of its column.
 
     Raises:
-        _TypeMismatchError: The values or the column are neither numbers nor booleans, or the
-            operation does not compare the one with the other.
+        _TypeMismatchError: They do not fit, as in `quality = 'high'` for a column of integers.
     """
+    import pyarrow as pa
+
     numbers = [value for value in operation.values if _is_comparable_number(value)]
-    is_complete = len(numbers) == len(operation.values)
-    is_of_texts = operation.kind in ("like", "starts_with")
-    if is_of_texts or not is_complete or not _is_number_type(arrow_type):
+    has_other_values = len(numbers) < len(operation.values)
+    needs_texts = operation.kind in ("like", "starts_with")
+    if has_other_values or needs_texts or not _is_number_type(arrow_type):
         raise _TypeMismatchError(arrow_type, operation)
-    if operation.kind != "in":
-        [number] = numbers
-        if isinstance(number, bool) != _is_boolean_type(arrow_type):
-            raise _TypeMismatchError(arrow_type, operation)
+
+    # A list may have 0 and 1 for false and true: `is_code in (0, 1)` is allowed.
+    if operation.kind == "in":
+        return numbers
+
+    # All other comparisons have one value. `is_code = 1` and `quality > true` are refused.
+    [number] = numbers
+    if isinstance(number, bool) != pa.types.is_boolean(arrow_type):
+        raise _TypeMismatchError(arrow_type, operation)
     return numbers
 
 
@@ -683,13 +687,6 @@ def _is_comparable_number(value: Literal) -> TypeGuard[int | float]:
     if isinstance(value, int):  # a boolean is an int in Python, too
         return -_INT64_STOP <= value < _INT64_STOP
     return isinstance(value, float)
-
-
-def _is_boolean_type(arrow_type: Any) -> bool:
-    """Return whether a column of an Arrow type has booleans."""
-    import pyarrow as pa
-
-    return bool(pa.types.is_boolean(arrow_type))
 
 
 def _is_number_type(arrow_type: Any) -> bool:
@@ -706,7 +703,7 @@ def _is_number_type(arrow_type: Any) -> bool:
 
 
 def _float_sql(operation: _Operation, reference: str, values: list[float]) -> str:
-    """Return a comparison of floating-point numbers as SQL.
+    """Return SQL that compares a column with floats; it treats NaN and zeros unlike DuckDB.
 
     Args:
         operation: The comparison.
@@ -715,36 +712,29 @@ def _float_sql(operation: _Operation, reference: str, values: list[float]) -> st
     """
     number = f"CAST({reference} AS DOUBLE)"
     comparison = _compared(operation, number, values)
-    # For DuckDB, NaN is greater than any number. Here, a comparison with NaN is false.
+
+    # DuckDB sorts NaN above all numbers, so it takes `NaN > 3` as true. Make that false. `NaN < 3`
+    # and `NaN = 3` are false in DuckDB, too.
     if operation.kind in (">", ">="):
         return f"{comparison} AND NOT isnan({number})"
+
+    # For DuckDB, 0.0 equals -0.0. Yet `in` distinguished them in the first version of conditions,
+    # and must still choose the same documents. So a zero has to have the sign of a listed zero.
     if operation.kind == "in" and 0 in values:
-        return f"{comparison} AND {_listed_zero_sql(number, values)}"
+        # TRUE if -0.0 is listed, and FALSE if 0.0 is.
+        sign_bits = {_sql_literal(math.copysign(1, value) < 0) for value in values if value == 0}
+        listed_signs = ", ".join(sorted(sign_bits))
+        return f"{comparison} AND ({number} <> 0 OR signbit({number}) IN ({listed_signs}))"
     return comparison
 
 
-def _listed_zero_sql(number: str, values: list[float]) -> str:
-    """Return SQL that is false for a zero whose sign no listed zero has, and else true.
-
-    DuckDB takes 0.0 and -0.0 as equal. But `in` distinguished them in the first version of these
-    conditions, and documents that were chosen by it must not change.
-
-    Args:
-        number: SQL of the number.
-        values: The listed numbers, at least one of them a zero.
-    """
-    # The sign bit of -0.0 is True, and that of 0.0 is False.
-    sign_bits = {str(math.copysign(1, value) < 0) for value in values if value == 0}
-    return f"({number} <> 0 OR signbit({number}) IN ({', '.join(sorted(sign_bits))}))"
-
-
 def _compared(operation: _Operation, reference: str, values: list[Any]) -> str:
-    """Return a comparison as SQL, given values of the type of the column.
+    """Return SQL for a comparison, such as "c0 >= '3'::BIGINT".
 
     Args:
         operation: The comparison.
-        reference: SQL of the column.
-        values: The values of the operation.
+        reference: SQL of the column, such as "c0".
+        values: The values of the operation, in the type of the column.
     """
     literals = [_sql_literal(value) for value in values]
     match operation.kind:
@@ -771,6 +761,8 @@ def _sql_literal(value: Literal) -> str:
         return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
     if isinstance(value, bool):
         return str(value).upper()
+    # DuckDB takes a plain `0.1` as a DECIMAL, and a plain `3` as an INTEGER. As texts with a type,
+    # numbers keep all their digits, and `inf` can be written, too.
     if isinstance(value, float):
         return f"'{value!r}'::DOUBLE"
     return f"'{value}'::BIGINT"

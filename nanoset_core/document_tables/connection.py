@@ -26,11 +26,14 @@ BATCH_DOCUMENTS = 1 << 16
 
 @contextmanager
 def explaining_memory() -> Iterator[None]:
-    """Explain the errors of a block in which DuckDB, or its library, gets no memory.
+    """Turn an error of DuckDB in the block into a NanosetError if the system refuses memory.
 
     Raises:
-        NanosetError: The system refuses memory, for example because of `ulimit -v`.
+        NanosetError: There is no memory, for example because of `ulimit -v`. Its message says
+            what to do.
     """
+    # `explained` turns a MemoryError into a NanosetError whose message names "DuckDB". The import
+    # is within the block, since loading DuckDB's library may already need too much memory.
     with explained(Path("DuckDB")):
         import duckdb
 
@@ -41,50 +44,53 @@ def explaining_memory() -> Iterator[None]:
             raise MemoryError(first_line) from error
 
 
+@explaining_memory()
 def open_locked(readable_folders: Iterable[Path] = ()) -> Any:
-    """Open a duckdb.DuckDBPyConnection, a context manager, that reads only some folders.
+    """Open a connection to DuckDB that can read the files of some folders, and nothing else.
 
-    It has one thread, since stages run one task on each processor. Results have the order of the
-    rows in the files, so the same query gives the same result every time.
+    Results have the order of the rows in the files, so the same query gives the same result every
+    time.
 
     Args:
         readable_folders: Contain all files that queries may read. DuckDB follows symbolic links
             before it compares paths, so these are paths without any.
 
+    Returns:
+        A duckdb.DuckDBPyConnection, which is a context manager.
+
     Raises:
         NanosetError: The system refuses memory.
     """
-    with explaining_memory():
-        return _open_locked(readable_folders)
-
-
-def _open_locked(readable_folders: Iterable[Path]) -> Any:
-    """Open a connection as `open_locked` does, with DuckDB's own errors."""
     import duckdb
 
     config: dict[str, str | bool | int | float | list[str]] = {
+        # Stages run one task on each processor, so one thread is enough.
         "threads": 1,
         "memory_limit": MEMORY_LIMIT,
-        "preserve_insertion_order": True,
+        # Write no temporary files: an empty name means no folder.
+        "temp_directory": "",
+        # Download and load no extensions.
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         "allow_community_extensions": False,
-        # Texts of one batch may have more than 2 GB.
-        "arrow_large_buffer_size": True,
-        # A long list of values becomes a join. These would let DuckDB look up documents by values
-        # if that is faster, and documents would have the order of the values.
+        # Keep the order of rows. DuckDB turns a long list of values into a join of two tables.
+        # These optimizers might swap them, and documents would come in the order of the values.
+        "preserve_insertion_order": True,
         "disabled_optimizers": "build_side_probe_side,join_order",
-        # An empty name means that DuckDB writes nothing.
-        "temp_directory": "",
+        # Allow more than 2 GB of texts in one batch of results.
+        "arrow_large_buffer_size": True,
     }
     connection = duckdb.connect(":memory:", config=config)
-    # Queries name files by `exact_path`, and DuckDB checks that text as well as the path.
+
+    # Let queries read the folders. `read_parquet` takes a pattern such as "/a[*]b" for the path
+    # "/a*b", and DuckDB checks both, the pattern and the path. So both forms must be allowed.
     allowed = []
     for folder in readable_folders:
         allowed.append(text_literal(str(folder)))
         allowed.append(text_literal(exact_path(str(folder))))
     connection.execute(f"SET allowed_directories = [{', '.join(allowed)}]")
-    # Afterwards, neither the folders nor another setting can be changed.
+
+    # Forbid all other files, and any later change of the settings.
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

@@ -230,31 +230,37 @@ class DocumentRelation:
     ) -> str:
         """Return the SQL query that computes expressions for each document.
 
-        For example, a table has the column "quality", which is the third one of the relation:
+        The expression "c2 >= 3", for example, becomes (c2 is the third column of the relation):
 
-            SELECT c2 >= 3 AS r0
-            FROM (SELECT t0.file_index AS file_number, t0.file_row_number AS row_number, t0_0 AS c2
-                  FROM read_parquet(['…']) AS t0(t0_0))
+            SELECT c2 >= 3 AS r0 FROM (SELECT … AS c2 FROM read_parquet(['…/columns.parquet']) …)
 
         Args:
-            connection: Tables in memory are registered with it.
+            connection: Tables that are in memory are registered with it.
             sources: The tables that have the columns.
             columns: Names of the columns.
             expressions: SQL over the columns.
         """
-        tables = [self._in_convertible_types(source, columns) for source in sources]
-        for table_number, table in enumerate(tables):
+        tables = []
+        for table_number, source in enumerate(sources):
+            table = self._with_floats_as_texts(source, columns)
+            tables.append(table)
             _register_if_in_memory(connection, table_number, table)
 
-        # The inner query names the columns as expressions do; the outer one computes these.
+        # The inner query reads the columns, and names them as the expressions do: c0, c1, …
+        columns_sql = self._documents_sql(tables, columns)
+        # The outer query computes the expressions. Its columns are r0, r1, …
         results = [f"{sql} AS r{number}" for number, sql in enumerate(expressions)]
-        return f"SELECT {', '.join(results)} FROM ({self._documents_sql(tables, columns)})"
+        return f"SELECT {', '.join(results)} FROM ({columns_sql})"
 
     def _documents_sql(self, tables: Sequence[TableSource], columns: Collection[str]) -> str:
-        """Return the query for columns of the documents.
+        """Return the SQL query that reads columns of the documents, in the types of `self.schema`.
 
-        Different shards may store a column as integers and as texts. The query converts its values
-        to one type, that of the column in `self.schema`.
+        For two columns in two tables, the query is:
+
+            SELECT t0.file_index AS file_number, t0.file_row_number AS row_number,
+                   t0_1 AS c2, CAST(t1_0 AS VARCHAR) AS c3
+            FROM read_parquet(['…']) AS t0(t0_0, t0_1)
+            POSITIONAL JOIN read_parquet(['…']) AS t1(t1_0)
 
         Args:
             tables: The tables that have the columns. They are joined by the positions of rows.
@@ -292,36 +298,38 @@ class DocumentRelation:
                     )
         return value_by_column
 
-    def _in_convertible_types(self, source: TableSource, columns: Collection[str]) -> TableSource:
-        """Return a table whose types DuckDB can convert to those of `self.schema`.
+    def _with_floats_as_texts(self, source: TableSource, columns: Collection[str]) -> TableSource:
+        """Return a table, with floats converted to texts if their column has texts elsewhere.
 
-        A column may have floating-point numbers in this table, and texts in other shards. Then its
-        numbers have to become texts. DuckDB would write some of them differently from `as_type`,
-        which converts such columns everywhere else. So `as_type` converts the table here, in
-        memory. Few corpora have such a column.
+        A column is of texts if one shard of the corpus has texts in it. Another shard may store it
+        as floats. `as_type` converts them in the same way as the rest of nanoset does; DuckDB
+        would write some floats differently.
 
         Args:
             source: The table, in the types in which it is stored.
             columns: Names of the columns that are needed; others may be left out.
+
+        Returns:
+            The same table if nothing is to convert, which is the rule, or else a table in memory.
         """
         import pyarrow as pa
 
         names = [name for name in source.stored_schema.names if name in columns]
-        if not any(self._has_floats_as_texts(source, name) for name in names):
+        target_types = [self.schema.field(name).type for name in names]
+        needs_conversion = False
+        for name, target_type in zip(names, target_types, strict=True):
+            stored_type = source.stored_schema.field(name).type
+            if stored_type == pa.float64() and target_type == pa.string():
+                needs_conversion = True
+        if not needs_conversion:
             return source
 
         table = source.read(names)
-        arrays = [as_type(table.column(name), self.schema.field(name).type) for name in names]
+        arrays = []
+        for name, target_type in zip(names, target_types, strict=True):
+            arrays.append(as_type(table.column(name), target_type))
         converted = pa.table(dict(zip(names, arrays, strict=True)))
         return TableSource(paths=source.paths, stored_schema=converted.schema, table=converted)
-
-    def _has_floats_as_texts(self, source: TableSource, column: str) -> bool:
-        """Return whether a table has numbers in a column that has texts in the whole corpus."""
-        import pyarrow as pa
-
-        stored_type = source.stored_schema.field(column).type
-        target_type = self.schema.field(column).type
-        return bool(stored_type == pa.float64() and target_type == pa.string())
 
 
 def _table_alias(table_number: int) -> str:
@@ -356,19 +364,19 @@ def _register_if_in_memory(connection: Any, table_number: int, source: TableSour
 
 
 def _table_sql(table_number: int, source: TableSource) -> str:
-    """Return the SQL of a table for the clause FROM, with the names of its columns.
-
-    Besides its own columns, the table has `file_row_number` and `file_index`. DuckDB adds them to
-    files itself, so they are named only for a table in memory.
+    """Return the SQL of a table for the clause FROM, such as "read_parquet(['…']) AS t0(t0_0)".
 
     Args:
         table_number: Position of the table in the query.
         source: The table.
     """
+    # Columns are renamed to t0_0, t0_1, … in the order in which they are stored. Their own names
+    # are of no use here: DuckDB takes `Lang` and `lang` for the same column.
     names = [_stored_column(table_number, index) for index in range(len(source.stored_schema))]
     if source.table is None:
         rows = _files_sql(source.paths)
     else:
+        # The last two columns of a table in memory. DuckDB itself adds them to files.
         rows = f"table_{table_number}"
         names += ["file_row_number", "file_index"]
     return f"{rows} AS {_table_alias(table_number)}({', '.join(names)})"

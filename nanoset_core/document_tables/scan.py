@@ -106,27 +106,28 @@ class DocumentScan:
             FormatError: A file is damaged.
         """
         if self._only_ids is None:
-            yield from self._query(relation, None)
+            yield from self._query(relation, only_ids=None)
             return
 
+        # DuckDB keeps the ids of a query in memory. If it cannot keep all, several queries are
+        # needed, and their results are merged.
         id_parts = _parts_in_memory(self._only_ids)
         if len(id_parts) == 1:
-            yield from self._query(relation, id_parts[0])
+            yield from self._query(relation, only_ids=id_parts[0])
             return
-
-        # A query for each part of the ids returns its documents in order. Merge their results.
         results: list[ScannedRows] = []
         for ids in id_parts:
-            results.extend(self._query(relation, ids))
+            results.extend(self._query(relation, only_ids=ids))
         yield from _in_order(results)
 
-    def _query(self, relation: DocumentRelation, ids: Any) -> Iterator[ScannedRows]:
-        """Yield the documents that DuckDB returns for the scan as one query.
+    def _query(self, relation: DocumentRelation, only_ids: Any) -> Iterator[ScannedRows]:
+        """Run the scan as one query of DuckDB, and yield its documents in order.
 
         Args:
             relation: The tables.
-            ids: An Arrow array with the only ids of documents to return, or None.
+            only_ids: An Arrow array with the ids of the documents to return; None for any id.
         """
+        # For each document, DuckDB computes the columns, and the comparisons of the conditions.
         query = _ScanQuery(
             relation,
             columns=sorted(self._columns_to_read(relation)),
@@ -134,20 +135,25 @@ class DocumentScan:
         )
         batches = relation.batches(
             shared_connection(relation.folders),
-            {*query.columns, *self._columns_of_conditions},
-            query.expressions(),
+            columns={*query.columns, *self._columns_of_conditions},
+            expressions=query.expressions(),
             where=self._where(relation.schema),
-            listed_ids=ids,
+            listed_ids=only_ids,
         )
-        last_number = -1
+
+        last_row = -1
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            result = query.result_of(batch)
-            _check_order(result.rows, last_number)
-            last_number = int(result.rows[-1])
-            _check_tokens(result.columns, relation)
-            yield replace(result, condition_masks=self._all_masks(result))
+            documents = query.result_of(batch)
+            _check_order(documents.rows, last_row)
+            last_row = int(documents.rows[-1])
+            _check_tokens(documents.columns, relation)
+
+            # A condition that needed no evaluation is true of all these documents.
+            masks = {key: np.ones(batch.num_rows, np.bool_) for key in self._conditions}
+            masks.update(documents.condition_masks)
+            yield replace(documents, condition_masks=masks)
 
     def _columns_to_read(self, relation: DocumentRelation) -> frozenset[str]:
         """Return the columns of the scan, with LOCATION_COLUMNS if a document may need them."""
@@ -155,19 +161,13 @@ class DocumentScan:
             return self._columns.union(LOCATION_COLUMNS)
         return self._columns
 
-    def _all_masks(self, result: ScannedRows) -> dict[Condition, NDArray[np.bool_]]:
-        """Return the masks of all conditions; those not evaluated are true of all documents."""
-        masks = {key: np.ones(len(result.rows), np.bool_) for key in self._conditions}
-        masks.update(result.condition_masks)
-        return masks
-
     def _evaluated_conditions(self, schema: Any) -> dict[Condition, SqlCondition]:
         """Return the conditions that must be evaluated for each document, and their SQL.
 
         Args:
             schema: pyarrow.Schema of the documents.
         """
-        # All returned documents meet the only condition of a scan.
+        # If only documents that meet this one condition are returned, it is true of all of them.
         if len(self._only) == 1 and list(self._conditions) == list(self._only):
             return {}
         return {condition: condition.for_columns(schema) for condition in self._conditions}
@@ -220,27 +220,28 @@ class _ScanQuery:
         return [FILE_NUMBER, ROW_NUMBER, *references, *self._comparisons]
 
     def result_of(self, batch: Any) -> ScannedRows:
-        """Return what was computed for some documents, with masks of the evaluated conditions.
+        """Return the documents of a batch of results, with masks of the evaluated conditions.
 
         Args:
-            batch: A pyarrow.RecordBatch with a column for each of `expressions()`, in order.
+            batch: A pyarrow.RecordBatch with a column for each of `expressions()`, in order:
+                FILE_NUMBER, ROW_NUMBER, the columns of the scan, then the comparisons.
         """
-        # The columns of the batch are: 2 numbers, the columns of the scan, then the comparisons.
-        file_numbers, rows_in_files, *arrays = batch.columns
+        file_numbers, rows_in_files, *other_arrays = batch.columns
         n_columns = len(self.columns)
-        value_arrays = arrays[:n_columns]
-        outcome_arrays = arrays[n_columns:]
+        value_arrays = other_arrays[:n_columns]
+        outcome_arrays = other_arrays[n_columns:]
+
+        # Number the documents through all files. If the first two files have 100 documents each,
+        # row 3 of file 2 is document 203.
+        rows = self._first_rows[file_numbers.to_numpy()] + rows_in_files.to_numpy()
 
         # A condition such as `a > 1 and b < 2` consists of two comparisons: join their outcomes.
         outcome_by_comparison = dict(zip(self._comparisons, outcome_arrays, strict=True))
         masks: dict[Condition, NDArray[np.bool_]] = {}
         for condition, sql in self._conditions.items():
             masks[condition] = _as_mask(sql.outcome(outcome_by_comparison))
-        return ScannedRows(
-            rows=self._first_rows[file_numbers.to_numpy()] + rows_in_files.to_numpy(),
-            columns=dict(zip(self.columns, value_arrays, strict=True)),
-            condition_masks=masks,
-        )
+        value_by_column = dict(zip(self.columns, value_arrays, strict=True))
+        return ScannedRows(rows, value_by_column, masks)
 
 
 def _parts_in_memory(ids: Any) -> list[Any]:
@@ -258,30 +259,31 @@ def _parts_in_memory(ids: Any) -> list[Any]:
 
 
 def _in_order(results: Sequence[ScannedRows]) -> Iterator[ScannedRows]:
-    """Yield the results of several queries of one scan as one result, in the order of documents.
+    """Merge the results of several queries: yield each document once, in the order of the shards.
 
     Args:
         results: Results of the queries. Several may have the same document, with equal values.
-
-    Yields:
-        Each document once; nothing if no query returned one.
     """
     import pyarrow as pa
 
     if not results:
         return
-    # (n_documents,) each document once, ascending, and its first position in the joined results
-    all_rows = np.concatenate([result.rows for result in results])
-    rows, first_positions = np.unique(all_rows, return_index=True)
 
+    # Sort the numbers of the documents, and leave out repeated ones. For each number that is
+    # left, `positions` says where in the concatenated results it occurs first:
+    # [2, 7] and [2, 5] → all_rows [2, 7, 2, 5] → rows [2, 5, 7], positions [0, 3, 1]
+    all_rows = np.concatenate([result.rows for result in results])
+    rows, positions = np.unique(all_rows, return_index=True)
+
+    # Take the values and the masks from the same positions.
     columns = {}
     for name in results[0].columns:
-        values = pa.concat_arrays([result.columns[name] for result in results])
-        columns[name] = values.take(pa.array(first_positions))
+        all_values = pa.concat_arrays([result.columns[name] for result in results])
+        columns[name] = all_values.take(pa.array(positions))
     masks = {}
     for condition in results[0].condition_masks:
-        mask = np.concatenate([result.condition_masks[condition] for result in results])
-        masks[condition] = mask[first_positions]
+        full_mask = np.concatenate([result.condition_masks[condition] for result in results])
+        masks[condition] = full_mask[positions]
     yield ScannedRows(rows, columns, masks)
 
 

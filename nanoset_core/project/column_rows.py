@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from nanoset_core.project.column_statistics import ColumnStatistics, CorpusColumns
 from nanoset_core.records.text import format_number
+from nanoset_core.sampling.frequent import FrequentValue
 
 _BAR_CHARACTERS = 20
 _VALUE_CHARACTERS = 60
@@ -81,17 +82,21 @@ def value_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[Valu
 def _histogram_rows(column: ColumnStatistics) -> list[ValueRow]:
     """Return a row for each bin of the histogram of a column of numbers."""
     bins = [] if column.numbers is None else column.numbers.bins
-    counts = [histogram_bin.amounts[0] for histogram_bin in bins]
-    most = max([*counts, column.nulls, column.nans])
+    # The row with the most documents has the longest bar.
+    longest = max(column.nulls, column.nans)
+    for histogram_bin in bins:
+        documents, _ = histogram_bin.amounts
+        longest = max(longest, documents)
+
     rows: list[ValueRow] = []
     for histogram_bin in bins:
         documents, tokens = histogram_bin.amounts
-        rows.append(ValueRow(histogram_bin.label, f"{documents:,}", tokens, _bar(documents, most)))
+        rows.append(_value_row(histogram_bin.label, documents, tokens, longest))
     if column.nulls:
-        bar = _bar(column.nulls, most)
-        rows.append(ValueRow("null", f"{column.nulls:,}", column.null_tokens, bar))
+        rows.append(_value_row("null", column.nulls, column.null_tokens, longest))
     if column.nans:
-        rows.append(ValueRow("NaN", f"{column.nans:,}", None, _bar(column.nans, most)))
+        # The tokens of documents with NaN are not counted.
+        rows.append(_value_row("NaN", column.nans, None, longest))
     return rows
 
 
@@ -100,36 +105,54 @@ def _frequent_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[
 
     All other values have one row together, and so have documents without a value.
     """
-    n_documents = statistics.documents  # bars show shares of all documents
-    values = column.values
-    # If even the most frequent values occur only once, as ids do, none of them has its own row.
-    all_occur_once = all(value.max_documents == 1 for value in values)
-    if all_occur_once and column.distinct > len(values):
-        values = ()
+    listed = column.values
+    # If even the most frequent values occur only once, as ids do, do not list any of them.
+    all_occur_once = all(value.max_documents == 1 for value in listed)
+    if all_occur_once and column.distinct > len(listed):
+        listed = ()
 
     rows: list[ValueRow] = []
-    for value in values:
+    for value in listed:
         documents = f"{value.documents:,}"
         if value.max_documents > value.documents:  # not counted exactly, to save memory
             documents = f"{value.documents:,} to {value.max_documents:,}"
-        bar = _bar(value.documents, n_documents)
+        bar = _bar(value.documents, statistics.documents)
         rows.append(ValueRow(_value_text(value.value), documents, value.tokens, bar))
 
-    # A row for all values that are not listed.
-    n_other_values = column.distinct - len(values)
-    if n_other_values > 0:
-        n_shown = sum(value.documents for value in values)
-        shown_tokens = sum(value.tokens for value in values)
-        n_others = n_documents - column.nulls - n_shown
-        other_tokens = statistics.tokens - column.null_tokens - shown_tokens
-        label = f"{n_other_values:,} other values" if values else f"{n_other_values:,} values"
-        if not column.is_distinct_exact:
-            label = f"about {label}"
-        rows.append(ValueRow(label, f"{n_others:,}", other_tokens, _bar(n_others, n_documents)))
+    if column.distinct > len(listed):
+        rows.append(_other_values_row(statistics, column, listed))
     if column.nulls:
-        bar = _bar(column.nulls, n_documents)
-        rows.append(ValueRow("null", f"{column.nulls:,}", column.null_tokens, bar))
+        rows.append(_value_row("null", column.nulls, column.null_tokens, statistics.documents))
     return rows
+
+
+def _other_values_row(
+    statistics: CorpusColumns, column: ColumnStatistics, listed: Sequence[FrequentValue]
+) -> ValueRow:
+    """Return the row for all values of a column that are not listed: such as "12 other values"."""
+    n_values = column.distinct - len(listed)
+    label = f"{n_values:,} other values" if listed else f"{n_values:,} values"
+    if not column.is_distinct_exact:
+        label = f"about {label}"
+
+    # They have all documents that have neither a listed value nor null.
+    documents = statistics.documents - column.nulls
+    documents -= sum(value.documents for value in listed)
+    tokens = statistics.tokens - column.null_tokens
+    tokens -= sum(value.tokens for value in listed)
+    return _value_row(label, documents, tokens, longest=statistics.documents)
+
+
+def _value_row(label: str, documents: int, tokens: int | None, longest: int) -> ValueRow:
+    """Return a row with a label and an exact number of documents, which is also shown as a bar.
+
+    Args:
+        label: What the documents have in common.
+        documents: Their number.
+        tokens: Their tokens; None if they are not known.
+        longest: The documents of the longest bar.
+    """
+    return ValueRow(label, f"{documents:,}", tokens, _bar(documents, longest))
 
 
 def uncounted_text(column: ColumnStatistics) -> str:
@@ -159,13 +182,13 @@ def _number_text(number: float) -> str:
     return format_number(number) if is_short else f"{number:.6g}"
 
 
-def _bar(count: int, most: int) -> str:
+def _bar(documents: int, longest: int) -> str:
     """Return a bar for a number of documents: at least one character if it is not 0.
 
     Args:
-        count: The documents.
-        most: The documents of the longest bar.
+        documents: The number.
+        longest: The documents of the longest bar, which has _BAR_CHARACTERS.
     """
-    if count == 0:
+    if documents == 0:
         return ""
-    return "█" * max(1, round(count / most * _BAR_CHARACTERS))
+    return "█" * max(1, round(documents / longest * _BAR_CHARACTERS))
