@@ -30,7 +30,7 @@ _INDEX = "index"
 
 @contextmanager
 def event_log_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Keep the files of Dagster's event log open while runs are executed in this process.
+    """Keep the files of Dagster's event log open while runs are executed in the block.
 
     Args:
         instance: The instance that records the runs. If its event log is not in SQLite files, but
@@ -41,6 +41,8 @@ def event_log_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
         yield
         return
 
+    # In the block, the instance uses another log, which reads and writes the files of the same
+    # folder. The database "index" is one of these files.
     folder = Path(event_log.path_for_shard(_INDEX)).parent
     open_event_log = OpenEventLog(str(folder))
     with closing(open_event_log), event_log_replaced(instance, open_event_log):
@@ -64,23 +66,25 @@ class OpenEventLog(SqliteEventLogStorage):
 
     @contextmanager
     def run_connection(self, run_id: str | None = None) -> Iterator[Connection]:
-        """Yield a connection to the database of a run, in a transaction.
+        """Yield a connection to the database with the events of a run, in a transaction.
 
         Args:
             run_id: The run. Dagster declares that it may be None, but always names one.
         """
         assert run_id is not None
         with self._lock:
+            # A new run begins: close the database of the previous run. The index, which all runs
+            # have in common, stays open.
             if run_id not in self._engine_by_database:
-                # Only the databases of one run, and the index of all runs, are open at a time.
                 self._close_databases(except_for=_INDEX)
                 self._create_run_database(run_id)
-            engine = self._engine(run_id)
+
+            engine = self._engine(run_id)  # has a connection that stays open
             with engine.begin() as connection:
                 yield connection
 
             # SQLite appends new events to a second file, the write-ahead log. Dagster's UI watches
-            # only the database file, so move the events there.
+            # only the database file. This statement moves the events there.
             with engine.connect() as connection:
                 connection.execute(text("PRAGMA wal_checkpoint(PASSIVE)"))
 
@@ -127,19 +131,22 @@ class OpenEventLog(SqliteEventLogStorage):
         """
         path = Path(self.path_for_shard(run_id))
         is_new = not path.exists()
+
+        # Every further database is a copy of the template, which has the tables and no events.
         if is_new and self._template is not None:
             with closing(_connect(path)) as database:
                 database.execute("PRAGMA journal_mode=WAL")  # Dagster sets the same mode
-                self._template.backup(database)  # copies the template to the database
+                self._template.backup(database)  # copies the template into the database
             return
 
+        # Dagster creates missing tables whenever it opens a database.
         with super().run_connection(run_id):
-            pass  # Dagster creates missing tables when it opens a database
+            pass
+        # The first new database becomes the template: keep a copy of it in memory.
         if is_new:
-            # Keep the empty tables in memory as a template.
             self._template = sqlite3.connect(":memory:", check_same_thread=False)
             with closing(_connect(path)) as database:
-                database.backup(self._template)
+                database.backup(self._template)  # copies the database into the template
 
 
 def _connect(path: Path) -> sqlite3.Connection:
