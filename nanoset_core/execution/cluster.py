@@ -45,12 +45,13 @@ class ClusterClient(ABC):
 
     @abstractmethod
     def receive_messages(self, receive: Callable[[str, Message], None]) -> None:
-        """Call a function for each message of a task, as it arrives and in any thread.
+        """Call a function for each message that a task sends from its worker, as it arrives.
 
         The messages of a task are received before its result.
 
         Args:
-            receive: Called with the folder of the run, which names the run, and the message.
+            receive: Called with the folder of the run, which names the run, and the message; maybe
+                in another thread.
         """
 
     @abstractmethod
@@ -61,13 +62,16 @@ class ClusterClient(ABC):
         task: Any,
         receive_end: Callable[[TaskHandle], None],
     ) -> TaskHandle:
-        """Hand out a task, which a worker runs by `run_on_worker`.
+        """Hand out a task to the cluster: a worker then calls `run_on_worker`.
 
         Args:
-            check: What the worker must have in common with this process.
-            work: Called for the task.
+            check: By this, the worker checks that it would write the same bytes as this process.
+            work: The function that the worker calls for the task.
             task: The task.
-            receive_end: Called with the task's handle when it has ended, in any thread.
+            receive_end: Called with the task's handle when it has ended; maybe in another thread.
+
+        Returns:
+            The handle, by which `result` and `cancel` know the task.
         """
 
     @abstractmethod

@@ -78,29 +78,29 @@ class ClusterConnection:
         self._stack.close()
 
 
-_shared: list[dict[TaskCluster, ClusterConnection]] = []
-"""The connections of the outermost block of `connections_kept`, as its only item.
-
-It is empty outside of such a block.
-"""
+_kept_connections: dict[TaskCluster, ClusterConnection] | None = None
+"""The connections of the outermost block of `connections_kept`; None outside of such a block."""
 
 
 @contextmanager
 def connections_kept() -> Iterator[None]:
     """Let all runs of tasks in the block use one connection to each cluster.
 
-    Otherwise each run would connect to its cluster again. An inner block uses the connections of
-    the outermost one.
+    Otherwise each run would connect to its cluster again.
     """
-    if _shared:
+    global _kept_connections
+    # An inner block uses the connections of the outermost one, which closes them.
+    if _kept_connections is not None:
         yield
         return
+
+    # `connected` adds the connections, when they are first needed.
     connections: dict[TaskCluster, ClusterConnection] = {}
-    _shared.append(connections)
+    _kept_connections = connections
     try:
         yield
     finally:
-        _shared.remove(connections)
+        _kept_connections = None
         for connection in connections.values():
             connection.close()
 
@@ -113,4 +113,7 @@ def connected(cluster: TaskCluster) -> Iterator[ClusterConnection]:
         cluster: The cluster.
     """
     with connections_kept():
-        yield _shared[0].setdefault(cluster, ClusterConnection(cluster))
+        assert _kept_connections is not None
+        if cluster not in _kept_connections:
+            _kept_connections[cluster] = ClusterConnection(cluster)
+        yield _kept_connections[cluster]

@@ -106,12 +106,14 @@ def _cluster_run(
         work: Called for each task, on a worker.
     """
     client = connection.open(executor.progress)
-    # Raises an error if the cluster has no workers for too long.
+    # While the run waits for results, this raises an error if there are no workers for too long.
     worker_watch = _WorkerWatch(connection, client, executor.progress)
+    # Every task has the check with it: a worker refuses the task if it does not see the outputs, or
+    # has other software than this machine.
     with compatibility_check(executor.shared, executor.files) as check:
         run = _ClusterRun(work, client, check, worker_watch)
-        # Workers send messages, such as their progress, with the name of the run's folder. Several
-        # runs may share the connection.
+        # Several runs may share the connection, so workers send the folder of the run with each
+        # message. Put the messages of this run into its queue of events.
         connection.receivers[check.run_folder] = run.events.put
         try:
             yield run
@@ -172,13 +174,12 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
         self.events.put(_TaskEnd(handle))
 
     def wait(self) -> Iterable[TaskHandle]:
-        """Wait for the next event, and return the handle of a task if it has ended.
+        """Wait for the next event, and return the task that has ended, if the event is its end.
 
-        Other events are messages of tasks in progress: a text for the log, or a report of progress.
-        They are passed on here. The caller calls this method again and again.
+        The caller repeats this until all tasks have ended.
 
         Returns:
-            A list with the handle of a task, or an empty one.
+            A list with the handle of one task, or an empty one.
 
         Raises:
             MissingError: The cluster has had no workers for too long.
@@ -187,13 +188,15 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
         try:
             event = self.events.get(timeout=self._check_seconds)
         except Empty:
-            # Nothing has happened for a while: check that there are still workers.
+            # Nothing has happened for a while: check that there are still workers. The result says
+            # when to check again: soon if there are none.
             self._check_seconds = self._workers.check_for_workers()
             return []
 
+        # Any event shows that a worker is alive.
         self._workers.worker_seen()
         if isinstance(event, str):
-            logger.warning("%s", event)
+            logger.warning("%s", event)  # a warning from a task in progress
             return []
         if isinstance(event, TaskReport):
             report_progress(event)
@@ -201,10 +204,7 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
         return [event.handle]
 
     def result(self, handle: TaskHandle) -> Any:
-        """Return the result of a task that has ended.
-
-        Args:
-            handle: The task.
+        """Return the result of a task that has ended, or raise its error.
 
         Raises:
             MissingError: The worker with the result was lost, and there has been no other one.
@@ -213,6 +213,8 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
             Exception: The task raised this error.
         """
         try:
+            # The result may still have to arrive from the worker. While the client waits for it, it
+            # calls `check_for_workers`, which raises an error if there are none for too long.
             return self._client.result(handle, self._workers.check_for_workers)
         except KilledWorkersError as error:
             raise NanosetError(
@@ -276,8 +278,8 @@ class _WorkerWatch:
         if self._wait_for_workers.has_time_left():
             return _CHECK_SECONDS_WITHOUT_WORKERS
 
-        # Other outputs that are made over this connection need not wait for workers again, until
-        # one is seen.
+        # A build may have hundreds of outputs left, each of which would now wait in vain for the
+        # whole time. So they do not wait at all, until a worker is seen again.
         self._connection.wait_seconds = 0.0
         raise MissingError(
             f"the {self.cluster.software} cluster has no workers",

@@ -69,6 +69,7 @@ def run_on_worker(
         NanosetError: The machine does not pass the check, or the task failed. The error names the
             worker.
     """
+    # During the task, send its progress and warnings to the process that handed it out.
     with (
         _one_task_at_a_time,
         progress_reported_to(worker.send),
@@ -76,8 +77,10 @@ def run_on_worker(
     ):
         try:
             check.check()
+            # Copy files that the task needs, such as the tokenizer: their paths → those of copies.
             copies = check.download(worker.folder)
-            with working_at(WorkerFolder(worker.folder, copies)):
+            # Let the task read the copies, and write temporary files to the worker's folder.
+            with working_at(WorkerFolder(worker.folder, files=copies)):
                 return work(task)
         except NanosetError as error:
             raise worker.with_place(error) from error

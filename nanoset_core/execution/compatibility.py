@@ -1,8 +1,8 @@
 """Check that a worker on another machine would write the same bytes, to the same place.
 
-While a run has tasks for workers, it keeps a folder in the store of the outputs. The folder
-contains a marker, which a worker must be able to read there, and copies of files that workers may
-lack, such as the tokenizer:
+A *run* is the time in which a process, its *owner*, hands out tasks to workers. During it, the
+owner keeps a folder in the store of the outputs. The folder contains a marker, which a worker must
+be able to read there, and copies of files that workers may lack, such as the tokenizer:
 
     .workers/<mark of the run>/marker
     .workers/<mark of the run>/0-tokenizer.json
@@ -100,61 +100,54 @@ class CompatibilityCheck:
         # take a moment to show a file that another machine has written.
         deadline = time.monotonic() + _APPEARS_WITHIN_SECONDS
         while True:
-            content = self.store.read(f"{self.run_folder}/{_MARKER}")
-            if content == self.token:
+            marker = self.store.read(f"{self.run_folder}/{_MARKER}")
+            if marker == self.token:
                 return
             if time.monotonic() > deadline:
-                raise self._unreadable_marker_error(content)
+                raise self._missing_marker_error(marker)
             time.sleep(_RETRY_SECONDS)
 
     def download(self, folder: Path) -> dict[Path, Path]:
-        """Copy the files that workers may lack to a folder of this machine, unless it has them.
+        """Copy files that this machine may lack, such as the tokenizer, from the store to a folder.
+
+        Files that an earlier task has copied are not copied again.
 
         Args:
-            folder: The folder.
+            folder: The folder on this machine.
 
         Returns:
-            Path on the owner's machine → path of the copy.
+            Path of each file on the machine that hands out the tasks → path of the copy.
 
         Raises:
-            MissingError: The run has ended.
-            StorageError: A file in the store has other bytes than the run's.
+            MissingError: The files were removed from the store, since the run has ended.
+            StorageError: A file in the store is damaged.
         """
         copies = {}
         for file in self.files:
-            # Files from one folder stay together: a tokenizer is read with those next to it.
-            copy = folder / self._group_digest(file.path.parent) / file.path.name
+            # Files from one folder stay together, since a tokenizer is read with the files next to
+            # it. The name of their folder is a digest of them, so that other files get another one.
+            neighbours = [other for other in self.files if other.path.parent == file.path.parent]
+            checksums = "".join(neighbour.sha256 for neighbour in neighbours)
+            digest = hashlib.sha256(checksums.encode()).hexdigest()
+            copy = folder / digest / file.path.name
             copies[file.path] = copy
-            if copy.is_file():
-                continue
-            was_downloaded = self.store.fetch(file.name, copy, sha256=file.sha256)
-            if not was_downloaded:
-                # The run has ended, and removed its folder in the store, with the file and the
-                # marker by which workers recognise the store.
-                raise self._unreadable_marker_error(content=None)
+
+            if not copy.is_file():
+                was_downloaded = self.store.fetch(file.name, copy, sha256=file.sha256)
+                if not was_downloaded:
+                    # The run has ended, and removed its files from the store, with the marker.
+                    raise self._missing_marker_error(marker=None)
         return copies
 
-    def _group_digest(self, folder: Path) -> str:
-        """Return the name of the folder for copies of all files that come from one folder.
+    def _missing_marker_error(self, marker: bytes | None) -> MissingError:
+        """Return the error for a worker that does not see the store into which the run writes.
 
-        They must stay together: a tokenizer is read with the files next to it. The name is a digest
-        of these files, so that other files get another folder.
-
-        Args:
-            folder: The folder on the machine of the run's owner.
-        """
-        digests = [file.sha256 for file in self.files if file.path.parent == folder]
-        return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-    def _unreadable_marker_error(self, content: bytes | None) -> MissingError:
-        """Return the error for a worker that cannot read the run's marker.
-
-        The marker is a file that the owner of a run writes to the store of the outputs. A worker
-        that cannot read it does not see the same store.
+        When a run begins, it writes a file to its store, the marker. The worker should find it.
 
         Args:
-            content: What the worker reads from a file of that name; None if there is no such file.
+            marker: What the worker has read from the file; None if there is no such file.
         """
+        # Outputs are on a disk, which all machines must mount, or in a bucket.
         if isinstance(self.store, LocalStore):
             message = "a worker does not see the output folder"
             remedy = (
@@ -167,13 +160,13 @@ class CompatibilityCheck:
                 "give all machines the same endpoint and credentials: see storage.endpoint_url and "
                 "AWS_ENDPOINT_URL, or the variables of the cloud"
             )
-        found = "no such file" if content is None else "another file of that name"
-        marker = f"{self.run_folder}/{_MARKER}"
+        found = "no such file" if marker is None else "another file of that name"
+        name = f"{self.run_folder}/{_MARKER}"
         return MissingError(
             message,
             where=self.store.url(),
             found=found,
-            expected=f"{marker}, which the process that hands out tasks wrote there",
+            expected=f"{name}, which the process that hands out tasks wrote there",
             remedy=remedy,
         )
 
@@ -182,30 +175,28 @@ class CompatibilityCheck:
 def compatibility_check(
     access: FileAccess, files: Sequence[Path] = ()
 ) -> Iterator[CompatibilityCheck]:
-    """Let workers on other machines check, during the block, that they may work for this process.
+    """Yield a check by which workers on other machines find out whether they may work for this one.
 
-    For this, a folder for the run is written to the store of the outputs, and removed after the
-    block. It has a marker, a file with a random token. A worker that reads the same token sees the
-    same store.
+    In the block, the store of the outputs has a folder with files for the workers.
 
     Args:
         access: Access to the outputs.
-        files: Files that workers may lack, and that are copied to the folder.
+        files: Files that workers may lack, such as the tokenizer.
 
     Yields:
-        The check that workers have to pass.
+        The check, which is sent to a worker with each task.
     """
     store = access.store
     run_folder = f"{FOLDER}/{new_mark()}"
-    token = secrets.token_hex(16).encode()
-
     try:
+        # Copy the files to the store. The number distinguishes files of the same name.
         carried_files = []
         for number, path in enumerate(files):
-            # The number distinguishes files of the same name.
             carried_files.append(_carry(store, path, f"{run_folder}/{number}-{path.name}"))
 
-        # Write the marker again and again, as a sign that this process is alive.
+        # Write a random token to the marker. A worker that reads the same token there sees the same
+        # store. The marker is written again and again, as a sign that this process is alive.
+        token = secrets.token_hex(16).encode()
         with kept_fresh(store, f"{run_folder}/{_MARKER}", lambda: token):
             yield CompatibilityCheck(store, run_folder, token, software(), tuple(carried_files))
     finally:
