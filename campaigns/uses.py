@@ -85,6 +85,7 @@ USES: dict[str, Use] = {
     "build, by force": Use(
         "build --force -s a {project}", input="nanoset.yaml", rewrites=("data/",)
     ),
+    "columns": Use("columns a {project}", input="nanoset.yaml"),
     "demo": Use("demo {output} --megabytes 3", output="made/demo", onto=("nanoset.yaml",)),
     "diff": Use("diff a {project}", input="nanoset.yaml"),
     "explain": Use("explain pretrain train 0 {project}", input="nanoset.yaml"),
