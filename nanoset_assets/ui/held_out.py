@@ -11,7 +11,8 @@ from nanoset_assets.ui.metadata import facts_of, markdown, rows_without_none, ta
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
-from nanoset_core.stages.held_out.settings import SHARED
+from nanoset_core.stages.held_out.settings import SHARED, TRAIN_COPIES
+from nanoset_core.stages.held_out.show import total_train_copies
 
 
 def held_out_page(run: AssetRun) -> dict[str, Any]:
@@ -39,7 +40,17 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     if not project.nanoset(nanoset_name).held_out:
         summary += " Copies were not searched for."
 
+    train_copies = facts.get(TRAIN_COPIES, [])
+    if train_copies:
+        counts = total_train_copies(facts)
+        summary += (
+            f" {format_count(counts.documents, 'document')} of train, with {counts.tokens:,} "
+            "tokens, are copies of another document of train."
+        )
+
     metadata: dict[str, Any] = {"summary": markdown(summary)}
+    if train_copies:
+        metadata[TRAIN_COPIES] = table(train_copies)
     first_documents = rows_without_none(facts["first"])
     if first_documents:
         metadata["in_train"] = table(first_documents)

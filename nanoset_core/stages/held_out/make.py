@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from nanoset_core.stages.held_out.hashes import (
 from nanoset_core.stages.held_out.search import (
     HeldOutPairs,
     ReadCorpus,
+    count_train_copies,
     find_copies,
     find_shared,
     read_corpora,
 )
-from nanoset_core.stages.held_out.settings import ASSET, HASHES, SHARED, VERSION
+from nanoset_core.stages.held_out.settings import ASSET, HASHES, SHARED, TRAIN_COPIES, VERSION
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.sharded import PLACE, make_of_documents, write_rows
 
@@ -86,14 +88,18 @@ def compare_held_out(project: Project, name: str) -> Manifest:
     shared = find_shared(corpora)
     copies = HeldOutPairs.none()
     hash_digests: list[list[str]] = []  # of each corpus, for each of its shards
+    facts: dict[str, Any] = {}
     if nanoset.spec.held_out is not None:
         hash_digests = [_hash_documents(project, name, corpus) for corpus in corpora]
-        copies = _find_stored_copies(project, corpora, hash_digests)
+        hashes_of = partial(_stored_hashes, project, corpora, hash_digests)
+        copies = find_copies(corpora, hashes_of)
+        train_copies = count_train_copies(corpora, hashes_of)
+        facts[TRAIN_COPIES] = [counts._asdict() for counts in train_copies]
 
     # List the first of them, with the lines that they come from.
     listed_pairs = HeldOutPairs.concatenate([shared, copies]).first(_MAX_LISTED)
     rows = _list_pairs(project, corpora, listed_pairs)
-    facts = {
+    facts |= {
         "held_out": sum(corpus.count_held_out() for corpus in corpora),
         "shared": len(shared.documents),
         "copies": len(copies.documents),
@@ -109,20 +115,21 @@ def compare_held_out(project: Project, name: str) -> Manifest:
     return outputs.make_current(outputs.commit(recipe, write))
 
 
-def _find_stored_copies(
-    project: Project, corpora: Sequence[ReadCorpus], hash_digests: Sequence[Sequence[str]]
-) -> HeldOutPairs:
-    """Find held-out documents that are copies of documents of train, by their stored hashes.
+def _stored_hashes(
+    project: Project,
+    corpora: Sequence[ReadCorpus],
+    hash_digests: Sequence[Sequence[str]],
+    number: int,
+) -> Iterator[ShardHashes]:
+    """Yield the stored hashes of the documents of a corpus, shard by shard.
 
     Args:
+        project: The project.
+        corpora: All corpora that the nanoset reads.
         hash_digests: Digests of the hashes of each corpus, one for each of its shards.
+        number: Index of the corpus in `corpora`.
     """
-
-    def hashes_of(number: int) -> Iterator[ShardHashes]:
-        """Yield the hashes of the documents of a corpus, shard by shard."""
-        return each_shards_hashes(project.outputs, corpora[number].sharded, hash_digests[number])
-
-    return find_copies(corpora, hashes_of)
+    return each_shards_hashes(project.outputs, corpora[number].sharded, hash_digests[number])
 
 
 def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:

@@ -9,6 +9,9 @@ The documents of each corpus are marked with the splits that read them:
 
 Document 2 is shared: train and valid read it. Documents 3 and 5 are copies of 1 and 0: no document
 of theirs is shared, but their tokens, and so their hashes, are those of documents that train reads.
+
+With the same hashes, `count_train_copies` counts copies within train: text that a run reads again
+although each document is read once.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import StaleError
+from nanoset_core.formats.indexed.layout import Index
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS, SplitName
@@ -38,6 +42,9 @@ _HELD_OUT = _VALID | _TEST
 
 _NO_HASH = 0  # in place of the hash of a document with hardly any tokens, which proves nothing
 
+_MAX_SORTED_DOCUMENTS = 1 << 24
+"""Sorting that many documents takes about 1 GB."""
+
 HashesOfCorpus = Callable[[int], Iterator[ShardHashes]]
 """Yields the hashes of a corpus, by its number in a list of corpora."""
 
@@ -48,6 +55,8 @@ class ReadCorpus:
 
     project: Project
     dataset: Manifest
+    index: Index
+    """The corpus's `.idx`."""
     marks: NDArray[np.uint8]
     """Bits that say which splits read each document, shape (n_documents,)."""
 
@@ -72,6 +81,17 @@ class ReadCorpus:
     def count_held_out(self) -> int:
         """Return how many documents valid or test read."""
         return int(np.count_nonzero(self.marks & _HELD_OUT))
+
+    def count_tokens(self, documents: NDArray[np.int64]) -> int:
+        """Return the number of tokens of some documents; each has at least one."""
+        # The sequences of a document are consecutive in the .bin.
+        first_sequences = self.index.document_indices[documents]
+        last_sequences = self.index.document_indices[documents + 1] - 1
+        pointers = self.index.sequence_pointers
+        bytes_before_last = pointers[last_sequences] - pointers[first_sequences]
+        tokens_before_last = bytes_before_last // self.index.dtype.itemsize
+        last_tokens = self.index.sequence_lengths[last_sequences]
+        return int(tokens_before_last.sum()) + int(last_tokens.sum(dtype=np.int64))
 
     def split_holding_out(self, document: int) -> SplitName:
         """Return the split that reads a held-out document; valid if both do."""
@@ -156,9 +176,10 @@ def _corpus_of(
     """
     manifest = dataset.corpus.manifest
     if manifest.name not in corpus_by_name:
-        n_documents = len(dataset.corpus.index.document_indices) - 1  # they are bounds
+        index = dataset.corpus.index
+        n_documents = len(index.document_indices) - 1  # they are bounds
         marks = np.zeros(n_documents, np.uint8)  # bit k of a document's byte: split k reads it
-        corpus_by_name[manifest.name] = ReadCorpus(project, manifest, marks)
+        corpus_by_name[manifest.name] = ReadCorpus(project, manifest, index, marks)
 
     corpus = corpus_by_name[manifest.name]
     if corpus.dataset.digest != manifest.digest:
@@ -211,6 +232,80 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
         train_documents=train.documents[hash_indices],
     )
     return pairs.where(pairs.train_documents >= 0)  # -1: train has no such document
+
+
+class TrainCopies(NamedTuple):
+    """The documents of a corpus that train reads although it reads the same tokens before."""
+
+    corpus: str
+    documents: int
+    tokens: int
+
+
+def count_train_copies(
+    corpora: Sequence[ReadCorpus],
+    hashes_of: HashesOfCorpus,
+    max_documents: int = _MAX_SORTED_DOCUMENTS,
+) -> list[TrainCopies]:
+    """Count the documents of train that are copies of an earlier document of train.
+
+    Of documents with the same tokens, all but the first one are copies, in the order of the corpora
+    and of their documents. A view that repeats a document does not make it a copy.
+
+    Args:
+        corpora: The corpora that the nanoset reads.
+        hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
+            shard by shard.
+        max_documents: About how many documents are sorted at a time, which bounds memory.
+
+    Returns:
+        The counts of each corpus with copies.
+    """
+    n_copies = np.zeros(len(corpora), np.int64)
+    n_tokens = np.zeros(len(corpora), np.int64)
+
+    # Equal hashes have equal remainders. So documents can be compared in groups of one remainder.
+    n_train = sum(int(np.count_nonzero(corpus.marks & _TRAIN)) for corpus in corpora)
+    n_groups = n_train // max_documents + 1
+    for remainder in range(n_groups):
+        group = _train_documents(corpora, hashes_of, n_groups, remainder)
+
+        # Sort by hash. Documents with equal hashes stay in order, so that copies follow the first.
+        order = np.argsort(group.hashes, kind="stable")
+        sorted_hashes = group.hashes[order]
+        copies = order[1:][sorted_hashes[1:] == sorted_hashes[:-1]]  # indices in the group
+        for number, corpus in enumerate(corpora):
+            documents = group.documents[copies[group.corpora[copies] == number]]
+            n_copies[number] += len(documents)
+            n_tokens[number] += corpus.count_tokens(documents)
+
+    counts = []
+    for number in np.flatnonzero(n_copies).tolist():
+        name = corpora[number].name
+        counts.append(TrainCopies(name, int(n_copies[number]), int(n_tokens[number])))
+    return counts
+
+
+def _train_documents(
+    corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, n_groups: int, remainder: int
+) -> _HashedDocuments:
+    """Return the documents that train reads and whose hashes have a certain remainder.
+
+    Args:
+        hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
+            shard by shard.
+        n_groups: The number by which hashes are divided.
+        remainder: The remainder that is selected.
+    """
+    parts = [_HashedDocuments.none()]
+    for corpus_number, corpus in enumerate(corpora):
+        for first_document, hashes in hashes_of(corpus_number):
+            is_in_group = hashes % np.uint64(n_groups) == remainder
+            is_in_train = corpus.is_in_train(first_document, len(hashes))
+            selected = np.flatnonzero(is_in_group & is_in_train & (hashes != _NO_HASH))
+            numbers = np.full(len(selected), corpus_number)
+            parts.append(_HashedDocuments(numbers, first_document + selected, hashes[selected]))
+    return _HashedDocuments.concatenate(parts)
 
 
 class _HashedDocuments(NamedTuple):

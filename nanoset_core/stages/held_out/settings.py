@@ -18,6 +18,10 @@ HASHES_FOLDER = "token_hashes"
 """Folder of the hashes of documents, below the root; one version for each shard."""
 HASHES = "hashes"
 """Fact: digests of the hashes that were compared."""
+TRAIN_COPIES = "train_copies"
+"""Fact: documents of train that are copies of another document of train, by corpus. Comparisons of
+older versions, and those without hashes, do not have it.
+"""
 
 
 def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:

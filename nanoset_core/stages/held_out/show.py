@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.stages.held_out.settings import SHARED
+from nanoset_core.stages.held_out.settings import SHARED, TRAIN_COPIES
 from nanoset_core.stages.stage import Summary, counted
 
 
@@ -73,9 +73,33 @@ def _relation_to_train(row: Mapping[str, Any]) -> str:
 def held_out_summary(manifest: Manifest) -> Summary:
     """Return the figures of a comparison, and a warning if train reads held-out documents."""
     figures = counted(manifest)
+    details: dict[str, str] = {}
+    if TRAIN_COPIES in manifest.facts:
+        counts = total_train_copies(manifest.facts)
+        figures["copied_documents"] = counts.documents
+        figures["copied_tokens"] = counts.tokens
+        details["copies in train"] = f"{counts.documents:,}"
+        details["copied tokens"] = f"{counts.tokens:,}"
+
+    warnings: list[str] = []
     finding = held_out_finding(manifest.facts)
-    if finding is None:
-        return Summary(figures)
-    example = f"{finding.where}: {finding.relation_to_train}"
-    warning = f"{finding.what}: {example}; see {manifest.url(SHARED)}"
-    return Summary(figures, warnings=[warning])
+    if finding is not None:
+        example = f"{finding.where}: {finding.relation_to_train}"
+        warnings.append(f"{finding.what}: {example}; see {manifest.url(SHARED)}")
+    return Summary(figures, details, warnings)
+
+
+class CopiedText(NamedTuple):
+    """Documents of train that are copies of other documents of train."""
+
+    documents: int
+    tokens: int
+
+
+def total_train_copies(facts: Mapping[str, Any]) -> CopiedText:
+    """Return how many documents of train are copies of others, over all corpora."""
+    rows = facts[TRAIN_COPIES]
+    return CopiedText(
+        documents=sum(row["documents"] for row in rows),
+        tokens=sum(row["tokens"] for row in rows),
+    )

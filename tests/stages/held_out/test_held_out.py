@@ -21,8 +21,9 @@ from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.held_out import hashes
-from nanoset_core.stages.held_out.hashes import document_hashes
+from nanoset_core.stages.held_out.hashes import MIN_TOKENS, ShardHashes, document_hashes
 from nanoset_core.stages.held_out.make import compare_held_out
+from nanoset_core.stages.held_out.search import count_train_copies, read_corpora
 from nanoset_core.stages.held_out.settings import SHARED
 from nanoset_core.stages.held_out.stage import HELD_OUT
 from nanoset_core.stages.mappings.planning import NanosetContext
@@ -336,3 +337,62 @@ def test_the_same_is_found_in_a_bucket(built, project, tmp_path, bucket):
     facts = compare_held_out(stored_project, "sides").facts
 
     assert facts == compare_held_out(project, "sides").facts
+
+
+# Copies within train
+
+
+def slow_train_copies(project: Project, name: str) -> dict[str, list[int]]:
+    """Count the documents of train whose tokens an earlier document of train has, by corpus."""
+    corpora = read_corpora(project, NanosetContext(project, name))
+    seen_texts: set[bytes] = set()
+    counts: dict[str, list[int]] = {}
+    for corpus in corpora:
+        dataset = read_dataset(project, corpus.name)
+        for document in np.flatnonzero(corpus.is_in_train(0, len(corpus.marks))).tolist():
+            first, stop = dataset.document_indices[document : document + 2]
+            tokens = np.concatenate([np.empty(0, dataset.dtype), *dataset[first:stop]])
+            if len(tokens) < MIN_TOKENS:
+                continue
+            if tokens.tobytes() in seen_texts:
+                n_documents, n_tokens = counts.get(corpus.name, [0, 0])
+                counts[corpus.name] = [n_documents + 1, n_tokens + len(tokens)]
+            seen_texts.add(tokens.tobytes())
+    return counts
+
+
+@pytest.mark.parametrize("name", ["parts", "sides"])
+def test_copies_within_train_are_counted_by_corpus(project, name):
+    manifest = compare_held_out(project, name)
+
+    counts = {
+        row["corpus"]: [row["documents"], row["tokens"]] for row in manifest.facts["train_copies"]
+    }
+    assert counts == slow_train_copies(project, name)
+    assert counts["more"][0] > 2
+
+
+def test_copies_are_the_same_if_documents_are_compared_in_groups(project):
+    corpora = read_corpora(project, NanosetContext(project, "parts"))
+    hash_of_corpus = []
+    for corpus in corpora:
+        dataset = read_dataset(project, corpus.name)
+        hash_of_corpus.append(document_hashes(dataset, 0, len(corpus.marks)))
+
+    def hashes_of(number: int):
+        yield ShardHashes(0, hash_of_corpus[number])
+
+    in_one_group = count_train_copies(corpora, hashes_of)
+    in_many_groups = count_train_copies(corpora, hashes_of, max_documents=7)
+
+    assert in_many_groups == in_one_group
+
+
+def test_status_shows_copies_within_train(project):
+    manifest = compare_held_out(project, "parts")
+
+    summary = HELD_OUT.show(project, manifest)
+
+    [row] = manifest.facts["train_copies"]
+    assert summary.figures["copied_documents"] == row["documents"]
+    assert summary.details["copies in train"] == str(row["documents"])
