@@ -30,6 +30,7 @@ from nanoset_core.records.parsing import CONFIG_FILE, parse_or_errors
 from nanoset_core.records.rules import rule_errors
 from nanoset_core.records.yaml_text import located, read_yaml
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset, resolve_nanosets
+from nanoset_core.stages.mappings.scaled_runs import expand_scales
 from nanoset_core.stages.mappings.value_groups import expand_value_groups
 from nanoset_core.stages.packs.packing_key import resolve_packing
 from nanoset_core.stages.packs.settings import PacksSpec
@@ -300,11 +301,12 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     expanded_nanosets = expand_value_groups(parsed.nanosets, parsed.views, file)
     if expanded_nanosets.errors:
         return None, expanded_nanosets.errors
+    # Define also the smaller runs of a nanoset, and the views that they read.
+    with_scales = expand_scales(expanded_nanosets.nanosets, expanded_nanosets.views, file)
+    if with_scales.errors:
+        return None, with_scales.errors
     written: WrittenConfig = replace(
-        parsed,
-        file=file,
-        nanosets=expanded_nanosets.nanosets,
-        views=expanded_nanosets.views,
+        parsed, file=file, nanosets=with_scales.nanosets, views=with_scales.views
     )
 
     # Check values together. The rules are about what nanoset.yaml says, so they come before phases

@@ -21,6 +21,7 @@ from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.stages.handoff.settings import TrainerSpec
 from nanoset_core.stages.mappings.mix_settings import Mix, unweighted
 from nanoset_core.stages.packing import PackingSpec
+from nanoset_core.stages.views.settings import ViewSpec
 
 BlendSpec = str | tuple[str, ...] | Mapping[str, float]
 """A corpus, a list of corpora (each in full), or corpora with weights."""
@@ -188,6 +189,10 @@ class NanosetSpec(Section):
     """Trainer whose index files are matched bit for bit; nanotron's main reads `exports` of format
     datatrove.
     """
+    scales: tuple[Annotated[float, Range(1e-9, 0.999)], ...] = ()
+    """Sizes of smaller runs, such as [0.01, 0.1], that repeat documents as often as this one. Each
+    becomes a nanoset of its own, such as NAME-scale-0_01, with a part of the documents.
+    """
     packing: PackingSpec | None = None
     """Fit whole documents into samples by best-fit packing instead of cutting one long stream."""
     trainer_path: str | None = None
@@ -310,3 +315,14 @@ class NanosetSpec(Section):
         if isinstance(limits, Mapping):
             return limits.get(corpus)
         return limits
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandedNanosets:
+    """Nanosets in which shorthands are written out, and the views that these stand for."""
+
+    nanosets: Mapping[str, NanosetSpec]
+    views: Mapping[str, ViewSpec]
+    """All views of the project: those of nanoset.yaml, and those that shorthands stand for."""
+    errors: list[ConfigError]
+    """Mistakes in the keys of the shorthands."""

@@ -26,24 +26,13 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.records.frozen import FrozenDict
 from nanoset_core.sampling.mix_tree import MixPart
 from nanoset_core.stages.mappings.mix_settings import Mix
-from nanoset_core.stages.mappings.settings import NanosetSpec
+from nanoset_core.stages.mappings.settings import ExpandedNanosets, NanosetSpec
 from nanoset_core.stages.views.settings import ViewSpec
 
 OTHERS = "others"
 """End of the name of the view that has all documents with other values."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 """Characters that the name of a view cannot contain."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExpandedNanosets:
-    """Nanosets whose mixtures name views, and these views."""
-
-    nanosets: Mapping[str, NanosetSpec]
-    views: Mapping[str, ViewSpec]
-    """All views of the project: those that are written, and those of the mixtures."""
-    errors: list[ConfigError]
-    """Mistakes in the keys of mixtures that divide a corpus."""
 
 
 def expand_value_groups(

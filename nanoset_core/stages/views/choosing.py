@@ -366,7 +366,7 @@ def _steps_of(project: Project, view: str, is_built: bool) -> _ViewSteps:
         steps.append(Where(view, condition))
     if spec.split is not None:
         start, stop = spec.split.keep
-        steps.append(HashSplit(view, spec.split.by, start, stop))
+        steps.append(HashSplit(view, spec.split.by, start, stop, spec.split.seed))
     steps += _sizing_steps(view, spec)
     return _ViewSteps(steps, ids_by_key)
 

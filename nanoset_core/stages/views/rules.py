@@ -212,15 +212,19 @@ class HashSplit:
     """Start of the range, as a share of all hashes, 0 to 1."""
     stop: float
     """End of the range, as a share of all hashes."""
+    seed: int | None = None
+    """Seed of the hash."""
 
     @property
     def text(self) -> str:
         """The step in words."""
-        return f"split by {self.by}, [{self.start:g}, {self.stop:g})"
+        seed_text = "" if self.seed is None else f", seed {self.seed}"
+        return f"split by {self.by}, [{self.start:g}, {self.stop:g}){seed_text}"
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
         """Return which of some documents are kept, shape (n_documents,)."""
-        hashes = salted(documents.hashes(self.by), "split")
+        salt = "split" if self.seed is None else f"split {self.seed}"
+        hashes = salted(documents.hashes(self.by), salt)
         is_kept = below(hashes, self.stop)
         if self.start > 0:
             is_kept &= ~below(hashes, self.start)

@@ -33,6 +33,10 @@ class ViewSplitSpec(Section):
     """Column that is hashed, so that documents with the same value stay together. If the value is
     null, the document's file and line are hashed.
     """
+    seed: Annotated[int, Range(0, 2**63 - 1)] | None = None
+    """Chooses by another hash, so that a share of a share has the expected size. Splits with the
+    same seed, or without one, choose from the same order.
+    """
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
         """Yield an error if the share is not two ascending numbers."""

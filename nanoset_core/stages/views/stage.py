@@ -38,6 +38,7 @@ from nanoset_core.stages.views.settings import (
     ID_LIST_KEYS,
     STAGE,
     ViewSpec,
+    ViewSplitSpec,
     ViewTopSpec,
     base_of,
     chain_of,
@@ -194,7 +195,7 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
             setting = f"views.{name}.{key}"
             options[key] = [_content_digest(project, pattern, setting) for pattern in patterns]
     if spec.split is not None:
-        options["split"] = [spec.split.by, *spec.split.keep]
+        options |= _split_options(spec.split)
     if spec.order != "stored":
         # By a column or by a seed, rather than as the documents are stored in the corpus.
         options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
@@ -209,6 +210,14 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
     if spec.repeat != 1:
         options["repeat"] = spec.repeat
     return {f"views.{name}.{key}": value for key, value in options.items()}
+
+
+def _split_options(spec: ViewSplitSpec) -> dict[str, Any]:
+    """Return the rule `split` of a view as options of a recipe."""
+    options: dict[str, Any] = {"split": [spec.by, *spec.keep]}
+    if spec.seed is not None:
+        options["split.seed"] = spec.seed
+    return options
 
 
 def _top_options(spec: ViewTopSpec) -> dict[str, Any]:

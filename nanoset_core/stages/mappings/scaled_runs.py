@@ -1,0 +1,250 @@
+"""Smaller runs that behave like a large one: the key `scales` of a nanoset.
+
+A small run only predicts a large one if it repeats its documents as often. So its data shrinks with
+its number of samples:
+
+    nanosets:
+      pretrain: {blend: {web: 0.7, code: 0.3}, samples: {train: 1e6}, scales: [0.01]}
+
+This is a shorthand for views with one hundredth of the documents, and a nanoset that reads them:
+
+    views:
+      web-scale-0_01:  {of: web, split: {keep: [0, 0.01], seed: 379422}}
+      code-scale-0_01: {of: code, split: {keep: [0, 0.01], seed: 379422}}
+    nanosets:
+      pretrain: {blend: {web: 0.7, code: 0.3}, samples: {train: 1e6}}
+      pretrain-scale-0_01:
+        blend: {web-scale-0_01: 0.7, code-scale-0_01: 0.3}
+        samples: {train: 1e4}
+
+Source: Muennighoff et al. 2023, "Scaling Data-Constrained Language Models"; OLMo and Marin call it
+simulated epoching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.records.frozen import FrozenDict
+from nanoset_core.sampling.mix_tree import MixPart
+from nanoset_core.sampling.splits import SPLITS, SplitName
+from nanoset_core.stages.mappings.mix_settings import Mix
+from nanoset_core.stages.mappings.settings import (
+    BlendSpec,
+    ExpandedNanosets,
+    NanosetSpec,
+    PhaseSpec,
+    ScheduleSpec,
+    corpora_of,
+)
+from nanoset_core.stages.views.settings import ViewSpec, ViewSplitSpec
+
+SCALE_SEED = 379422
+"""Seed of the hash that chooses the documents of smaller runs.
+
+All scales use it, so that each run has a part of the documents of the next larger one.
+"""
+
+
+def expand_scales(
+    nanosets: Mapping[str, NanosetSpec], views: Mapping[str, ViewSpec], where: object
+) -> ExpandedNanosets:
+    """Add the smaller runs that nanosets request, and the views that these read.
+
+    Args:
+        nanosets: Name → settings. Their mixtures name all corpora that they read.
+        views: The views of the project.
+        where: The nanoset.yaml, for errors.
+    """
+    all_nanosets: dict[str, NanosetSpec] = {}
+    all_views = dict(views)
+    errors: list[ConfigError] = []
+    for name, nanoset in nanosets.items():
+        all_nanosets[name] = nanoset
+        key = f"{where}: nanosets.{name}.scales"
+        mistakes = list(_mistakes(nanoset, key)) if nanoset.scales else []
+        if mistakes:
+            errors += mistakes
+            continue
+        for scale in nanoset.scales:
+            run_name = scaled_name(name, scale)
+            if run_name in nanosets:
+                errors.append(_name_is_taken("nanoset", run_name, key))
+            all_nanosets[run_name] = _scaled_nanoset(nanoset, scale)
+            for view_name, view in _views_of_run(nanoset, scale).items():
+                # Several nanosets may read the same corpus at the same scale.
+                existing_view = all_views.setdefault(view_name, view)
+                if existing_view != view:
+                    errors.append(_name_is_taken("view", view_name, key))
+    return ExpandedNanosets(
+        nanosets=FrozenDict(all_nanosets), views=FrozenDict(all_views), errors=errors
+    )
+
+
+def scaled_name(name: str, scale: float) -> str:
+    """Return the name of a smaller nanoset, or of a view that it reads: "web-scale-0_01".
+
+    It has no point, because the names of Dagster's assets cannot have one.
+    """
+    scale_text = f"{scale:g}".replace(".", "_")
+    return f"{name}-scale-{scale_text}"
+
+
+def _mistakes(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
+    """Yield an error for each reason why a nanoset has no smaller runs."""
+    if nanoset.continue_from is not None:
+        yield ConfigError(
+            "a run that continues another one has no smaller runs",
+            where=where,
+            found="continue_from",
+            remedy="remove scales, or write it in the nanoset that is continued",
+        )
+    if nanoset.schedule is None and not nanoset.samples.get("train"):
+        # Each dataset is read once in one epoch, on any scale: nothing would be repeated.
+        yield ConfigError(
+            "the length of the run is not known, so it cannot be scaled",
+            where=where,
+            expected="samples or schedule",
+            remedy="write how many samples the full run takes, such as samples: {train: 1000000}",
+        )
+    for scale in nanoset.scales:
+        bounds = [_scaled_number(bound, scale) for bound in nanoset.phase_bounds]
+        if nanoset.phases and len(set(bounds)) < len(bounds):
+            yield ConfigError(
+                "at this scale, a phase has no iteration",
+                where=where,
+                found=scale,
+                remedy="remove it, or choose a larger scale",
+            )
+
+
+def _name_is_taken(kind: str, name: str, where: str) -> ConfigError:
+    """Return the error for a nanoset or view whose name nanoset.yaml uses for something else."""
+    return ConfigError(
+        f"a smaller run needs a {kind} whose name is taken",
+        where=where,
+        found=name,
+        remedy=f"rename the {kind}",
+    )
+
+
+def _views_of_run(nanoset: NanosetSpec, scale: float) -> dict[str, ViewSpec]:
+    """Return name → view for each dataset that a smaller run trains on.
+
+    Args:
+        nanoset: The full run.
+        scale: Size of the smaller run, as a share of the full one.
+    """
+    split = ViewSplitSpec(keep=(0.0, scale), seed=SCALE_SEED)
+    views: dict[str, ViewSpec] = {}
+    for dataset in _scaled_datasets(nanoset):
+        views[scaled_name(dataset, scale)] = ViewSpec(of=dataset, split=split)
+    return views
+
+
+def _scaled_datasets(nanoset: NanosetSpec) -> tuple[str, ...]:
+    """Return the datasets of a nanoset that are scaled: all that train reads."""
+    if nanoset.blend_per_split:
+        return corpora_of(nanoset.blend_per_split.get("train"))
+    return nanoset.corpora
+
+
+def _scaled_splits(nanoset: NanosetSpec) -> tuple[SplitName, ...]:
+    """Return the splits whose data is scaled.
+
+    If valid and test have data of their own, all runs are evaluated on the same documents, so that
+    their losses can be compared. Otherwise, they are shares of the scaled data.
+    """
+    return ("train",) if nanoset.blend_per_split else SPLITS
+
+
+def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
+    """Return the settings of a smaller run.
+
+    Args:
+        nanoset: The full run.
+        scale: Size of the smaller run, as a share of the full one.
+    """
+    samples = dict(nanoset.samples)
+    for split in _scaled_splits(nanoset):
+        if split in samples:
+            samples[split] = _scaled_number(samples[split], scale)
+
+    blend_per_split = dict(nanoset.blend_per_split)
+    if "train" in blend_per_split:
+        blend_per_split["train"] = _scaled_blend(blend_per_split["train"], scale)
+
+    # A limit counts epochs, which are the same on any scale.
+    max_epochs = nanoset.max_epochs
+    if isinstance(max_epochs, Mapping):
+        max_epochs = FrozenDict({scaled_name(name, scale): n for name, n in max_epochs.items()})
+
+    return replace(
+        nanoset,
+        blend=_scaled_blend(nanoset.blend, scale),
+        mix=_scaled_mix(nanoset.mix, scale),
+        blend_per_split=FrozenDict(blend_per_split),
+        phases=tuple(_scaled_phase(phase, scale) for phase in nanoset.phases),
+        samples=FrozenDict(samples),
+        schedule=_scaled_schedule(nanoset.schedule, scale),
+        max_epochs=max_epochs,
+        scales=(),
+    )
+
+
+def _scaled_number(number: int, scale: float) -> int:
+    """Return a number of samples or iterations of a smaller run, at least 1 unless it is 0."""
+    return min(number, max(1, round(number * scale)))
+
+
+def _scaled_blend(blend: BlendSpec | None, scale: float) -> BlendSpec | None:
+    """Return a blend of the views of a smaller run, with the same weights."""
+    if blend is None:
+        return None
+    if isinstance(blend, str):
+        return scaled_name(blend, scale)
+    if isinstance(blend, Mapping):
+        return FrozenDict({scaled_name(name, scale): weight for name, weight in blend.items()})
+    return tuple(scaled_name(name, scale) for name in blend)
+
+
+def _scaled_mix(mix: Mix | None, scale: float) -> Mix | None:
+    """Return a mixture of the views of a smaller run.
+
+    Amounts of tokens are scaled. Shares and numbers of epochs are the same on any scale.
+
+    Args:
+        mix: Name of a part → the part; None if the nanoset has no mixture.
+        scale: Size of the smaller run, as a share of the full one.
+    """
+    if mix is None:
+        return None
+    scaled_parts: dict[str, MixPart | float] = {}
+    for name, part in MixPart(mix=mix).parts.items():
+        is_group = part.mix is not None
+        scaled_part_name = name if is_group else scaled_name(name, scale)
+        scaled_parts[scaled_part_name] = replace(
+            part,
+            tokens=None if part.tokens is None else part.tokens * scale,
+            mix=_scaled_mix(part.mix, scale),
+        )
+    return FrozenDict(scaled_parts)
+
+
+def _scaled_phase(phase: PhaseSpec, scale: float) -> PhaseSpec:
+    """Return a phase of a smaller run."""
+    return replace(
+        phase,
+        blend=_scaled_blend(phase.blend, scale),
+        mix=_scaled_mix(phase.mix, scale),
+        until=None if phase.until is None else _scaled_number(phase.until, scale),
+    )
+
+
+def _scaled_schedule(schedule: ScheduleSpec | None, scale: float) -> ScheduleSpec | None:
+    """Return the schedule of a smaller run, with the same batch size and evaluations."""
+    if schedule is None:
+        return None
+    return replace(schedule, iterations=_scaled_number(schedule.iterations, scale))
