@@ -129,8 +129,8 @@ def _records(lines: _CsvLines, path: str) -> Iterator[list[str]]:
     reader = csv.reader(chain([first_line], remaining_lines), delimiter=delimiter)
     try:
         for fields in reader:
-            # Usually a record ends with a line. If the reader found no more lines within a record,
-            # it is in quotes that are not closed.
+            # The reader returns a record when it has read the last line of the record. It only asks
+            # for a line after the last one of the file if that is in quotes that are not closed.
             if lines.is_exhausted:
                 raise FaultError(
                     "truncated_csv",
@@ -161,7 +161,8 @@ def _column_names(header: Sequence[str]) -> list[str]:
     """Return the names of the columns.
 
     Args:
-        header: The fields of the header, with a character for each byte.
+        header: The fields of the header. Each character stands for a byte of the file, since the
+            csv module does not take bytes.
 
     Raises:
         FaultError: A name is not UTF-8.
@@ -189,10 +190,10 @@ class _PendingRows:
         Args:
             column_names: Names of all columns.
             choose: Chooses the columns to read.
-            header_stop: Bytes of the file up to the end of the header.
+            header_stop: Position in the file after the header.
 
         Raises:
-            FaultError: `choose` finds that a column that is needed is there several times.
+            FaultError: `choose` finds that the file has a column of texts or ids several times.
         """
         import pyarrow as pa
 
@@ -208,7 +209,7 @@ class _PendingRows:
         self._start = header_stop
         self._stop = header_stop
         self.rows: list[list[str]] = []
-        """The fields of each row, with a character for each byte."""
+        """The fields of each row, in which each character stands for a byte of the file."""
         self.first_row = 1
         """Number of the first of these rows."""
 
@@ -226,47 +227,49 @@ class _PendingRows:
 
         Args:
             fields: Its fields.
-            stop: Bytes of the file up to its end.
+            stop: Position in the file after the row.
         """
         self.rows.append(fields)
         self._stop = stop
 
     def release(self) -> CsvRows:
-        """Return the rows, and start with the row after them."""
+        """Return the rows that were added since the last call, and forget them."""
         import pyarrow as pa
 
         arrays = []
         for name in self._chosen_names:
             index = self._column_names.index(name)
+            # Each character of a field stands for a byte of the file.
             values = [row[index].encode(_BYTES_AS_TEXT) for row in self.rows]
             arrays.append(pa.array(values, pa.binary()))
         batch = pa.RecordBatch.from_arrays(arrays, names=list(self._chosen_names))
-        released = CsvRows(self.first_row, batch, self.n_bytes)
-        self._start_after(released)
+        released = CsvRows(first_row=self.first_row, rows=batch, n_bytes=self.n_bytes)
+
+        self.first_row += len(self.rows)
+        self.rows = []
+        self._start = self._stop
         return released
 
     def skip(self, fields: Sequence[str], stop: int) -> CsvRows:
-        """Return a row with a wrong number of fields, and start with the row after it.
+        """Return the next row as a problem, because it has a wrong number of fields.
+
+        The rows before it must have been released.
 
         Args:
-            fields: Its fields.
-            stop: Bytes of the file up to its end.
+            fields: The fields of the row.
+            stop: Position in the file after the row.
         """
         self._stop = stop
         problem = RowProblem(
-            "wrong_field_count",
-            f"{len(fields)} fields, but the header has {len(self._column_names)}",
-            excerpt(",".join(fields).encode(_BYTES_AS_TEXT)),
+            reason="wrong_field_count",
+            detail=f"{len(fields)} fields, but the header has {len(self._column_names)}",
+            excerpt=excerpt(",".join(fields).encode(_BYTES_AS_TEXT)),
         )
-        skipped = CsvRows(self.first_row, None, self.n_bytes, problem)
-        self._start_after(skipped)
-        return skipped
+        skipped = CsvRows(self.first_row, rows=None, n_bytes=self.n_bytes, problem=problem)
 
-    def _start_after(self, released: CsvRows) -> None:
-        """Start with the row after some rows."""
-        self.first_row = released.stop_row
-        self.rows = []
+        self.first_row += 1
         self._start = self._stop
+        return skipped
 
 
 class _CsvLines:

@@ -17,7 +17,6 @@ from nanoset_core.text.lines import LineBlock, read_lines
 from nanoset_core.text.parsing import (
     Fields,
     NotADocumentError,
-    ParsedLines,
     has_long_id,
     parse_line,
     parse_lines,
@@ -129,12 +128,12 @@ def _lines_of_piece(folder: RawFolder, piece: Piece, n_read: int) -> int:
     Args:
         folder: The corpus's folder.
         piece: The piece.
-        n_read: How many lines of the piece were read.
+        n_read: How many lines of the piece were read; 0 if the file was refused as a whole.
     """
     if n_read > 0:
         return n_read
-    # The file was refused as a whole, because it is something else than lines of JSON. Later pieces
-    # of the file still need to know how many lines are before them, so count the line feeds.
+    # The file is something else than lines of JSON. Later pieces of it still need to know how many
+    # lines are before them, so count the line feeds.
     return sum(block.count(b"\n") for block in StoredPiece(folder, piece).blocks())
 
 
@@ -178,31 +177,41 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
     if block.long_bytes:
         return _rejected_long_line(block, path)
 
-    # Nearly all blocks contain nothing but documents, which are parsed together.
+    # Usually each line of a block is a document. Then all are parsed together, which is faster.
     parsed = parse_lines(block.lines, fields)
     if parsed is None:
         batch = _batch_line_by_line(block, path, fields)
     else:
-        batch = _batch_of_all_lines(block, parsed)
+        stop_number = block.first_number + len(block.lines)
+        batch = DocumentBatch(
+            texts=parsed.texts,
+            lines=list(range(block.first_number, stop_number)),
+            offsets=block.offsets,
+            ids=parsed.ids,
+            kept_columns=_kept_columns(parsed.kept),
+        )
     batch.read_bytes = block.end - block.begin
+
+    # Report for how many documents the id is missing only because it is too long to be kept.
     if None in batch.ids:
         batch.dropped_ids = counter_of(path, _count_long_ids(batch, block, fields.id))
     return batch
 
 
 def _count_long_ids(batch: DocumentBatch, block: LineBlock, id_key: str) -> int:
-    """Count the documents without an id whose line has one that is too long to be kept.
+    """Count the documents whose id was left out because it is too long to be kept.
 
     Args:
-        batch: The documents.
-        block: The lines that they are from.
-        id_key: Key of the ids.
+        batch: The documents of a block of lines. Without an id, or with one that was left out, a
+            document has the id None.
+        block: The lines.
+        id_key: Key of the ids in the lines.
     """
     n_long = 0
-    for identity, number in zip(batch.ids, batch.lines, strict=True):
-        line = block.lines[number - block.first_number]
-        if identity is None and has_long_id(line, id_key):
-            n_long += 1
+    for identity, line_number in zip(batch.ids, batch.lines, strict=True):
+        if identity is None:
+            line = block.lines[line_number - block.first_number]
+            n_long += has_long_id(line, id_key)
     return n_long
 
 
@@ -222,22 +231,6 @@ def _rejected_long_line(block: LineBlock, path: str) -> DocumentBatch:
         excerpt=excerpt(block.lines[0]),
     )
     return DocumentBatch(rejects=[reject], read_bytes=block.end - block.begin)
-
-
-def _batch_of_all_lines(block: LineBlock, parsed: ParsedLines) -> DocumentBatch:
-    """Return the documents of a block whose lines are all documents.
-
-    Args:
-        block: The lines.
-        parsed: The documents in them.
-    """
-    return DocumentBatch(
-        texts=parsed.texts,
-        lines=list(range(block.first_number, block.first_number + len(block.lines))),
-        offsets=block.offsets,
-        ids=parsed.ids,
-        kept_columns=_kept_columns(parsed.kept),
-    )
 
 
 def _batch_line_by_line(block: LineBlock, path: str, fields: Fields) -> DocumentBatch:
@@ -264,7 +257,8 @@ def _batch_line_by_line(block: LineBlock, path: str, fields: Fields) -> Document
         batch.offsets.append(offset)
         kept_by_document.append(document.kept)
 
-    # From one list for each document to one list for each key.
+    # From one list for each document to one list for each key: [[1, "a"], [2, "b"]] becomes
+    # [[1, 2], ["a", "b"]]. Without documents there are no lists.
     values_by_key = [list(values) for values in zip(*kept_by_document, strict=True)]
     batch.kept_columns = _kept_columns(values_by_key)
     return batch

@@ -162,16 +162,16 @@ def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
         for key, value in _flattened(row):
             values_by_key.setdefault(key, []).append(value)
 
-    # Which keys have texts. Nearly all rows must have a string there; a few may have none.
-    min_strings = _MIN_SHARE_WITH_TEXT * len(rows)
+    # A key is one of texts if nearly all rows have a text there; tables may have texts as bytes.
+    min_texts = _MIN_SHARE_WITH_TEXT * len(rows)
     length_by_text_key = {}  # key with texts → average length of its texts
     type_by_other_key = {}  # any other key → name of the type of its first value
     for key, values in values_by_key.items():
-        strings = [value for value in values if isinstance(value, str | bytes)]
-        if len(strings) > min_strings:
+        texts = [value for value in values if isinstance(value, str | bytes)]
+        if len(texts) > min_texts:
             # Rounded up, so that only a key whose texts are all empty has the length 0.
-            total_length = sum(len(string.strip()) for string in strings)
-            length_by_text_key[key] = math.ceil(total_length / len(strings))
+            total_length = sum(len(text.strip()) for text in texts)
+            length_by_text_key[key] = math.ceil(total_length / len(texts))
         else:
             type_by_other_key[key] = type(values[0]).__name__
     return LineKeys(texts=length_by_text_key, others=type_by_other_key)
@@ -191,7 +191,7 @@ def _key_named(name: str, keys: Iterable[str]) -> str | None:
 
 
 def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file of lines, or the rows of a table, from the start.
+    """Yield the JSON objects of a file of lines, or the first rows of a table, in order.
 
     Args:
         folder: The folder of the corpus.
@@ -207,13 +207,13 @@ def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
     elif file_format == "csv":
         yield from _rows_of_csv(folder, file)
     else:
-        batches = read_table(
-            folder / file.path,
-            _all_columns,
-            lambda rows, first_number: rows.slice(0, _MAX_ROWS_PER_FILE),
-        )
-        for batch in batches:
-            yield from _rows_of_table(batch)
+        # The table arrives in slices of about 1 MiB. Converting a slice to Python values is slow,
+        # so take no more rows of it than the caller needs at most.
+        def first_rows(table_slice: Any, _first_number: int) -> Any:
+            return table_slice.slice(0, _MAX_ROWS_PER_FILE)
+
+        for rows in read_table(folder / file.path, choose=_all_columns, convert=first_rows):
+            yield from _rows_of_table(rows)
 
 
 def _all_columns(_schema: Any) -> None:
@@ -233,14 +233,14 @@ def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]
 
 
 def _rows_of_csv(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a CSV file as dictionaries of texts and numbers.
+    """Yield the rows of a CSV file as dictionaries.
 
-    All values of the documents will be texts. But a column of numbers is not that of the text.
-
-    Rows that are not UTF-8, or have a wrong number of fields, are left out.
+    Rows that are not UTF-8, or have a wrong number of fields, are left out. Documents get all
+    values as texts. Here, numbers become numbers, so that a column of numbers is not taken for the
+    column of texts.
     """
     for part in read_csv(StoredPiece(folder, whole_file(file)), _all_columns):
-        if part.problem is not None:
+        if part.problem is not None:  # a row with a wrong number of fields
             continue
         for row in part.rows.to_pylist():
             with suppress(UnicodeDecodeError):

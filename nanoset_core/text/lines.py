@@ -96,24 +96,26 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
 
     decoder_errors: Any = (isal_zlib.error, ZstdError)
     decoder = _MembersDecoder(stored, codec)
-    n_yielded = 0  # bytes of text
-    feed_stop = stored.piece.begin  # offset in the stored file after the bytes that were read
-    for feed in _feeds(stored, codec.feed_bytes):
-        feed_start = feed_stop
-        feed_stop += len(feed)
+    # Faults are reported by two positions: in the text, which is what a reader loses, and in the
+    # stored file, where the user can look at the damage.
+    text_position = 0
+    stored_position = stored.piece.begin
+    for compressed in _small_blocks(stored, codec.feed_bytes):
+        stop = stored_position + len(compressed)
         try:
-            for chunk in decoder.decode(feed):
-                n_yielded += len(chunk)
+            for chunk in decoder.decode(compressed):
+                text_position += len(chunk)
                 yield chunk
         except decoder_errors as error:
             if "not enough memory" in str(error):
                 raise MemoryError(str(error)) from error
-            detail = f"{error}, in bytes {feed_start:,} to {feed_stop:,} of the stored file"
-            raise FaultError(f"corrupt_{codec.name}", detail, offset=n_yielded) from error
+            detail = f"{error}, in bytes {stored_position:,} to {stop:,} of the stored file"
+            raise FaultError(f"corrupt_{codec.name}", detail, offset=text_position) from error
+        stored_position = stop
 
     if decoder.is_within_member:
-        detail = f"the file ends, at byte {feed_stop:,}, in the middle of a compressed member"
-        raise FaultError(f"truncated_{codec.name}", detail, offset=n_yielded)
+        detail = f"the file ends, at byte {stored_position:,}, in the middle of a compressed member"
+        raise FaultError(f"truncated_{codec.name}", detail, offset=text_position)
 
 
 class _MembersDecoder:
@@ -170,11 +172,11 @@ class _MembersDecoder:
         return next_member
 
 
-def _feeds(stored: StoredPiece, size: int) -> Iterator[bytes]:
-    """Yield the stored bytes of a piece, at most `size` at a time."""
+def _small_blocks(stored: StoredPiece, most_bytes: int) -> Iterator[bytes]:
+    """Yield the stored bytes of a piece, at most `most_bytes` at a time."""
     for block in stored.blocks():
-        for start in range(0, len(block), size):
-            yield block[start : start + size]
+        for start in range(0, len(block), most_bytes):
+            yield block[start : start + most_bytes]
 
 
 def text_chunks(stored: StoredPiece, describe: Callable[[bytes], str | None]) -> Iterator[bytes]:
@@ -193,19 +195,25 @@ def text_chunks(stored: StoredPiece, describe: Callable[[bytes], str | None]) ->
         SourceChangedError: The file has changed since it was listed.
     """
     codec = codec_of(stored.piece.path)
-    is_first_chunk = True
+    chunks = _undescribed_chunks(stored, codec)
     try:
-        for chunk in _undescribed_chunks(stored, codec):
-            if is_first_chunk and stored.piece.begin == 0:
-                content = describe(chunk[:HEAD_BYTES])
-                if content is not None:
-                    raise FaultError(WRONG_FORMAT, f"the file is {content}", offset=0)
-            is_first_chunk = False
-            yield chunk
+        first_chunk = next(chunks, None)
     except FaultError as fault:
-        if is_first_chunk and codec is not None:
+        # If nothing can be decompressed, perhaps the file is not compressed as its name says.
+        if codec is not None:
             _add_description(fault, stored, codec)
         raise
+    if first_chunk is None:  # the piece is empty
+        return
+
+    # Only at the start of a file do bytes show what it is.
+    if stored.piece.begin == 0:
+        content = describe(first_chunk[:HEAD_BYTES])
+        if content is not None:
+            raise FaultError(WRONG_FORMAT, f"the file is {content}", offset=0)
+    yield first_chunk
+    del first_chunk  # which may be large
+    yield from chunks
 
 
 def _undescribed_chunks(stored: StoredPiece, codec: Codec | None) -> Iterator[bytes]:
@@ -248,16 +256,16 @@ def _head_of(folder: RawFolder, path: str) -> bytes:
     """
     head = b""
     try:
+        # Read only the first stored bytes. They are a piece without a digest, which is not checked.
         stored_bytes = min((folder / path).stat().st_size, _DESCRIBED_BYTES)
         beginning = Piece(path, begin=0, end=stored_bytes, first_line=1, digest="")
-        stored = StoredPiece(folder, beginning)
-        for chunk in _undescribed_chunks(stored, codec_of(path)):
+        for chunk in _undescribed_chunks(StoredPiece(folder, beginning), codec_of(path)):
             head += chunk
             if len(head) >= _DESCRIBED_BYTES:
                 break
     except (FaultError, NanosetError, OSError, MemoryError):
-        # What was read before the fault is enough. Often the first bytes of a compressed file end
-        # within a member, which is a fault, too.
+        # What was read before is enough. Nearly always, the first bytes of a compressed file end
+        # within a compressed text, which counts as a fault, too.
         pass
     return head[:_DESCRIBED_BYTES]
 
@@ -326,7 +334,7 @@ def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
 
     # The last line, if it has no line end. A fault is raised only after everything that was read.
     if splitter.held_bytes > 0:
-        yield splitter.release(n_line_ends=0)
+        yield splitter.release(has_line_end=False)
     if fault is not None:
         raise fault
 
@@ -350,7 +358,7 @@ def _add_description(fault: FaultError, stored: StoredPiece, codec: Codec) -> No
 class _LineSplitter:
     """Divides a stream of chunks into lines.
 
-    The part of a line at the end of a chunk is held until the chunk with its line end.
+    The beginning of a line at the end of a chunk is held until the chunk with its line end.
     """
 
     def __init__(self, line_number: int, offset: int, max_line_bytes: int) -> None:
@@ -365,32 +373,29 @@ class _LineSplitter:
     def feed(self, chunk: bytes) -> Iterator[LineBlock]:
         """Yield the lines that end in a chunk, and hold the beginning of the line after them.
 
-        For example, with `b"He"` held from earlier chunks, the chunk `b"llo\\nWor"` yields the line
-        `b"Hello"`, and then `b"Wor"` is held.
-
         Nearly always, all lines are yielded as one block. If one of them is too long, each line is
         a separate block.
 
         Args:
             chunk: Decompressed bytes that follow those of the previous call.
         """
-        end_of_held_line, *rest = chunk.split(b"\n")
-        self._hold(end_of_held_line)
-        if not rest:  # the chunk has no line end
+        # For example, with "He" held from earlier chunks, the chunk "llo\nmy\nwor" has the parts
+        # "llo", "my" and "wor". The lines "Hello" and "my" are yielded, and then "wor" is held.
+        parts = chunk.split(b"\n")
+        self._hold(parts[0])
+        if len(parts) == 1:  # the chunk has no line end
             return
 
-        # The line that is held is complete now, and so are the others except the last one.
-        other_lines = rest[:-1]
-        beginning_of_next_line = rest[-1]
-        longest = max(map(len, other_lines), default=0)
+        complete_lines = parts[1:-1]  # after the line that was held
+        longest = max(map(len, complete_lines), default=0)
         if max(longest, self.held_bytes) <= self._max_line_bytes:
-            yield self.release(n_line_ends=1 + len(other_lines), following=other_lines)
+            yield self.release(complete_lines)
         else:
-            yield self.release(n_line_ends=1)
-            for line in other_lines:
+            yield self.release()
+            for line in complete_lines:
                 self._hold(line)
-                yield self.release(n_line_ends=1)
-        self._hold(beginning_of_next_line)
+                yield self.release()
+        self._hold(parts[-1])
 
     def _hold(self, part: bytes) -> None:
         """Append bytes to the line that is held."""
@@ -401,34 +406,26 @@ class _LineSplitter:
             beginnings = [held_part[:EXCERPT_BYTES] for held_part in self._held_parts]
             self._held_parts = [b"".join(beginnings)[:EXCERPT_BYTES]]
 
-    def release(self, n_line_ends: int, following: Sequence[bytes] = ()) -> LineBlock:
-        """Return the line that is held and those that follow it, and start with the next line.
+    def release(self, following: Sequence[bytes] = (), *, has_line_end: bool = True) -> LineBlock:
+        """Return the line that is held as a block, and start with the next line.
 
         Args:
-            n_line_ends: How many of these lines have a line end; the last one of a file may not.
-            following: Complete lines after the one that is held. There must be none if that one is
-                too long.
+            following: Further lines for the block, after the one that is held. There must be none
+                if that one is too long.
+            has_line_end: Whether the last line of the block ends with a line feed, which only the
+                last line of a file may lack.
         """
-        # Neither the held bytes nor the lines contain line ends, which have one byte each.
-        end = self._offset + self.held_bytes + sum(map(len, following)) + n_line_ends
-        size_of_long_line = self.held_bytes if self._is_too_long() else 0
-        block = LineBlock(
-            [b"".join(self._held_parts), *following],
-            first_number=self.line_number,
-            begin=self._offset,
-            end=end,
-            long_bytes=size_of_long_line,
-        )
-        self._start_line(self.line_number + len(block.lines), offset=end)
-        return block
+        lines = [b"".join(self._held_parts), *following]
+        # A line feed has one byte, which is not part of its line.
+        n_line_feeds = len(lines) if has_line_end else len(lines) - 1
+        end = self._offset + self.held_bytes + sum(map(len, following)) + n_line_feeds
+        is_too_long = self.held_bytes > self._max_line_bytes
+        long_bytes = self.held_bytes if is_too_long else 0
+        block = LineBlock(lines, self.line_number, self._offset, end, long_bytes)
 
-    def _is_too_long(self) -> bool:
-        """Return whether the line that is held is too long, so that only its first bytes are."""
-        return self.held_bytes > self._max_line_bytes
-
-    def _start_line(self, line_number: int, offset: int) -> None:
-        """Start with a line of which nothing is held yet."""
-        self.line_number = line_number
+        # Of the next line, nothing is held yet.
+        self.line_number += len(lines)
         self.held_bytes = 0
         self._held_parts = []
-        self._offset = offset
+        self._offset = end
+        return block

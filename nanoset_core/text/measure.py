@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.location import RawFolder
@@ -72,15 +71,6 @@ def measure(folder: RawFolder, contents: Contents, text_key: str) -> Measure:
     )
 
 
-class _Beginning(NamedTuple):
-    """What was read of a file that was not read to its end."""
-
-    n_rows: int
-    """Lines or rows."""
-    n_bytes: int
-    """Bytes of these lines after decompression, or of these rows."""
-
-
 @dataclass(slots=True)
 class _Sampler:
     """Reads files until about a MiB was read, and counts what was read."""
@@ -106,35 +96,30 @@ class _Sampler:
         return self.read_bytes >= _SAMPLE_BYTES
 
     def read(self, file: FileStat) -> None:
-        """Read a file to its end, or until the sample is complete.
+        """Add a file to the sample: all of it, or its beginning if that completes the sample.
+
+        A file that cannot be read is no error here, since building the corpus reports it. It counts
+        as read to its end: a build would get no more documents from it.
 
         Args:
             file: The file.
         """
-        beginning = self._read_beginning(file)
-        if beginning is None:
-            self.covered_bytes += file.size
-        else:
-            # How many stored bytes were read is not known exactly: the file may be compressed.
-            estimate = _estimated_stored_bytes(self.folder, file, beginning, self.text)
-            self.covered_bytes += min(file.size, estimate)
-
-    def _read_beginning(self, file: FileStat) -> _Beginning | None:
-        """Read a file, and return what was read if the sample was complete before its end.
-
-        A file that cannot be read is no error here, since building the corpus reports it. It counts
-        as read to its end, as building the corpus would get no more documents from it.
-        """
-        n_rows = 0
-        n_bytes = 0
+        n_rows = 0  # lines or rows of this file
+        n_bytes = 0  # of these lines after decompression, or of these rows
         with suppress(NanosetError):
             for batch in self._batches(file):
                 self._add(batch)
                 n_rows += batch.read_lines
                 n_bytes += batch.read_bytes
                 if self.is_complete:
-                    return _Beginning(n_rows, n_bytes)
-        return None
+                    break
+
+        covered_bytes: float = file.size
+        if self.is_complete:
+            # How many stored bytes the beginning has is not known: the file may be compressed.
+            estimate = _estimated_stored_bytes(self.folder, file, n_rows, n_bytes, self.text)
+            covered_bytes = min(file.size, estimate)
+        self.covered_bytes += covered_bytes
 
     def _batches(self, file: FileStat) -> Iterator[DocumentBatch]:
         """Yield the documents of a file in small batches."""
@@ -157,33 +142,36 @@ class _Sampler:
 
 
 def _estimated_stored_bytes(
-    folder: RawFolder, file: FileStat, beginning: _Beginning, text: str
+    folder: RawFolder, file: FileStat, n_rows: int, n_bytes: int, text: str
 ) -> float:
-    """Estimate how many of a file's stored bytes were read, if only its beginning was.
+    """Estimate how many stored bytes hold the beginning of a file.
 
     Args:
         folder: The folder of the corpus.
         file: The file.
-        beginning: What was read of it.
+        n_rows: Lines or rows of the beginning.
+        n_bytes: Bytes of these lines after decompression, or of the columns of these rows that were
+            read.
         text: Some text of the corpus.
 
     Returns:
         The estimate, which may exceed the size of the file.
     """
-    # The columns that are read may be a small part of a table, and they may be compressed. So count
-    # the rows.
+    # The columns of a table that were read may be a small part of it. So go by the number of rows.
     file_format = format_of(file.path)
     if file_format == "parquet":
-        return file.size * beginning.n_rows / max(_parquet_rows(folder, file), 1)
+        return file.size * n_rows / max(_parquet_rows(folder, file), 1)
     if file_format == "arrow":
         with open_raw(folder / file.path) as opened:
-            return stored_bytes_of_rows(opened, beginning.n_rows)
+            return stored_bytes_of_rows(opened, n_rows)
+
+    # Other files are stored as they are read, unless they are compressed. Then assume that zlib
+    # compresses some of the text as well as the file was compressed.
     if not is_compressed(file.path):
-        return beginning.n_bytes  # the file is stored as it is read
-    # The others are compressed: assume as well as some of the text is here.
+        return n_bytes
     text_bytes = text.encode(errors="replace")
     compressed_bytes = len(zlib.compress(text_bytes))
-    return beginning.n_bytes * compressed_bytes / max(len(text_bytes), 1)
+    return n_bytes * compressed_bytes / max(len(text_bytes), 1)
 
 
 def _parquet_rows(folder: RawFolder, file: FileStat) -> int:

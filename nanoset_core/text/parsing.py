@@ -225,12 +225,11 @@ def parse_line(line: bytes, fields: Fields) -> ParsedLine:
     """
     value = _parse(line)
     text = _text_at(value, fields.text)
-    # Texts at other keys are required, too, but not returned: the call raises the error for a line
-    # that lacks one.
+    # Texts at other keys are not returned, but a line that lacks one is no document.
     for key in fields.required:
-        _text_at(value, key)
+        _text_at(value, key)  # raises NotADocumentError
 
-    # The line helps to write an id that is a number as it is in the line.
+    # The line has all digits of an id that is a number; `value` may lack some.
     identity = id_text(value_at(value, fields.id), line=line, key=fields.id)
     kept_values = [value_at(value, key) for key in fields.kept]
     return ParsedLine(text, identity, kept_values)
@@ -321,20 +320,22 @@ def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
         key: Key of the id in the line.
 
     Returns:
-        The text, or None if there is no id, if it is too long, or if it cannot be written.
+        The text; None if there is no id, or if it is longer than 4,096 characters or cannot be
+        written as text.
     """
     if identity is None:
         return None
     try:
         if line and type(identity) is float:
-            # orjson reads a very large integer as a float, which lacks some of its digits. Python's
-            # json keeps them.
+            # Perhaps the id is a very large integer, which orjson reads as a float with fewer
+            # digits. Python's json keeps all of them.
             identity = value_at(json.loads(line), key)
         if type(identity) is str:
+            # Half of a surrogate pair, which UTF-8 cannot represent, becomes \udNNN.
             text = identity.encode("utf-8", "backslashreplace").decode()
         else:
             text = json.dumps(identity)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # for example, an integer with thousands of digits
         return None
     return text if len(text) <= MOST_ID_CHARACTERS else None
 

@@ -93,12 +93,12 @@ def read_file_text(stored: StoredPiece, max_bytes: int) -> FileText:
     chunks: list[bytes] = []
     n_bytes = 0
     for chunk in text_chunks(stored, describe_other_than_text):
+        chunks.append(chunk)
         n_bytes += len(chunk)
-        if n_bytes <= max_bytes:
-            chunks.append(chunk)
-        else:
+        if n_bytes > max_bytes:
             # The file will be rejected: its first bytes are enough for the message.
-            chunks = [b"".join(chunks)[:EXCERPT_BYTES] or chunk[:EXCERPT_BYTES]]
+            beginnings = [beginning[:EXCERPT_BYTES] for beginning in chunks]
+            chunks = [b"".join(beginnings)[:EXCERPT_BYTES]]
     return FileText(b"".join(chunks), n_bytes)
 
 
