@@ -99,22 +99,23 @@ def arrow_batches(file: mmap.mmap | BoundedFile, choose: ColumnChooser) -> Itera
     import pyarrow as pa
 
     if isinstance(file, mmap.mmap):
+        # The arrays of a batch will be views of the map, so nothing is copied.
         file.madvise(mmap.MADV_SEQUENTIAL)
         source = pa.BufferReader(pa.py_buffer(file))
     else:
         source = pa.PythonFile(file, "r")
 
-    # Only the file format starts with the magic bytes.
+    # An Arrow file is in the file format, which starts with the magic bytes, or else a stream.
     if source.read_at(len(ARROW_MAGIC), 0) == ARROW_MAGIC:
         batches = _file_batches(source, choose)
     else:
         batches = _stream_batches(source, choose)
 
-    row = 1
+    first_row = 1
     for batch in batches:
         batch.validate()
-        yield NumberedBatch(row, batch)
-        row += batch.num_rows
+        yield NumberedBatch(first_row, batch)
+        first_row += batch.num_rows
 
 
 def stored_bytes_of_rows(file: BinaryIO, n_rows: int) -> int:
@@ -129,13 +130,13 @@ def stored_bytes_of_rows(file: BinaryIO, n_rows: int) -> int:
     """
     import pyarrow as pa
 
-    # After its magic bytes and two zeros, the file format is a stream, too.
-    starts_with_magic = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
+    # Read either format as a stream: the file format is a stream after its first bytes, too.
+    is_file_format = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
     source = pa.PythonFile(file, "r")
-    source.seek(_FILE_PREFIX_BYTES if starts_with_magic else 0)
+    source.seek(_FILE_PREFIX_BYTES if is_file_format else 0)
 
-    batch_start = 0  # bytes before the current record batch
-    rows_before = 0
+    batch_start = 0  # the first batch counts with the schema and all other bytes before it
+    rows_before = 0  # rows of earlier batches
     options = pa.ipc.IpcReadOptions(use_threads=False)
     for batch in pa.ipc.open_stream(source, options=options):
         batch_stop = int(source.tell())

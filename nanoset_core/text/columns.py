@@ -23,11 +23,11 @@ _UUID_HYPHENS = (8, 12, 16, 20)
 
 
 def row_bytes(array: Any) -> float:
-    """Estimate how many bytes of memory a row of an Arrow array needs as a plain value.
+    """Estimate how many bytes of memory a row of an Arrow array needs once it is decoded.
 
-    Usually it is the average size of a value. But a dictionary, for example, stores a value once
-    for many rows. All rows that are converted at once might have the longest value, so then the
-    estimate is the size of the longest value.
+    Usually it is the average size of a value. But an encoding such as a dictionary stores a value
+    once for many rows, while each decoded row has its own copy. All rows that are decoded together
+    may have the longest value, so with such an encoding, the estimate is the size of this value.
 
     Args:
         array: An Arrow array of any type.
@@ -60,7 +60,7 @@ def _longest_shared_value(array: Any) -> float | None:
 
 
 def _longest_value(values: Any) -> float:
-    """Return the size in bytes of the longest value of an Arrow array, or a bound of it.
+    """Return the size in bytes of the longest value of an Arrow array, or an upper bound of it.
 
     Args:
         values: The values of a dictionary or of runs.
@@ -68,12 +68,13 @@ def _longest_value(values: Any) -> float:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if is_bytes_array(as_bytes(values)):
-        return float(pc.max(pc.binary_length(values)).as_py() or 0)
+    is_strings_or_bytes = is_bytes_array(as_bytes(values))
+    if is_strings_or_bytes:
+        return float(pc.max(pc.binary_length(values)).as_py() or 0)  # None if all are null
     if pa.types.is_nested(values.type):
-        # Arrow does not tell the sizes of single lists or structs. One is at most as large as all.
+        # Arrow does not tell the size of a single list or struct. None is larger than all together.
         return float(values.get_total_buffer_size())
-    # Numbers, which all have one size, or values in a further encoding.
+    # Numbers all have one size, the average. Otherwise the values are in a further encoding.
     return row_bytes(values)
 
 
@@ -144,13 +145,16 @@ def plain_array(array: Any) -> Any:
             return _uuid_texts(array.storage)
         return plain_array(array.storage)
 
+    # In a damaged file, offsets and indices may lead out of the memory of an array. Arrow follows
+    # them without a check, so `validate` has to precede everything else.
     if pa.types.is_dictionary(array.type):
-        # The values are viewed as bytes first: decoding a dictionary of invalid strings fails.
+        # `validate` refuses strings that are not UTF-8, but not bytes.
         values = as_bytes(array.dictionary)
         encoded = pa.DictionaryArray.from_arrays(array.indices, values, safe=False)
         encoded.validate(full=True)
         return plain_array(encoded.dictionary_decode())
 
+    # From here on, strings and views of strings are bytes and views of bytes.
     array = as_bytes(array)
     array.validate(full=True)
     if pa.types.is_run_end_encoded(array.type):
@@ -199,10 +203,14 @@ def _hyphenated_hex(uuids: NDArray[np.uint8]) -> NDArray[np.bytes_]:
     Returns:
         The 36 characters of each UUID in ASCII, shape (n_uuids,).
     """
-    hex_text = uuids.tobytes().hex().encode("ascii")
-    hex_digits = np.frombuffer(hex_text, np.uint8).reshape(-1, 32)  # (n_uuids, 32) ASCII codes
-    characters = np.insert(hex_digits, _UUID_HYPHENS, ord("-"), axis=1)  # (n_uuids, 36)
-    return characters.view("S36").ravel()
+    hex_text = uuids.tobytes().hex().encode("ascii")  # all UUIDs, without separators
+    digits = np.frombuffer(hex_text, np.uint8).reshape(-1, 32)  # (n_uuids, 32) ASCII codes
+
+    # 6ba7b8109dad11d180b400c04fd430c8 → 6ba7b810-9dad-11d1-80b4-00c04fd430c8
+    characters = np.insert(digits, _UUID_HYPHENS, ord("-"), axis=1)  # (n_uuids, 36)
+
+    # Regard the 36 codes of a row as one value of 36 bytes.
+    return characters.view("S36").ravel()  # (n_uuids,)
 
 
 def _fixed_size_bytes(array: Any) -> NDArray[np.uint8]:
@@ -238,6 +246,7 @@ def to_strings(array: Any, errors: str = "strict") -> list[str | None]:
     """
     import pyarrow as pa
 
+    # Convert all values together, which is fast. It fails if any of them is not UTF-8.
     try:
         strings = as_unchecked_strings(array)
         texts: list[str | None] = strings.to_numpy(zero_copy_only=False).tolist()
@@ -245,7 +254,7 @@ def to_strings(array: Any, errors: str = "strict") -> list[str | None]:
     except pa.ArrowException:
         pass
 
-    # Some bytes are not UTF-8: decode each value alone.
+    # Decode each value alone.
     texts = []
     for data in array.to_pylist():
         text = None
@@ -279,11 +288,12 @@ def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
     field, names = find(schema, key, _fields_by_name)
     _check_unambiguous(schema, names)
     if is_text:
-        # The type of the column may be an encoding of texts, such as a dictionary. To see the type
-        # of the values, decode an empty array. Texts are decoded to bytes, see `plain_array`; so
-        # are UUIDs, but they are ids and no texts.
+        # Texts may be stored in an encoding, such as a dictionary. Decoding an array without values
+        # shows their type: `plain_array` returns texts as bytes. UUIDs also become bytes, but they
+        # are ids.
         decoded = plain_array(pa.nulls(0, field.type))
-        if _holds_uuids(field.type) or not is_bytes_array(decoded):
+        has_texts = is_bytes_array(decoded) and not _holds_uuids(field.type)
+        if not has_texts:
             raise NotADocumentError("text_not_a_string", f"{key!r} is a column of {field.type}")
     return names
 
@@ -395,12 +405,20 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> ColumnTexts:
     import pyarrow.compute as pc
 
     array = column_at(rows, names)  # bytes
-    n_bytes = pc.sum(pc.binary_length(array)).as_py() or 0  # None if all rows are null
-    texts = _converted_together(array, max_bytes)
+    sizes = pc.binary_length(array)
+    n_bytes = pc.sum(sizes).as_py() or 0  # None if all rows are null
+    longest = pc.max(sizes).as_py() or 0
+
+    # Convert all rows together, which is fast. That is not possible if a text is too long, or is
+    # not UTF-8.
+    texts: list[str | None] = [None] * len(array)
+    if longest <= max_bytes:
+        with suppress(UnicodeDecodeError):
+            texts = to_strings(array)
     if None not in texts:
         return ColumnTexts(texts, problems={}, n_bytes=n_bytes)
 
-    # Look at each row without a text. Most are null, unless no row was converted.
+    # Look at each row without a text: at those that are null, or at all if none was converted.
     structs = [_field_at(rows, names[:depth]) for depth in range(1, len(names))]
     levels = [*structs, array]
     problems: dict[int, RowProblem] = {}
@@ -412,24 +430,6 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> ColumnTexts:
         else:
             texts[row] = text
     return ColumnTexts(texts, problems, n_bytes)
-
-
-def _converted_together(array: Any, max_bytes: int) -> list[str | None]:
-    """Convert all rows of a column together, which is fast: None for a null.
-
-    If a row is too long or damaged, no row is converted: then all are None.
-
-    Args:
-        array: An Arrow array of bytes.
-        max_bytes: The most bytes of a text.
-    """
-    import pyarrow.compute as pc
-
-    longest = pc.max(pc.binary_length(array)).as_py() or 0  # None if all rows are null
-    if longest <= max_bytes:
-        with suppress(UnicodeDecodeError):
-            return to_strings(array)
-    return [None] * len(array)
 
 
 def _text_of_row(
@@ -444,30 +444,15 @@ def _text_of_row(
         row: Index of the row.
         max_bytes: The most bytes of a text.
     """
-    depth = _depth_of_null(levels, row)
-    if depth is None:
-        return _decode(levels[-1][row], max_bytes)
-    is_text_null = depth == len(levels)  # otherwise it is a struct around the text
-    reason = "text_not_a_string" if is_text_null else "not_an_object"
-    path = ".".join(names[:depth])
-    return RowProblem(reason, detail=f"{path!r} is null", excerpt="")
-
-
-def _depth_of_null(levels: Sequence[Any], row: int) -> int | None:
-    """Return at which depth a row is null.
-
-    Args:
-        levels: The structs around a column, the outermost one first, and then the column itself.
-        row: Index of the row.
-
-    Returns:
-        1 if the outermost struct is null, 2 if only the next one is, and so on; None if no level
-        is null, so that the row has a value.
-    """
+    # If the text is null because a struct around it is, report the outermost such struct.
     for depth, level in enumerate(levels, start=1):
-        if not level[row].is_valid:
-            return depth
-    return None
+        is_null = not level[row].is_valid
+        if is_null:
+            is_struct = depth < len(levels)
+            reason = "not_an_object" if is_struct else "text_not_a_string"
+            path = ".".join(names[:depth])
+            return RowProblem(reason, detail=f"{path!r} is null", excerpt="")
+    return _decode(levels[-1][row], max_bytes)
 
 
 def _decode(value: Any, max_bytes: int) -> str | RowProblem:

@@ -195,6 +195,7 @@ def _tables_in(folder: Path) -> list[Path]:
         InputError: The folder has no tables, or contains a folder that is named like one.
     """
     contents = contents_of(folder)
+    # A folder such as a.parquet/ without any table in it: probably a.parquet was unpacked wrongly.
     misnamed_folders = [path for path in contents.misnamed_folders if is_table(path)]
     if misnamed_folders:
         raise InputError(
@@ -233,8 +234,8 @@ def _json_lines(path: Path, columns: Sequence[str] | None) -> Iterator[_JsonLine
         FormatError: The table is damaged.
     """
 
-    def checked_columns(schema: Any) -> Sequence[str] | None:
-        """Return the columns to read, after a check that a table with this schema has them."""
+    def choose(schema: Any) -> Sequence[str] | None:
+        """Return the columns to read, once a table with this schema was found to have them."""
         _check_columns(path, schema, columns)
         return columns
 
@@ -243,9 +244,10 @@ def _json_lines(path: Path, columns: Sequence[str] | None) -> Iterator[_JsonLine
         lines = _objects(path, first_row, rows, columns)
         return _JsonLines(n_rows=rows.num_rows, lines=lines)
 
-    # `read_table` opens the table, asks which columns to read, and converts batches of rows.
+    # `read_table` opens the table, calls `choose` with its schema, and `as_lines` with about a MiB
+    # of rows at a time.
     try:
-        yield from read_table(path, choose=checked_columns, convert=as_lines)
+        yield from read_table(path, choose=choose, convert=as_lines)
     except FaultError as fault:
         # An import stops here, so that no part of a table is missing unnoticed. When a corpus is
         # built, the rows before the fault are used.

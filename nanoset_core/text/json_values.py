@@ -44,22 +44,22 @@ def json_values(array: Any) -> list[Any]:
     from pyarrow import types
 
     array = plain_array(array)
-    kind = array.type
-    if types.is_struct(kind):
+    arrow_type = array.type
+    if types.is_struct(arrow_type):
         return _struct_values(array)
-    if types.is_nested(kind) and not types.is_union(kind):
+    if types.is_nested(arrow_type) and not types.is_union(arrow_type):
         return _list_values(array)
-    if types.is_timestamp(kind):
+    if types.is_timestamp(arrow_type):
         return _timestamp_values(array)
 
     # Cast the remaining types to those that `_scalar_values` accepts.
-    if types.is_fixed_size_binary(kind):
+    if types.is_fixed_size_binary(arrow_type):
         array = array.cast(pa.binary())
-    elif types.is_duration(kind):
+    elif types.is_duration(arrow_type):
         array = array.cast(pa.int64())
-    elif types.is_decimal(kind) or types.is_date(kind) or types.is_time(kind):
+    elif types.is_decimal(arrow_type) or types.is_date(arrow_type) or types.is_time(arrow_type):
         array = array.cast(pa.string())
-    elif types.is_floating(kind):
+    elif types.is_floating(arrow_type):
         array = array.cast(pa.float64())
     return _scalar_values(array)
 
@@ -82,19 +82,19 @@ def _scalar_values(array: Any) -> list[Any]:
         except UnicodeDecodeError as error:
             raise NotJsonError(f"bytes that are not UTF-8: {error.object[:20]!r}") from error
 
-    kind = array.type
-    if types.is_floating(kind):
+    arrow_type = array.type
+    if types.is_floating(arrow_type):
         # JSON has neither NaN nor infinities.
         array = pc.if_else(pc.is_finite(array), array, None)
     else:
         has_json_type = (
-            types.is_integer(kind)
-            or types.is_boolean(kind)
-            or types.is_null(kind)
-            or types.is_string(kind)
+            types.is_integer(arrow_type)
+            or types.is_boolean(arrow_type)
+            or types.is_null(arrow_type)
+            or types.is_string(arrow_type)
         )
         if not has_json_type:
-            raise NotJsonError(f"a column of {kind}")
+            raise NotJsonError(f"a column of {arrow_type}")
     values: list[Any] = array.to_pylist()
     return values
 
@@ -111,8 +111,12 @@ def _timestamp_values(array: Any) -> list[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # With a time zone, Arrow stores instants in UTC, but writes them in the time zone. Drop it from
+    # the type, so that they are written in UTC.
+    instants = array.cast(pa.timestamp(array.type.unit))
+
     # Arrow writes `2024-01-31 23:59:59`, or `<value out of range: …>`.
-    texts = array.cast(pa.timestamp(array.type.unit)).cast(pa.string())
+    texts = instants.cast(pa.string())
     if pc.any(pc.starts_with(texts, "<")).as_py():
         raise NotJsonError(f"an instant beyond the calendar, in a column of {array.type}")
 
@@ -162,21 +166,24 @@ def _list_values(array: Any) -> list[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # A map is stored as a list of structs of a key and a value.
+    # A map is a list of pairs, each a struct of a key and a value. Regard it as such a list.
     is_map = pa.types.is_map(array.type)
     if is_map:
-        array = array.cast(pa.list_(array.type.field(0)))
+        pair_field = array.type.field(0)
+        array = array.cast(pa.list_(pair_field))
 
-    # Convert the items of all lists together, and divide them afterwards.
+    # Convert the items of all lists together, which is faster than list by list. For the lists
+    # [1, 2], null and [3], the items are 1, 2 and 3: a null has none.
     items = json_values(array.flatten())
     if is_map:
         items = [list(pair.values()) for pair in items]
 
+    # Divide the items into lists again.
     lists: list[Any] = []
     start = 0
     for length in pc.list_value_length(array).to_pylist():
         if length is None:
-            lists.append(None)  # `flatten` has left out the items of null lists
+            lists.append(None)
             continue
         lists.append(items[start : start + length])
         start += length

@@ -81,10 +81,10 @@ def parquet_batches(
 def _requested_rows(
     group: _RowGroup, rows: Sequence[int], most_skipped_bytes: int | None
 ) -> Iterator[NumberedBatch]:
-    """Yield the batches of a row group that contain the requested rows.
+    """Yield the batches of a row group from its start to the last requested row.
 
-    A row can only be read by decompressing all rows before it in the row group. Rows for which this
-    would be too much are not read.
+    All batches are needed for that, since a row can only be read by decompressing all rows before
+    it in the row group. Rows for which this would be too much are not read.
 
     Args:
         group: The row group.
@@ -93,13 +93,13 @@ def _requested_rows(
             requested row; None for any number.
 
     Yields:
-        Batches up to the last row that is near enough. Then, in place of each row that is not near
-        enough, its number with a TooFarError.
+        Batches up to the last requested row that is near enough to the start. Then, for each
+        requested row that is not, its number with a TooFarError in place of a batch.
     """
     requested = rows_between(rows, group.first_row, group.stop_row)
 
-    # Divide the requested rows into those that are near enough and those that are too far inside.
-    # How far inside a row is follows from the average size of a row.
+    # Divide the requested rows into those that are near enough to the start of the group and those
+    # that are too far from it, by the average size of a row.
     n_near = len(requested)
     if most_skipped_bytes is not None:
         most_skipped_rows = most_skipped_bytes / max(group.average_row_bytes, 1)
@@ -156,18 +156,24 @@ class _RowGroup:
         """
         batch_start = self.first_row  # number of the first row of the next batch
         for batch in self._batches_of_columns(self._batch_rows()):
-            # The last batch may have more rows than are needed.
-            n_missing_rows = max(stop_row - batch_start, 0)
-            yield NumberedBatch(batch_start, batch.slice(0, n_missing_rows))
+            # The last batch may have more rows than were requested.
+            n_requested = max(stop_row - batch_start, 0)
+            yield NumberedBatch(batch_start, batch.slice(0, n_requested))
             batch_start += batch.num_rows
 
-            # Leave out the rest of the group. But if all of it was read, go on, so that a further
-            # batch with rows that the metadata does not mention is noticed.
+            # Leave out the rest of the group. But after its last row, ask for another batch, to
+            # notice rows that the metadata does not mention.
             is_last_requested = batch_start >= stop_row
             is_end_of_group = batch_start >= self.stop_row
             if is_last_requested and not is_end_of_group:
                 return
-        self._check_row_count(batch_start - self.first_row)
+
+        n_rows = self.stop_row - self.first_row
+        n_read = batch_start - self.first_row
+        if n_read != n_rows:
+            raise TableDamageError(
+                f"row group {self.number} gave {n_read:,} of its {n_rows:,} rows"
+            )
 
     def _batches_of_columns(self, n_rows: int) -> Iterator[Any]:
         """Yield the chosen columns of the group in record batches of at most `n_rows`."""
@@ -175,38 +181,26 @@ class _RowGroup:
             n_rows, row_groups=[self.number], columns=self.columns, use_threads=False
         )
 
-    def _check_row_count(self, n_read: int) -> None:
-        """Raise TableDamageError if the group has another number of rows than its metadata says."""
-        n_rows = self.stop_row - self.first_row
-        if n_read != n_rows:
-            raise TableDamageError(
-                f"row group {self.number} gave {n_read:,} of its {n_rows:,} rows"
-            )
-
     def _batch_rows(self) -> int:
-        """Choose how many rows to read at once, so that a batch has about SLICE_BYTES.
+        """Choose how many rows to read at once, so that a batch needs about SLICE_BYTES of memory.
 
-        Parquet may store a value once for many rows, in a dictionary, but a batch stores it for
-        each row. All rows of a batch might have the longest value. So if there may be long values,
-        fewer rows are read at once: in this worst case, a batch must fit into REPEATED_BYTES.
+        If the file stores a value once for many rows, in a dictionary, a batch can be much larger
+        than the average size of a row suggests: in a batch, each row has its own copy of the value.
         """
-        self._check_metadata()
+        # Looking at damaged metadata would make pyarrow abort the process. Reading a row first
+        # raises an exception instead.
+        next(self._batches_of_columns(1), None)
+
         chunks = self._column_chunks()
         total_bytes = sum(chunk.total_uncompressed_size for chunk in chunks)
         average_row_bytes = total_bytes / max(self.metadata.num_rows, 1)
-        # No value is longer than its dictionary.
-        longest_row_bytes = sum(_dictionary_bytes(chunk) for chunk in chunks)
-
         rows_by_average = SLICE_BYTES / max(average_row_bytes, 1)
+
+        # In the worst case, each row of a batch has a value that takes up the whole dictionary of
+        # its column. Even then, a batch must fit into REPEATED_BYTES.
+        longest_row_bytes = sum(_dictionary_bytes(chunk) for chunk in chunks)
         rows_by_longest = REPEATED_BYTES / max(longest_row_bytes, 1)
         return int(max(1, min(BATCH_ROWS, rows_by_average, rows_by_longest)))
-
-    def _check_metadata(self) -> None:
-        """Read a row, which raises an exception if the metadata of a column is damaged.
-
-        Looking at damaged metadata before that would make pyarrow abort the process.
-        """
-        next(self._batches_of_columns(1), None)
 
     def _column_chunks(self) -> list[Any]:
         """Return the metadata of the chosen columns in this row group."""
@@ -219,14 +213,13 @@ class _RowGroup:
 def _dictionary_bytes(chunk: Any) -> float:
     """Estimate the decompressed size of the dictionary of a column chunk, 0 without a dictionary.
 
-    No value in the dictionary can be longer.
-
     Args:
         chunk: The pyarrow.parquet.ColumnChunkMetaData.
     """
-    # The dictionary is stored before the first page of data.
     if not chunk.dictionary_page_offset:
         return 0.0
+    # The dictionary is stored before the first page of data.
     stored_bytes = max(chunk.data_page_offset - chunk.dictionary_page_offset, 0)
+    # The metadata only says how well the whole chunk is compressed: assume the same here.
     expansion = chunk.total_uncompressed_size / max(chunk.total_compressed_size, 1)
     return float(stored_bytes * expansion)

@@ -59,9 +59,12 @@ def read_table_documents(
         InputError: The file cannot be opened or read, or a kept column has values that JSON cannot
             hold.
     """
+    # `read_table` asks `choose` for the columns to read, and then passes rows to `documents`.
     reader = RowReader(stored.piece.path, fields, max_text_bytes)
     expected_bytes = stored.piece.size if verify else None
-    return read_table(stored.path, reader.choose, reader.documents, expected_bytes)
+    return read_table(
+        stored.path, choose=reader.choose, convert=reader.documents, expected_bytes=expected_bytes
+    )
 
 
 def read_csv_documents(
@@ -73,6 +76,7 @@ def read_csv_documents(
         stored: The file.
         fields: The columns of texts, ids and kept values.
         max_text_bytes: Rows with longer texts are rejected.
+        _verify: Not needed: the caller checks the bytes of the file once all were read.
 
     Raises:
         FaultError: The file cannot be read to its end.
@@ -86,7 +90,7 @@ def read_csv_documents(
             batch = reader.documents(part.rows, part.first_row)
         else:
             batch = reader.rejected(part.first_row, part.problem)
-        # Unlike a table of columns, the file was read with all its columns.
+        # `documents` counts only the bytes of the texts, but all columns of the rows were read.
         batch.read_bytes = part.n_bytes
         yield batch
 
@@ -107,25 +111,26 @@ class RowReader:
         self._max_text_bytes = max_text_bytes
         # In a CSV file, all values are texts. The settings may say that these are JSON.
         self._has_json_values = format_of(path) == "csv" and fields.csv_values == "json"
-        # Set by `choose`: the path of each column, which is its name after those of the structs
-        # around it. The path of a column that the file does not have is empty.
+
+        # `choose` sets the path of each column: the names of the structs around it, and its own
+        # name. The path of a column that the file does not have is empty.
         self._text_paths: list[tuple[str, ...]] = []
         self._id_path: tuple[str, ...] = ()
         self._kept_paths: list[tuple[str, ...]] = []
-        # Also set by `choose`: why no row of the file can be a document, if that is so.
+        # `choose` also sets why no row of the file is a document, if it lacks a column of texts.
         self._no_documents: NotADocumentError | None = None
 
     def choose(self, schema: Any) -> list[str]:
-        """Choose the columns to read: those of texts, ids and kept values.
+        """Find the columns of texts, ids and kept values in a file, so that only these are read.
 
-        `documents` needs to know them, too, so their paths are also stored in this object.
+        Their paths are kept for `documents`. If the file lacks a column of texts, no row is a
+        document, so no column is read and the rows are only counted.
 
         Args:
             schema: Arrow schema of the file.
 
         Returns:
-            Dotted name of each column to read, once. If the file lacks a column of texts, no row is
-            a document, so no column is read and the rows are only counted.
+            Dotted name of each column to read, once.
 
         Raises:
             FaultError: Several columns have one of the names.
@@ -154,23 +159,26 @@ class RowReader:
         if self._no_documents is not None:
             return self._all_rejected(rows.num_rows, first_row, self._no_documents)
 
-        # A row is a document if it has a text in each of these columns.
+        # A row is a document if it has a text in each of these columns. The first of them has the
+        # document's own text.
         columns = [texts_at(rows, path, self._max_text_bytes) for path in self._text_paths]
         problems = _problems_of_rows(columns)
-        kept_rows = [row for row in range(rows.num_rows) if row not in problems]
-        texts_of_rows = cast(list[str], columns[0].texts)  # None only where there is a problem
-        texts = [texts_of_rows[row] for row in kept_rows]
+        document_rows = [row for row in range(rows.num_rows) if row not in problems]
+        own_texts = cast(list[str], columns[0].texts)  # None only where there is a problem
+        texts = [own_texts[row] for row in document_rows]
         batch = DocumentBatch(
             texts=texts,
-            lines=[first_row + row for row in kept_rows],
+            lines=[first_row + row for row in document_rows],
             offsets=[NO_OFFSET] * len(texts),
             rejects=self._rejects(problems, first_row),
             read_bytes=columns[0].n_bytes,
-            texts_with_zeros=counter_of(self._path, _count_zeroed(texts)),
         )
-        document_rows = np.array(kept_rows, np.int64)  # (n_documents,)
-        self._add_ids(batch, rows, document_rows)
-        self._add_kept_values(batch, rows, document_rows)
+        # Many zeros are a sign of damage, about which users are warned.
+        batch.texts_with_zeros = counter_of(self._path, _count_zeroed(texts))
+
+        row_indices = np.array(document_rows, np.int64)  # (n_documents,)
+        self._add_ids(batch, rows, row_indices)
+        self._add_kept_values(batch, rows, row_indices)
         return batch
 
     def rejected(self, row: int, problem: RowProblem) -> DocumentBatch:
@@ -223,31 +231,32 @@ class RowReader:
             batch.rejects.append(reject)
         return batch
 
-    def _add_ids(self, batch: DocumentBatch, rows: Any, document_rows: NDArray[np.int64]) -> None:
+    def _add_ids(self, batch: DocumentBatch, rows: Any, row_indices: NDArray[np.int64]) -> None:
         """Add the ids of the documents of a record batch.
 
         Args:
             batch: The documents, to which the ids are added.
             rows: A pyarrow.RecordBatch.
-            document_rows: Rows that are documents, shape (n_documents,).
+            row_indices: Index of each document's row, shape (n_documents,).
         """
         if self._id_path:
-            ids = ids_of(column_at(rows, self._id_path).take(document_rows))
-        else:
-            ids = TableIds([None] * len(document_rows))
+            ids = ids_of(column_at(rows, self._id_path).take(row_indices))
+        else:  # the file has no ids
+            ids = TableIds([None] * len(row_indices))
         batch.ids = ids.texts
+        # Ids that cannot be kept, or not unchanged, are counted by file, for warnings.
         batch.dropped_ids = counter_of(self._path, ids.n_dropped)
         batch.escaped_ids = counter_of(self._path, ids.n_escaped)
 
     def _add_kept_values(
-        self, batch: DocumentBatch, rows: Any, document_rows: NDArray[np.int64]
+        self, batch: DocumentBatch, rows: Any, row_indices: NDArray[np.int64]
     ) -> None:
-        """Add the further values that are kept with each document.
+        """Add the further values that are kept with each document, such as a URL.
 
         Args:
             batch: The documents, to which the values are added.
             rows: A pyarrow.RecordBatch.
-            document_rows: Rows that are documents, shape (n_documents,).
+            row_indices: Index of each document's row, shape (n_documents,).
 
         Raises:
             InputError: A column has values that cannot be kept.
@@ -257,27 +266,31 @@ class RowReader:
         kept_arrays: list[Any] = []  # one for each key, each of shape (n_documents,)
         for path in self._kept_paths:
             if not path:  # the file does not have this column
-                kept_arrays.append(pa.nulls(len(document_rows)))
+                kept_arrays.append(pa.nulls(len(row_indices)))
                 continue
             column = column_at(rows, path)
-            # All rows are converted before documents are taken, so that the type of the result does
-            # not depend on which rows are documents.
-            kept_arrays.append(self._as_kept_type(column, path).take(document_rows))
-            # Bytes that are not UTF-8 are kept as \xNN, and counted.
-            batch.escaped_values += count_not_utf8(column.take(document_rows))
+            # First convert all rows, and then take those of documents, so that the type of the
+            # result does not depend on which rows are documents.
+            values = self._as_kept_type(column, path)
+            kept_arrays.append(values.take(row_indices))
+            # Bytes that are not UTF-8 are kept as \xNN, and counted for a warning.
+            batch.escaped_values += count_not_utf8(column.take(row_indices))
+
+        # The batch may be joined with others, so it has a list of groups. This is the first one.
         if kept_arrays:
-            batch.kept_columns = [kept_arrays]  # these documents are one group
+            batch.kept_columns = [kept_arrays]
 
     def _as_kept_type(self, column: Any, path: tuple[str, ...]) -> Any:
-        """Convert a column to one of the few types in which values are kept; see values.py.
+        """Convert a column to booleans, int64, float64 or strings, the types of kept values.
 
         Args:
             column: An Arrow array.
             path: Path of the column, for messages.
 
         Raises:
-            InputError: JSON cannot hold the values.
+            InputError: The column has values for which there is no text, not even in JSON.
         """
+        # The texts of a CSV file may be numbers and booleans in JSON, if the settings say so.
         if self._has_json_values:
             return json_texts_as_values(column)
         try:
@@ -300,14 +313,17 @@ def _locate_optional(schema: Any, key: str) -> tuple[str, ...]:
 
 
 def json_texts_as_values(column: Any) -> Any:
-    """Return the texts of a CSV column as the values that they are in JSON.
+    """Parse the numbers and booleans among the texts of a CSV column; an empty text is null.
 
-    Each text is looked at alone, so that the result does not depend on the other rows of a batch.
-    Numbers, true and false are such values, and an empty text is null. Any other text stays a text:
-    also `01`, `NaN` and `null`, which may mean something else in the file.
+    Any other text stays a text: also `01`, `NaN` and `null`, which may mean something else in the
+    file. Each text is looked at alone, so that the result does not depend on the other rows of a
+    batch.
 
     Args:
         column: An Arrow array of bytes.
+
+    Returns:
+        An Arrow array of booleans, int64, float64 or strings; see `values.from_json`.
     """
     values: list[Any] = []
     for text in to_strings(column, "backslashreplace"):

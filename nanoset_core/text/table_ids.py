@@ -29,11 +29,10 @@ class TableIds(NamedTuple):
 
 
 def ids_of(array: Any) -> TableIds:
-    """Return the ids in a column of a table as texts.
+    """Return the ids in a column of a table as the texts by which users name documents.
 
-    Users name documents by these texts, for example in a list of documents to leave out. Strings
-    and bytes are taken as they are, UUIDs are written with hyphens, and all other values, such as
-    numbers, as in JSON.
+    Strings and bytes are taken as they are, UUIDs are written with hyphens, and all other values,
+    such as numbers, as in JSON.
 
     Args:
         array: An Arrow array of any type, one id a row.
@@ -43,12 +42,13 @@ def ids_of(array: Any) -> TableIds:
     """
     array = _plain_values(array)
     if is_bytes_array(array):
+        # Bytes that are not UTF-8 are written as \xNN.
         values: list[Any] = to_strings(array, "backslashreplace")
     else:
         values = _json_values_or_none(array)
 
-    # A text is None if the row has no id (null), or if its id is dropped, for example because it is
-    # too long. Only the latter are counted.
+    # `id_text` returns None for a null, and for a value that cannot be an id, such as a very long
+    # text. Only the latter are counted as dropped.
     texts = [id_text(value) for value in values]
     n_dropped = texts.count(None) - array.null_count
     return TableIds(texts, n_dropped=n_dropped, n_escaped=count_not_utf8(array))

@@ -45,19 +45,21 @@ def joined(kinds: Iterable[str]) -> str:
 
 
 def _kind_of_both(first: str, second: str) -> str:
-    """Return the narrowest kind that holds the values of two kinds.
+    """Return the narrowest kind that holds the values of two kinds without a loss.
 
     Args:
-        first: One of the kinds in the table of this module.
+        first: A kind from the table of this module.
         second: Another one, or the same.
     """
     if first == second or second == "null":
         return first
     if first == "null":
         return second
-    if {first, second} == {"int", "int64"}:
+    kinds = {first, second}
+    if kinds == {"int", "int64"}:
         return "int64"
-    if {first, second} == {"int", "double"}:
+    # A float64 represents exactly all values of the kind int, but not those of int64.
+    if kinds == {"int", "double"}:
         return "double"
     return "string"
 
@@ -140,8 +142,8 @@ def as_type(array: Any, target: Any) -> Any:
 def from_json(values: Sequence[Any]) -> Any:
     """Return values of JSON as an Arrow array of booleans, integers, floats or strings.
 
-    Objects, lists, and values of several types become JSON text; NaN and the infinities become
-    null.
+    Values of several types become JSON text, and so do objects and lists. NaN and the infinities
+    become null.
 
     Args:
         values: Values as Python's json returns them.
@@ -149,17 +151,18 @@ def from_json(values: Sequence[Any]) -> Any:
     import pyarrow as pa
 
     types = set(map(type, values)) - {type(None)}
-    if not types:
+    if not types:  # nothing but None
         return pa.nulls(len(values))
 
-    # If all values are of one type, or integers and floats, they stay what they are.
-    kind = _common_type(types)
-    if kind is not None:
+    # Values of one type keep it, and so do integers and floats together, as floats.
+    arrow_type = _common_type(types)
+    if arrow_type is not None:
         try:
-            return _without_nan(pa.array(values, kind))
+            return _without_nan(pa.array(values, arrow_type))
         except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
-            pass  # a number that is too large, or half a surrogate pair
+            pass  # a number is too large, or a text has half a surrogate pair
 
+    # Otherwise each value becomes a text.
     return pa.array(map(_as_text, values), pa.string())
 
 
@@ -263,22 +266,19 @@ def _without_nan(array: Any) -> Any:
 
 
 def _as_text(value: Any) -> str | None:
-    """Return a JSON value as text, for a column in which other values are text.
+    """Return a JSON value as text, for a column in which other values are text; None for null.
 
     Args:
         value: The value, as Python's json returns it.
-
-    Returns:
-        The text; None for null.
     """
     import pyarrow as pa
 
     if value is None:
         return None
     if type(value) is float:
-        # Write it exactly as `as_type` writes floats in a column of texts. Rows are converted in
-        # batches: in a batch with other values than numbers, a float becomes text here. In a batch
-        # of numbers only, it becomes text later, by `as_type`.
+        # The text of a float must not depend on which values are in the same batch. In a batch of
+        # numbers, it stays a float, and `as_type` writes it later if other batches have texts. So
+        # let `as_type` write it here, too.
         number = _without_nan(pa.array([value]))
         text: str | None = as_type(number, pa.string())[0].as_py()
         return text
