@@ -95,35 +95,32 @@ def first_positions(pattern: Sequence[str]) -> frozenset[int]:
 
 
 def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) -> frozenset[int]:
-    """Return with which parts of a pattern the name after `name` is compared.
+    """Compare the next name of a path with a pattern, and return where the pattern continues.
 
-    The names of a path are compared one after the other, each with a part of the pattern. A `**`
-    may stand for any number of folders, so several parts are possible for a name. The path a/x/b is
-    compared with the pattern a/**/b as follows; parts are numbered from 0:
-
-        name    compared with parts    the next name is compared with
-        a       0                      1, 2 (`**` may stand for no folder)
-        x       1, 2                   1, 2 (`**` stands for x, and perhaps for more)
-        b       1, 2                   1, 2, 3 (3 is the end of the pattern: the path matches)
-
-    Keeping all possible parts is fast. Trying out how many folders each `**` stands for would take
-    exponentially long in the number of `**`.
+    A `**` stands for any number of folders. So after `a`, the pattern a/**/b may continue with part
+    1, which is `**`, or with part 2, since `**` may stand for no folder. All possible positions are
+    followed together: trying each alone could take exponentially long in the number of `**`.
 
     Args:
-        positions: The numbers of the parts with which `name` is compared. There are none if the
-            path cannot match any more.
-        name: The next name of the path.
+        positions: Numbers of the parts, from 0, with which `name` is compared; none if the path
+            cannot match any more.
+        name: Name of a folder or file.
         pattern: Parts of the pattern.
 
     Returns:
-        Numbers of parts. If `len(pattern)` is one of them, the path up to `name` matches.
+        Numbers of the parts with which the name below `name` is compared. If `len(pattern)` is one
+        of them, the path up to `name` matches the whole pattern.
     """
     following = set()
     for position in positions:
-        # At the end of the pattern there is no part: the pattern ended with the folder above.
-        if position < len(pattern) and _matches_name(pattern[position], name):
-            may_stand_for_more = pattern[position] == "**"
-            following.add(position if may_stand_for_more else position + 1)
+        # If the folder above matches the whole pattern, a position is the end of the pattern.
+        is_end = position == len(pattern)
+        if is_end or not _matches_name(pattern[position], name):
+            continue
+        if pattern[position] == "**":
+            following.add(position)  # it may stand for further folders, too
+        else:
+            following.add(position + 1)
     return _with_skipped_folders(following, pattern)
 
 
@@ -138,7 +135,7 @@ def _matches_name(part: str, name: str) -> bool:
 
 
 def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozenset[int]:
-    """Return positions in a pattern, and those that follow if a `**` there stands for no folder.
+    """Add the positions that follow in a pattern if a `**` stands for no folder.
 
     For example, the position 1 of the pattern a/**/b becomes the positions 1 and 2.
     """

@@ -185,11 +185,12 @@ def describe_other_than_text(head: bytes) -> str | None:
     Returns:
         What the file contains, and what to do about it; None if it may be text.
     """
-    # Some kinds start with characters that also a text may start with, such as PAR1 for Parquet.
-    # But a file of these kinds has control characters, too.
+    # Some binary formats start with characters that a text may start with, too, such as PAR1. But
+    # files of these formats have control characters near their start.
     is_binary = _CONTROL_CHARACTER.search(head) is not None or b"\xff" in head
     if is_binary:
         return _first_match((*_KINDS, _UTF_16), head)
+    # A pointer of Git LFS is text, but never a text to train on.
     return _first_match((_GIT_LFS_POINTER,), head)
 
 

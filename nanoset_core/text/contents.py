@@ -145,12 +145,15 @@ class Contents:
             notices.append(_unread_notice(unknown, has_txt_or_csv=has_txt_or_csv))
         notices += notices_on(
             {
+                # Folders such as `a.jsonl/` that contain no text.
                 "misnamed": [f"{path}/" for path in self.misnamed_folders],
                 "unfinished": unfinished,
                 "empty": [file.path for file in files if file.size == 0],
+                # Patterns of nanoset.yaml that fit no file.
                 "unmatched": self.unmatched_patterns,
                 "shrunk": _shrunk_files(files, previous_sizes),
                 "gone": sorted(missing, key=natural_key),
+                # Files that the patterns of nanoset.yaml leave out.
                 "left_out": self.left_out,
                 "beside": companions,
             }

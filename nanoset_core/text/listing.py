@@ -202,12 +202,14 @@ class _Entry(NamedTuple):
 
 
 def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Entry]:
-    """Yield the files below a folder and, if it is a local one, the folders.
+    """Yield the files and folders below a folder. A folder in a bucket has only files.
+
+    Symbolic links are followed. They must lead into `within` or into `folder`, unless `within` is
+    None, or is in a bucket, which has no links.
 
     Args:
         folder: The folder, on this machine or in a bucket.
-        within: Links must lead into this folder, or into `folder`; None permits all links. A bucket
-            has no links.
+        within: A folder, usually one that contains `folder`.
 
     Raises:
         MissingError: A link leads nowhere.
@@ -223,14 +225,14 @@ def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Ent
     if isinstance(within, Path):
         allowed_targets = (os.path.realpath(within), os.path.realpath(folder))
     yield from _local_entries_below(
-        folder, prefix="", above=(folder.stat(),), allowed_targets=allowed_targets
+        folder, prefix="", ancestors=(folder.stat(),), allowed_targets=allowed_targets
     )
 
 
 def _local_entries_below(
     folder: Path,
     prefix: str,
-    above: tuple[os.stat_result, ...],
+    ancestors: tuple[os.stat_result, ...],
     allowed_targets: tuple[str, ...] | None,
 ) -> Iterator[_Entry]:
     """Yield the entries of one folder and of those below it.
@@ -239,7 +241,8 @@ def _local_entries_below(
         folder: The folder.
         prefix: Path of the folder, relative to the outermost folder that is listed, with a slash at
             the end; empty for the outermost folder.
-        above: Stat results of the folder and of every folder that contains it.
+        ancestors: Stat results of the folder and of every folder that contains it, to notice links
+            that lead back to one of them.
         allowed_targets: Folders that links may lead into; None if they may lead anywhere.
     """
     for entry in all_entries(folder):
@@ -251,10 +254,10 @@ def _local_entries_below(
         if allowed_targets is not None and entry.is_symlink():
             _check_link(entry, allowed_targets)
         if entry.is_dir():
-            check_no_loop(entry.path, stat, above)
+            check_no_loop(entry.path, stat, ancestors)
             yield _Entry(file_stat(path, stat), is_folder=True)
             yield from _local_entries_below(
-                Path(entry.path), f"{path}/", (*above, stat), allowed_targets
+                Path(entry.path), f"{path}/", (*ancestors, stat), allowed_targets
             )
         elif entry.is_file():  # skips pipes and devices
             yield _Entry(file_stat(path, stat), is_folder=False)

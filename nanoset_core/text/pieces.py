@@ -176,12 +176,7 @@ def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRang
         parts: The pieces, in order.
         target_bytes: Least size of a range, except the last one.
     """
-
-    def is_last(part: Piece, range_bytes: int) -> bool:
-        """Return whether a range of `range_bytes` ends after this piece."""
-        return range_bytes >= target_bytes
-
-    return _grouped(parts, is_last)
+    return _grouped(parts, lambda _piece, range_bytes: range_bytes >= target_bytes)
 
 
 def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:

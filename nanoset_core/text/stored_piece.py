@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.pieces import CRC, ETAG, Piece, etag_digest
@@ -46,8 +46,8 @@ class StoredPiece:
         Args:
             folder: The folder of the corpus.
             piece: The piece.
-            mark: Mark of the ETag that the object had when its bytes were hashed, if it is known;
-                see `SourceRange.marks`.
+            mark: Number made from the ETag that an object in a bucket had when its bytes were
+                hashed, if it is known; see `SourceRange.marks`.
         """
         self.path = folder / piece.path
         self.piece = piece
@@ -59,7 +59,7 @@ class StoredPiece:
         self._hash: Any = Crc32() if piece.digest.startswith(CRC) else hashlib.sha256()
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the bytes that were not read yet, up to 1 MiB at a time.
+        """Yield the bytes of the piece that were not read yet, up to 1 MiB at a time.
 
         Raises:
             SourceChangedError: The file is shorter than the end of the piece, or the object has
@@ -69,26 +69,16 @@ class StoredPiece:
             FormatError: The path is that of a pipe or a device.
         """
         with open_raw(self.path, begin=self.position, end=self.piece.end) as file:
-            self._check_version(file)
+            status = status_of(file)
+            self._check_not_shorter(status.st_size)
+            self._check_etag(status.st_ino)
             for block in blocks_of(file, self.position, self.piece.end, READ_BYTES):
                 self._hash.update(block)
                 self.position += len(block)
                 yield block
 
-        # A file that was cut off meanwhile has only the bytes that were read.
-        size_by_now = self.position
-        self._check_not_shorter(size_by_now)
-
-    def _check_version(self, file: BinaryIO) -> None:
-        """Check the size of an open file, and the ETag of an object in a bucket.
-
-        Raises:
-            SourceChangedError: One of both is another one than that of the piece.
-        """
-        status = status_of(file)
-        self._check_not_shorter(status.st_size)
-        # For an object, the inode number of its status is a number that is made from its ETag.
-        self._check_etag(etag_mark=status.st_ino)
+        # If a file is cut off while it is read, its blocks end before the end of the piece.
+        self._check_not_shorter(self.position)
 
     def check(self) -> None:
         """Check that the bytes of the piece are those that the inventory recorded.
@@ -103,45 +93,43 @@ class StoredPiece:
         """
         if self._is_known_by_etag():
             return
-        if self._has_to_be_opened():
+
+        # Read the rest. Even if all bytes of a local file were read, open it again, since it may
+        # have been cut off meanwhile. An empty object was perhaps never opened.
+        is_local = isinstance(self.path, Path)
+        is_empty = self.piece.end == 0
+        has_more = self.position < self.piece.end
+        if is_local or is_empty or has_more:
             for _ in self.blocks():
-                pass  # `blocks` computes the digest
+                pass  # `blocks` adds each block to `self._hash`
+
         digest = self._hash.hexdigest()
         if digest != self.piece.digest:
             raise source_changed(
                 self.path, self._describe(digest), self._describe(self.piece.digest)
             )
 
-    def _has_to_be_opened(self) -> bool:
-        """Return whether bytes have to be read, or the file has to be looked at once more."""
-        if isinstance(self.path, Path):
-            return True  # even after its last byte: a local file may have been cut off meanwhile
-        # An object without bytes was read to its end before anything has looked at it.
-        is_empty = self.piece.end == 0
-        return is_empty or self.position < self.piece.end
-
     def _is_known_by_etag(self) -> bool:
-        """Return whether the ETag of the object shows that the bytes of the piece are unchanged.
+        """Return whether the ETag of an object in a bucket shows that its bytes are unchanged.
 
-        The ETag of an object in a bucket changes with its bytes, and nothing is read to compare it.
-        If the bytes of the piece were never hashed, its digest was made from the ETag. If they were
-        hashed, the ETag may be known in addition, as a mark. Local files have no ETag.
+        Each version of an object has another ETag, which can be asked for without a download. If
+        the bytes of the piece were never hashed, its digest was made from the ETag. If they were,
+        the ETag may be known in addition, as `mark`. For local files, it is not known.
 
         Raises:
             SourceChangedError: The digest was made from an ETag, and the object has another one.
         """
         has_etag_as_digest = self.piece.digest.startswith(ETAG)
         if not has_etag_as_digest and self._mark is None:
-            return False  # no ETag was recorded
+            return False
 
-        # The status of an object has a number that is made from its ETag in place of an inode.
+        # An object has no inode. Its status has a number that is made from its ETag instead.
         with open_raw(self.path) as file:
             present_mark = status_of(file).st_ino
         if has_etag_as_digest:
             self._check_etag(present_mark)
             return True
-        # Another ETag is no error here: the caller compares the hash of the bytes, which may be the
-        # same.
+        # With another ETag, the bytes may still be the same: the caller then compares their hash.
         return self._mark == present_mark
 
     def _check_not_shorter(self, size: int) -> None:
@@ -153,21 +141,19 @@ class StoredPiece:
         if size < self.piece.end:
             raise source_changed(self.path, f"{size:,} bytes", f"at least {self.piece.end:,} bytes")
 
-    def _check_etag(self, etag_mark: int) -> None:
-        """Check that the object has the ETag that the inventory recorded as the piece's digest.
-
-        Nothing is checked if the digest of the piece is a hash of its bytes instead.
+    def _check_etag(self, inode: int) -> None:
+        """Check the ETag of an object, if the digest of its piece was made from an ETag.
 
         Args:
-            etag_mark: A number that was made from the present ETag of the object.
+            inode: The inode number in the present status of the file. In a bucket, it is a number
+                that is made from the ETag of the object.
 
         Raises:
             SourceChangedError: The object has another ETag.
         """
         digest = self.piece.digest
-        if not digest.startswith(ETAG):
-            return
-        if etag_digest(etag_mark) != digest:
+        has_etag_as_digest = digest.startswith(ETAG)
+        if has_etag_as_digest and digest != etag_digest(inode):
             raise source_changed(self.path, "another ETag", "the one that was listed")
 
     def _describe(self, digest: str) -> str:

@@ -66,16 +66,23 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
     for entry in entries:
         name = entry.name
         try:
+            # A file is in no corpus. A README.md, for example, is normal here.
             if not entry.is_dir():
                 _check_not_text(raw, entry)
-                if not is_companion(name):  # a README.md is normal here
+                if not is_companion(name):
                     unread_entries[name] = _unread_file(name)
                 continue
-            contents = _contents_of_folder(raw, entry, names_only=names_only)
-            if isinstance(contents, Contents):
-                corpora[name] = contents
+
+            # A folder is a corpus if at least one file in it is read.
+            if names_only and _may_hold_text(entry):
+                contents = Contents(corpus=name)
             else:
-                unread_entries[name] = contents
+                contents = replace(contents_of(entry, raw), corpus=name)
+                if not contents.texts:
+                    unread_entries[name] = _why_unread(contents)
+                    continue
+            check_corpus_name(name, entry)
+            corpora[name] = contents
         except NanosetError as error:
             faults[name] = error
     return RawText(corpora, faults, unread_entries)
@@ -86,32 +93,6 @@ def _unread_file(name: str) -> str:
     if is_txt_or_csv(name):
         return "a file in no corpus, which is not read: move it into a folder, its corpus"
     return "a file in no corpus, which is not read"
-
-
-def _contents_of_folder(raw: RawFolder, folder: RawFolder, *, names_only: bool) -> Contents | str:
-    """Return the corpus in a folder, or why nothing in the folder is read.
-
-    Args:
-        raw: The raw folder.
-        folder: A folder in it.
-        names_only: As for `list_corpora`.
-
-    Raises:
-        NanosetError: The folder has text, but no name that a corpus can have; or it cannot be
-            listed.
-    """
-    name = folder.name
-    # If only names are needed, search up to the first file of text instead of listing all files.
-    if names_only and _may_hold_text(folder):
-        check_corpus_name(name, folder)
-        return Contents(corpus=name)
-
-    contents = contents_of(folder, raw)
-    if not contents.texts:
-        # Nothing is read, so describe what the folder contains instead.
-        return _why_unread(contents)
-    check_corpus_name(name, folder)
-    return replace(contents, corpus=name)
 
 
 def is_quiescent(
@@ -154,10 +135,9 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
     Args:
         folder: The folder.
         contents: The contents of the folder.
-        what: First words of the message. They are not used if the folder has text, but the
-            corpus's `files` and `exclude` leave it out.
+        what: First words of the message, unless the folder has text that the settings leave out.
     """
-    # There is text, but the settings of the corpus leave it out.
+    # There are files, but the settings of the corpus leave them out.
     if contents.left_out:
         n_left_out = format_count(len(contents.left_out), "file")
         remedy = "correct corpora.<name>.files or exclude in nanoset.yaml"
@@ -171,7 +151,7 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
             remedy=remedy,
         )
 
-    # There is no text.
+    # There is no text. Say what else there is.
     found = "no files"
     if contents.unread:
         n_others = format_count(len(contents.unread), "other file")
@@ -190,14 +170,14 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
 
 
 def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
-    """List the folders and files directly in the raw folder.
+    """List the folders and files directly in the raw folder, without hidden ones.
 
     Args:
         raw: The raw folder, on this machine or in a bucket.
 
     Returns:
-        (paths, errors). The paths are those of files and folders, sorted by their names, without
-        hidden ones. The errors, by name, are those of entries with invalid names.
+        (paths of the folders and files, sorted by name; name → error of each entry in a bucket
+        whose name is invalid).
 
     Raises:
         MissingError: The folder does not exist.
@@ -223,7 +203,8 @@ def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
         ) from error
 
     visible_paths = [path for path in paths if not path.name.startswith(".")]
-    # A folder of a bucket that does not exist is listed as an empty one.
+    # A folder of a bucket that does not exist is listed as an empty one. To find out takes another
+    # request, so ask only in this case.
     if not visible_paths and not error_by_name and not raw.is_dir():
         raise _no_raw_folder(raw)
     visible_paths.sort(key=lambda path: path.name)
@@ -255,8 +236,8 @@ def _check_not_text(raw: RawFolder, file: RawFolder) -> None:
     Raises:
         InputError: The name of the file is that of a file of text.
     """
-    # `is_text` leaves out descriptions of a dataset. Of all other endings of text, only those count
-    # that nothing else has: a .json file in the raw folder may be anything.
+    # Not all files that would be read in a corpus count: a .json file here may be anything. And not
+    # all files with these endings count: `is_text` leaves out cached tables of Hugging Face.
     looks_like_text = is_text(file.name) and file.name.endswith(_TEXT_ENDINGS)
     if looks_like_text and file.is_file():
         corpus = file.name.partition(".")[0]
