@@ -74,8 +74,10 @@ class DaskClient(ClusterClient):
         receive_end: Callable[[TaskFuture], None],
     ) -> TaskFuture:
         """Hand out a task to Dask, and call `receive_end` in a thread of Dask when it has ended."""
-        # One callable without arguments, so that Dask does not search the task for futures.
+        # Dask searches the arguments of a call for results of other tasks. The task has none, so
+        # spare the search: hand out a call without arguments.
         call = partial(_run_on_dask_worker, check, work, task)
+        # If calls were pure, Dask would run equal ones only once.
         future = self._client.submit(call, pure=False)
         future.add_done_callback(receive_end)
         return future
@@ -92,28 +94,31 @@ class DaskClient(ClusterClient):
         except (CancelledError, CommClosedError) as error:
             raise LostClusterError(str(error) or type(error).__name__) from error
         except (ModuleNotFoundError, RuntimeError) as error:
-            # Dask raises such errors if it cannot import the task, but a task may raise them, too.
+            # A worker without nanoset fails with the first error, a scheduler without it with the
+            # second. But the task itself may raise them for another reason.
             import_failure = _import_failure(error)
             if import_failure is None:
                 raise
             raise UnloadableTaskError(import_failure) from error
 
     def _fetch(self, future: TaskFuture, keep_waiting: Callable[[], float]) -> Any:
-        """Return the result of a task that has ended, as soon as it has arrived from the worker.
-
-        If that worker ends first, Dask lets another one run the task again, which is waited for.
+        """Wait until the result of a task has arrived from the worker, and return it.
 
         Args:
             future: The task.
-            keep_waiting: See `result`.
+            keep_waiting: Called whenever the result has not arrived in time. It returns how many
+                more seconds to wait, or raises an error, for example if there are no workers.
         """
+        # The task has ended. But if its worker is lost with the result, Dask lets another worker
+        # run the task again, which may take long.
         wait_seconds = _FIRST_WAIT_SECONDS
         while True:
             try:
                 return future.result(timeout=wait_seconds)
             except TimeoutError:
+                # The error means that the time is over, unless the task itself has raised it.
                 if future.status == "error":
-                    raise  # The task itself raised this TimeoutError.
+                    raise
                 wait_seconds = keep_waiting()
 
     def cancel(self, handles: Collection[TaskFuture]) -> None:

@@ -77,13 +77,15 @@ class DaskScheduler:
             try:
                 client = self._try_to_connect()
             except (OSError, ValueError, TypeError, RuntimeError) as error:
-                if not _may_pass(error) or not waiting.has_time_left():
-                    raise self._unreachable(error) from error
-            else:
-                waiting.end()
-                stack.callback(client.close)
-                return client
-            time.sleep(_PAUSE_SECONDS)
+                # Try again if the scheduler may still have to start, but not if, for example, the
+                # address is malformed.
+                if _may_pass(error) and waiting.has_time_left():
+                    time.sleep(_PAUSE_SECONDS)
+                    continue
+                raise self._unreachable(error) from error
+            waiting.end()
+            stack.callback(client.close)
+            return client
 
     def _try_to_connect(self) -> DaskClient:
         """Connect to the scheduler without waiting for it.
@@ -125,9 +127,11 @@ class DaskScheduler:
         if self.file is not None and isinstance(error, FileNotFoundError):
             return self._no_file_error(self.file, error)
 
-        # An error without text is a timeout: something accepts the connection, but is silent.
-        reason = str(error) or "it accepts the connection, but does not answer as a scheduler"
-        # Even if the settings ask for no waiting, the attempt itself takes some time.
+        reason = str(error)
+        if not reason:
+            # Only a timeout has no text. It means that a server was connected, but stayed silent.
+            reason = "it accepts the connection, but does not answer as a scheduler"
+        # One attempt may take CONNECT_SECONDS, even if the settings say not to wait for long.
         limit_seconds = max(self.wait_seconds, CONNECT_SECONDS)
         return ConfigError(
             "no Dask scheduler answers at this address",
@@ -169,15 +173,15 @@ def _may_pass(error: Exception) -> bool:
     from distributed.comm import core as untyped_core
 
     core: Any = untyped_core
-    # A TimeoutError is an OSError, too. A connection that TLS has refused stays refused.
-    return isinstance(error, OSError) and not isinstance(error, core.FatalCommClosedError)
+    # A connection that TLS has refused stays refused, although that is an OSError, too.
+    if isinstance(error, core.FatalCommClosedError):
+        return False
+    # Nothing answers yet, or the scheduler's file does not exist yet.
+    return isinstance(error, OSError)
 
 
 async def _greet(address: str, seconds: float) -> None:
     """Check that a Dask scheduler answers at an address, by connecting and disconnecting.
-
-    A client of `distributed` would limit the time to connect, but not the time for the greeting of
-    the scheduler, which another server never sends.
 
     Args:
         address: The address.
@@ -187,13 +191,14 @@ async def _greet(address: str, seconds: float) -> None:
         OSError: Nothing accepts connections at the address.
         TimeoutError: A server accepts connections, but does not greet like a scheduler.
     """
-    from distributed import Security
-    from distributed import comm as untyped_comm
+    import distributed as untyped_distributed
 
-    connect: Any = untyped_comm.core.connect
-    security: Any = Security()  # type: ignore[no-untyped-call, unused-ignore]
-    encryption = security.get_connection_args("client")
-    connection = connect(address, timeout=seconds, **encryption)
+    distributed: Any = untyped_distributed
+    # For an address of tls://, the certificate of this client in Dask's configuration.
+    certificate = distributed.Security().get_connection_args("client")
+    connection = distributed.comm.core.connect(address, timeout=seconds, **certificate)
+    # Dask limits the time to connect, but not that for the greeting of the scheduler, which another
+    # server never sends. A second more lets Dask raise its own error first if it cannot connect.
     comm = await asyncio.wait_for(connection, seconds + 1)
     await comm.close()
 

@@ -75,6 +75,8 @@ def exit_on_sigint() -> Iterator[None]:
     It is for the time in which a command has nothing to clean up, such as that of slow imports. For
     its real work, the command enters a block of `interruptible`.
     """
+    # Replace only Python's own handler. Any other was set on purpose: a shell, for example, lets a
+    # background job ignore Ctrl-C.
     previous_handler = signal.getsignal(signal.SIGINT)
     if previous_handler == signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit)
@@ -83,10 +85,10 @@ def exit_on_sigint() -> Iterator[None]:
     try:
         yield
     except SystemExit:
+        # Keep the handler until Python has exited: Ctrl-C must not print a traceback then, either.
         is_program_exiting = True
         raise
     finally:
-        # Ctrl-C while Python exits must not print a traceback either: then, keep the handler.
         if not is_program_exiting:
             signal.signal(signal.SIGINT, previous_handler)
 
@@ -95,20 +97,22 @@ def exit_on_sigint() -> Iterator[None]:
 def interruptible() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise KeyboardInterrupt in the block, as Ctrl-C does.
 
-    A signal that the parent process has set to be ignored, as nohup and shells do for background
-    jobs, stays ignored. `received_signal` says which signal has arrived.
+    `received_signal` says which signal has arrived.
     """
-    handlers = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
     ignored_signals = []
     with handlers_restored():
-        for number, handler in handlers.items():
+        for number in _ENDING_SIGNALS:
+            handler = signal.getsignal(number)
             if handler == signal.SIG_IGN:
+                # The parent process wants it ignored, as nohup does: it stays so.
                 ignored_signals.append(number)
             elif handler in (signal.SIG_DFL, _exit):
-                # These two end the process at once; `exit_on_sigint` has set the second one. Any
-                # other handler stays: somebody has set it on purpose.
+                # The handler would end the process at once. Python's raises KeyboardInterrupt.
                 signal.signal(number, signal.default_int_handler)
-        # Python swallows a KeyboardInterrupt that is raised in a finalizer, so send it again.
+            # Any other handler stays, since it was set on purpose.
+
+        # Note each signal that arrives. If one arrives while a finalizer runs, Python drops its
+        # KeyboardInterrupt, so send it once more afterwards.
         with _logged_signals(ignored_signals), _resent_from_finalizers():
             yield
 
@@ -139,15 +143,14 @@ def signals_held() -> Iterator[Callable[[], None]]:
 def _logged_signals(ignored_signals: Collection[signal.Signals]) -> Iterator[None]:
     """Log the signals that arrive in the block, so that `received_signal` can say which.
 
-    Python writes their numbers to a pipe, whatever the handlers of signals are, and even if a
-    library replaces them.
-
     Args:
         ignored_signals: Signals that are left out.
     """
     log = _SignalLog(ignored_signals)
+    # From now on, Python writes the number of each signal to the pipe of the log, before it calls
+    # the handler of the signal, and also if a library replaces that handler.
     previous_pipe = signal.set_wakeup_fd(log.writer, warn_on_full_buffer=False)
-    _logs.append(log)
+    _logs.append(log)  # `received_signal` asks the last log of this list
     try:
         yield
     finally:
@@ -160,18 +163,18 @@ def _logged_signals(ignored_signals: Collection[signal.Signals]) -> Iterator[Non
 def _resent_from_finalizers() -> Iterator[None]:
     """Send a signal again if it arrives in the block while a finalizer, such as `__del__`, runs.
 
-    A signal raises an exception in the code that is running, mostly KeyboardInterrupt. Python does
-    not let an exception out of a finalizer. It prints it, by calling `sys.unraisablehook`, and
-    continues: the signal would not end the program. So the block has a hook that sends the signal
-    once more, when the finalizer has ended.
+    A signal raises KeyboardInterrupt in the code that is running. Python does not let an exception
+    out of a finalizer: it passes it to `sys.unraisablehook`, which prints it, and continues. So the
+    signal would not end the program.
     """
     watch = _FinalizerWatch()
+    # The hook sends the signal once more, when the finalizer has ended.
     sys.unraisablehook = watch.hook
     try:
         yield
     finally:
         sys.unraisablehook = watch.previous_hook
-        watch.end()
+        watch.end()  # from now on, no signal is sent
 
 
 class _FinalizerWatch:
@@ -269,12 +272,12 @@ def children_shielded() -> Iterator[None]:
     command itself should decide how to end, and then end its children by SIGTERM. This also holds
     for children that are started by threads that begin in the block.
     """
-    # Block the two signals. A child inherits that, and so does a new thread.
+    # Block the two signals in this thread. Children and new threads inherit that.
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
     with handlers_restored():
-        # If this process ignores SIGTERM (SIG_IGN), a child inherits that, too, and could not be
-        # ended. It does not inherit a handler that is a function. So ignore the signal by such a
-        # handler.
+        # If this process ignores SIGTERM, its children inherit that, and could not be ended. But
+        # they inherit only SIG_IGN, and no handler that is a function. So for the block, replace
+        # SIG_IGN by a function that does nothing.
         if _is_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _drop)
         try:

@@ -186,8 +186,8 @@ class _Pool:
         try:
             yield from run.results(tasks)
         except BrokenProcessPool as error:
-            # The pool has ended its other workers, except one that was just starting. Closing this
-            # pipe lets such a worker exit, too.
+            # The pool has ended its other workers, but may miss one that was just starting. All
+            # workers exit when this pipe is closed.
             self._exit_sender.close()
             raise NanosetError(
                 "a worker process was killed",
@@ -196,26 +196,24 @@ class _Pool:
                 remedy="run again (what is finished is kept), "
                 "with fewer workers if memory is short",
             ) from error
-        except BaseException as error:
-            self._end_workers_if_interrupted(error)
-            raise
-
-    def _end_workers_if_interrupted(self, error: object) -> None:
-        """End the workers in the middle of their tasks if an error is not one of a task.
-
-        Args:
-            error: What was raised: KeyboardInterrupt by Ctrl-C, or GeneratorExit if the iterator of
-                results was closed, are no `Exception`. None if nothing was raised.
-        """
-        if isinstance(error, BaseException) and not isinstance(error, Exception):
+        except Exception:
+            raise  # A task has failed. `__exit__` waits for those in progress.
+        except BaseException:
+            # Ctrl-C, or the caller has closed the iterator: end the workers in their tasks.
             self._exit_sender.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """End the workers, in the middle of their tasks if the block was interrupted."""
-        self._end_workers_if_interrupted(error)
+        # Unlike the errors of tasks, KeyboardInterrupt and GeneratorExit are no `Exception`.
+        was_interrupted = isinstance(error, BaseException) and not isinstance(error, Exception)
+        if was_interrupted:
+            self._exit_sender.close()
+
+        # Drop tasks that have not begun, wait for those in progress, and end the workers.
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._exit_sender.close()
         self._exit_receiver.close()
@@ -247,16 +245,20 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
         self._progress_receiver = progress_receiver
 
     def submit(self, task: Any) -> Future[Any]:
-        """Hand out a task, for which the pool may start a worker.
+        """Hand out a task to the pool, which may start a worker for it.
 
         Raises:
             BrokenProcessPool: A worker has died.
         """
         try:
+            # A new worker must not import the user's script. And only this process should receive
+            # Ctrl-C from the terminal: it ends the workers itself.
             with _without_main_module(), children_shielded():
                 return self._pool.submit(self._work, task)
         except OSError as error:
-            # The pool reports a death while it starts a worker as an error of a pipe.
+            # If a worker dies while the pool starts another one, a pipe of the pool is broken
+            # (EPIPE), or closed already, which Python reports without an error number. All other
+            # errors mean something else, such as too many open files.
             if error.errno not in (None, errno.EPIPE):
                 raise
             raise BrokenProcessPool("a worker died while another was started") from error
@@ -279,24 +281,24 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
 
 @contextmanager
 def _without_main_module() -> Iterator[None]:
-    """Keep workers that are spawned in the block from running the user's script again.
+    """Keep workers that are spawned in the block from importing the user's script.
 
-    A spawned process imports the main module of its owner, in case the work is defined there, which
-    it never is here. The import would fail for a script without the guard `if __name__ ==
-    "__main__"`, or for one that is read from a pipe. It needs the two names of the main module that
-    are hidden here.
+    Python's `multiprocessing` lets them do so, in case the work is defined in the script, which it
+    never is here. The import would fail for a script without the guard `if __name__ ==
+    "__main__"`, or for one that is read from a pipe.
     """
-    main = sys.modules["__main__"]
+    # The main module says by these two names what was run: `__spec__` for `python -m module`, or
+    # else `__file__` for `python script.py`. If both are missing, workers import nothing.
+    names = vars(sys.modules["__main__"])
     hidden: dict[str, Any] = {}
     for name in ("__file__", "__spec__"):
-        if name in main.__dict__:
-            hidden[name] = main.__dict__[name]
-    main.__dict__.pop("__file__", None)
-    main.__spec__ = None
+        if name in names:
+            hidden[name] = names.pop(name)
+    names["__spec__"] = None  # `multiprocessing` requires this one, but it may be None
     try:
         yield
     finally:
-        main.__dict__.update(hidden)
+        names.update(hidden)
 
 
 # In a worker
@@ -309,14 +311,13 @@ def _start_worker(
 ) -> None:
     """Prepare a worker process: let it exit with its owner, and report progress to it.
 
-    The owner is the process that started the worker. It keeps one end of a pipe open. When that is
-    closed, because the owner has ended or wants the workers to end, the workers exit.
+    The owner is the process that started the worker. Each holds one end of a pipe. The worker exits
+    when the owner's end is closed, because the owner has ended or wants its workers to end.
 
     Args:
-        exit_receiver: The other end of this pipe, at which workers wait.
-        inherited_sender: The end that the owner keeps open, if this worker was forked: then it has
-            a copy of it.
-        progress_sender: The pipe for progress.
+        exit_receiver: The worker's end of this pipe.
+        inherited_sender: The owner's end, of which a forked worker has a copy; or None.
+        progress_sender: Another pipe, for progress.
     """
 
     def send(report: TaskReport) -> None:
@@ -325,13 +326,17 @@ def _start_worker(
             progress_sender.send(report)
 
     set_progress_receiver(send)
+
+    # A forked worker begins as a copy of its owner. It must not keep what only the owner should
+    # have: the owner's end of the pipe, which counts as closed only once all copies are, and the
+    # pipe to which Python writes the signals that the owner receives.
     if inherited_sender is not None:
-        # A pipe counts as closed once all copies of its end are.
         inherited_sender.close()
-        # Do not report signals to the owner any more, whose pipe for them was also inherited.
         signal.set_wakeup_fd(-1)
+    # Let SIGTERM end the worker at once, even if its owner handles this signal in another way.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
+    # Wait for the end of the owner in a thread, while the worker runs tasks.
     thread = threading.Thread(
         target=_exit_with_owner, args=(exit_receiver,), daemon=True, name="end-with-owner"
     )

@@ -159,33 +159,23 @@ class Progress:
             self.note(report.text)
 
     def update(self, work: RunningWork) -> None:
-        """Show that a piece of work has advanced.
-
-        Other machines may wait for the output that this process is making. They read its progress
-        from a file, the lease.
-        """
-        # The share is how much of the work is done, from 0 to 1. Waiting has none.
+        """Show that a piece of work has advanced, or is finished."""
+        # While a process makes an output, it keeps a file in the store, the lease. Write the
+        # progress there, too, for other processes that wait for the output. The share is how much
+        # of the work is done, from 0 to 1; waiting has none.
         share = None if isinstance(work, Wait) else work.share
-        at_work(f"{work.stage} {work.name}", share)  # for the lease
+        at_work(f"{work.stage} {work.name}", share)
         if self._display is None:
             return
 
-        is_new = self._record(work)
-        self._display.work(work, is_new=is_new)
-
-    def _record(self, work: RunningWork) -> bool:
-        """Add a piece of work to those that are running, or remove it if it is finished.
-
-        Returns:
-            Whether it was added now.
-        """
-        with self._lock:  # tasks in several threads may report at the same time
+        # Keep the running work. Tasks in several threads may report at the same time.
+        with self._lock:
+            is_new = not work.is_finished and work.label not in self._works
             if work.is_finished:
                 self._works.pop(work.label, None)
-                return False
-            is_new = work.label not in self._works
-            self._works[work.label] = work
-            return is_new
+            else:
+                self._works[work.label] = work
+        self._display.work(work, is_new=is_new)
 
     def _begin(self, step: BegunStep) -> None:
         """Begin a step. Work of the previous step is no longer shown, unless it reports again."""

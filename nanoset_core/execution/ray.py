@@ -97,22 +97,29 @@ class RayClient(ClusterClient):
         self._receiver.start()
 
     def _take_messages(self, receive: Callable[[str, Message], None]) -> None:
-        """Pass on the messages in the mailbox, as they arrive, until the connection ends."""
+        """Pass on the messages that tasks put into the mailbox, until the connection ends.
+
+        The mailbox is an object on a machine of the cluster, an actor of Ray.
+
+        Args:
+            receive: Called with the folder of a run, and a message of one of its tasks.
+        """
         import ray
         from ray.exceptions import ActorDiedError, ActorUnavailableError
 
         while True:
             try:
-                messages = ray.get(self._mailbox.take.remote())
+                messages = ray.get(self._mailbox.take.remote())  # waits for the next messages
             except ActorUnavailableError:
-                continue  # Ray starts the mailbox again, on another machine.
+                continue  # Its machine was lost: Ray starts the mailbox again, on another one.
             except ActorDiedError as error:
+                # The mailbox has ended for good, by `close` or by a fault.
                 if not self._is_closing:
                     reason = _last_line(error)
                     logger.warning("the progress of tasks on Ray is not shown: %s", reason)
                 return
             except Exception:  # noqa: BLE001 - Ray has no class for the end of a connection
-                return  # `RayClient.result` reports it.
+                return  # `RayClient.result` reports that the connection is lost.
             for run_folder, message in messages:
                 receive(run_folder, message)
 
@@ -125,8 +132,10 @@ class RayClient(ClusterClient):
     ) -> RayTask:
         """Hand out a task to Ray, and call `receive_end` in a thread of Ray when it has ended."""
         try:
+            # A worker calls `_run_on_ray_worker` with these arguments. Ray knows the task by the
+            # reference. Its result arrives in the future.
             reference = self._run_task.remote(self._mailbox, check, work, task)
-            handle = RayTask(reference, reference.future())
+            handle = RayTask(reference, outcome=reference.future())
         except Exception as error:
             if self.is_connected:
                 raise  # For example, the task cannot be pickled.
@@ -163,11 +172,13 @@ class RayClient(ClusterClient):
 
         if not self.is_connected:
             raise LostClusterError("the connection to the head of the cluster was lost")
-        # An error means that the connection is interrupted. Ray itself tries to restore it for half
-        # a minute. Then either this works again, or the connection counts as lost.
-        with contextlib.suppress(RpcError, ValueError, OSError):
+        try:
             resources = ray.cluster_resources()
-            self._n_workers = int(resources.get("CPU", 0) // _CPUS_PER_TASK)
+        except (RpcError, ValueError, OSError):
+            # The connection is interrupted. Ray itself tries to restore it for half a minute. Until
+            # it works again, or `is_connected` becomes false, assume the number of the last look.
+            return self._n_workers
+        self._n_workers = int(resources.get("CPU", 0) // _CPUS_PER_TASK)
         return self._n_workers
 
     def close(self) -> None:
@@ -198,11 +209,13 @@ def _import_failure(error: BaseException) -> str | None:
     """Return why a machine of the cluster cannot import nanoset; None if the error says otherwise.
 
     Args:
-        error: The error of a task, or one of Ray. The text of the latter ends with the last line of
-            a traceback.
+        error: The error of a task, or one of Ray.
     """
+    # A task itself may lack another package, so its error counts only if nanoset is missing.
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nanoset_core"):
         return str(error)
+    # If Ray cannot load the function that runs tasks, the text of its error is a traceback. Only
+    # nanoset is imported then, so any import error in the last line means that it is missing.
     last_line = _last_line(error)
     if last_line.startswith(("ModuleNotFoundError:", "ImportError:", "AttributeError:")):
         return last_line
@@ -331,11 +344,12 @@ def _folder_of_process() -> Path:
 def _run_on_ray_worker(
     mailbox: Any, check: CompatibilityCheck, work: Callable[[Task], Result], task: Task
 ) -> Result:
-    """Run a task on the worker of Ray that calls this; see `run_on_worker`.
+    """Run a task on the worker of Ray that calls this, and return its result.
 
     Args:
         mailbox: Handle of the `Mailbox`, which receives the messages of the task.
-        check: What this machine must have in common with the one that handed out the task.
+        check: Checks that this machine has the same software as the one that handed out the task,
+            and sees the same outputs.
         work: Called for the task.
         task: The task.
     """
@@ -343,4 +357,5 @@ def _run_on_ray_worker(
     try:
         return run_on_worker(worker, check, work, task)
     finally:
+        # Let the last messages arrive before the result, since the run may end with it.
         worker.deliver()

@@ -70,15 +70,16 @@ class RayCluster:
             try:
                 client = self._try_to_connect()
             except OSError as error:
-                if not waiting.has_time_left():
-                    raise self._unreachable(error) from error
+                # Nothing answers: try again, since the cluster may still have to start.
+                if waiting.has_time_left():
+                    time.sleep(_PAUSE_SECONDS)
+                    continue
+                raise self._unreachable(error) from error
             except (RuntimeError, ValueError, ImportError) as error:
                 raise self._refused(error) from error
-            else:
-                waiting.end()
-                stack.callback(client.close)
-                return client
-            time.sleep(_PAUSE_SECONDS)
+            waiting.end()
+            stack.callback(client.close)
+            return client
 
     def _check_process(self) -> None:
         """Check that this process can connect to a Ray cluster.

@@ -93,20 +93,22 @@ class SlurmJobs:
         """
         require_distributed(self.where)
         self._check_machine()
+
+        # Start the scheduler. Only workers that can read the certificate in this temporary folder
+        # can join it.
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A temporary folder for the certificate of the cluster. Only workers that can read it can
-        # join.
         key_folder = stack.enter_context(claim_scratch(self.folder / "keys"))
-        # The scheduler starts `sbatch` to submit jobs. Ctrl-C must not reach that process: if it
-        # ended before it reports its job, nobody could cancel the job.
+        # The scheduler's thread will start `sbatch` to submit jobs. Ctrl-C must not reach that
+        # process: if it ended before it reports its job, nobody could cancel the job.
         with children_shielded():
             cluster = self._cluster(key_folder)
         stack.callback(_close, cluster)
 
-        # No job is submitted before `adapt`, so ask Slurm first whether it would accept one.
+        # Submit the jobs, after asking Slurm whether it would accept one. `adapt` also replaces
+        # those that end before the build does; `scale` would not.
         self._check_job(cluster.job_script())
-        # `adapt` submits the jobs, and replaces those that end. `scale` would not replace them.
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)
+
         client = open_client(cluster)
         stack.callback(client.close)
         return client
@@ -231,7 +233,11 @@ def _new_security(folder: Path) -> Any:
     from distributed import Security as untyped_security
 
     security: Any = untyped_security
+    # Dask makes a certificate that is its own authority. All roles have the same, so ask for that
+    # of any: the texts of three files in the PEM format.
     texts = security.temporary().get_tls_config_for_role("worker")
+
+    # Write the files, where the jobs can read them.
     open_private = partial(os.open, mode=0o600)
     paths = {}
     for name in ("ca_file", "cert", "key"):
