@@ -13,6 +13,7 @@ from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.text.choice import FileChoice, held_out
 from nanoset_core.text.contents import Contents
+from nanoset_core.text.endings import format_of
 from nanoset_core.text.line_keys import LineKeys, keys_of
 from nanoset_core.text.survey import RawText
 
@@ -173,8 +174,20 @@ def _held_out_patterns(contents: Contents) -> list[tuple[str, str]]:
     Returns:
         Pairs such as ("valid", "valid*"), each once, in the order of the files.
     """
-    patterns = [held_out(file.path) for file in contents.ordered]
+    patterns = [_held_out_pattern(file.path) for file in contents.ordered]
     return list(dict.fromkeys(pattern for pattern in patterns if pattern is not None))
+
+
+def _held_out_pattern(path: str) -> tuple[str, str] | None:
+    """Return the split that a file is for, and the pattern of such names; None if it is for train.
+
+    The name of a .txt file is often the title of its only document: `test.txt` need not be for
+    evaluation. So only the folders of such a file count.
+    """
+    if format_of(path) == "txt":
+        folder = path.rpartition("/")[0]
+        return held_out(f"{folder}/")
+    return held_out(path)
 
 
 def _patterns_of_others(

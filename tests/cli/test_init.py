@@ -179,6 +179,23 @@ def test_test_files_are_used_for_training_if_there_are_no_others(tmp_path):
     assert dict(config.corpora) == {}
 
 
+def test_the_name_of_a_txt_file_says_nothing_about_its_split_but_its_folder_does(
+    tmp_path, init_project
+):
+    names = ["a", "evaluation", "test", "valid-1", "test/b", "test/c"]
+    for name in names:
+        path = tmp_path / "raw" / "notes" / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a text of some length " * 500)
+
+    output = init_project({})
+
+    corpora = yaml.safe_load((tmp_path / "nanoset.yaml").read_text())["corpora"]
+    assert "4 files of notes for train, 2 files of notes for test" in output
+    assert corpora["notes"]["exclude"] == ["test/"]
+    assert corpora["notes_test"]["files"] == ["test/"]
+
+
 def test_held_out_files_without_a_sample_are_left_out_with_a_message(tmp_path):
     write_rows(tmp_path, "web/train.jsonl", sentences("web", 400))
     write_rows(tmp_path, "web/test.jsonl", sentences("web", 1))
