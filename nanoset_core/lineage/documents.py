@@ -269,8 +269,9 @@ class Lineage:
         In a bucket, this hides how long each request takes. Shards are alone in their group if they
         are on a disk, where nothing is gained, and if the room for copies is limited.
         """
-        has_room = self.access.has_copies and self.access.capacity is None
-        size = _SHARDS_AT_ONCE if has_room else 1
+        size = 1
+        if self.access.sends_requests and not self.access.is_space_limited:
+            size = _SHARDS_AT_ONCE
         for start in range(0, len(shards), size):
             yield shards[start : start + size]
 
@@ -336,7 +337,7 @@ class Lineage:
 
         # Many tables may be downloaded at the same time. On a disk, nothing is downloaded, so more
         # threads than the semaphore admits would only wait.
-        if self.access.has_copies:
+        if self.access.sends_requests:
             origins_by_shard = self.access.each_copy(read, rows_by_shard)
         else:
             origins_by_shard = in_parallel(read, rows_by_shard, _TABLES_AT_ONCE)

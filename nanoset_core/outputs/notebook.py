@@ -124,11 +124,10 @@ class Notebook(Generic[NoteType]):
     def _recently_seen(self, outputs: OutputRoot) -> _SeenNotes[NoteType] | None:
         """Return what was read below a root in the last seconds, or None.
 
-        Nothing is remembered for a local folder, which can be listed fast.
+        Nothing is remembered if the folder can be listed without a request.
         """
-        is_in_bucket = outputs.access.has_copies
         listing = self._seen.get(outputs.folder)
-        if not is_in_bucket or listing is None:
+        if listing is None or not outputs.access.sends_requests:
             return None
         if time.monotonic() - listing.listed_at > SEEN_SECONDS:
             return None

@@ -46,8 +46,10 @@ from nanoset_core.storage.atomic import (
     sweep_abandoned,
     write_atomic,
 )
+from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, remote_location
 from nanoset_core.storage.many_folders import call_for_folders
+from nanoset_core.storage.store import Store
 from nanoset_core.storage.uploads import publish_folder, write_small_file
 from nanoset_core.storage.worker_folders import for_a_task
 
@@ -329,6 +331,26 @@ class OutputRoot:
         self.forget(place.parent)
         self.access.store.delete(self.access.name(place / MANIFEST))
 
+    def place_of_large_file(self, recipe: Recipe, folder: Path, name: str) -> tuple[Store, str]:
+        """Return where to write a large file of an output that is being made.
+
+        On a disk, it is written to the folder that becomes the output. A bucket may have more space
+        than the disk of this machine, so there the file is written to its final place, and an
+        earlier version of the output is no longer complete.
+
+        Args:
+            recipe: Recipe of the output.
+            folder: Folder on this machine that its files are written to; see `commit`.
+            name: Name of the file.
+
+        Returns:
+            (store that the file is written to, name of the file in that store)
+        """
+        if self.access.renames_folders:
+            return LocalStore(folder), name
+        self.invalidate(recipe)
+        return self.access.store, self.access.name(self.place(recipe) / name)
+
     def finalize(
         self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
     ) -> Manifest:
@@ -499,11 +521,8 @@ class OutputRoot:
         return version.manifest
 
     def _remember(self, manifest: Manifest) -> None:
-        """Remember that a version is current now, if the outputs are in a bucket.
-
-        Versions in a local folder are not remembered: looking them up again is fast.
-        """
-        if self.seen is None or not self.access.has_copies:
+        """Remember that a version is current now, if it would take requests to look it up again."""
+        if self.seen is None or not self.access.sends_requests:
             return
         # Without the listing, which may be large and will be outdated.
         access = replace(manifest.access, snapshot=None)
@@ -789,5 +808,4 @@ def open_root(
         return OutputRoot(FileAccess(Path(location).resolve()))
     storage = storage or StorageSpec()
     place = remote_location(address, where="the output root", storage=storage).place
-    copies = copies_folder(place, storage.mirror)
-    return OutputRoot(FileAccess(copies, place, capacity=storage.capacity))
+    return OutputRoot(storage.access_to(place, copies_folder(place, storage.mirror)))

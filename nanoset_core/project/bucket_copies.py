@@ -34,7 +34,7 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
         ConfigError: The outputs are not in a bucket.
     """
     access = project.outputs.access
-    if not access.has_copies:
+    if project.config.root_place is None:
         raise _not_in_bucket_error(project)
     # Builds on this machine read copies in this folder, and hold leases on what they work on.
     local = FileAccess(access.folder)

@@ -16,6 +16,7 @@ leaves these outputs alone.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -243,8 +244,8 @@ def _find_garbage(
         garbage=tuple(garbage),
         left_alone=(*left_alone, *unrequested),
         unfinished=tuple(_unfinished_files(project, listing, garbage, builds_by_name)),
-        # Builds of other machines may not be noticed if the outputs are in a bucket.
-        unseen=UNSEEN if listing.has_copies else None,
+        # Other machines report their builds by requests, which may have failed.
+        unseen=UNSEEN if listing.sends_requests else None,
     )
 
 
@@ -380,7 +381,7 @@ def _sweep_store(
     """Remove unfinished objects and uploads of killed builds from a bucket.
 
     Args:
-        outputs: The output root. If it is on a disk, nothing is done.
+        outputs: The output root. On a disk, there are neither.
         unfinished: Unfinished files on this machine and objects in the bucket, as paths below the
             root.
         busy_names: Names of corpora, nanosets and so on that running builds work on.
@@ -389,12 +390,8 @@ def _sweep_store(
         (what was removed, what could not be removed)
     """
     access = outputs.access
-    is_in_bucket = access.has_copies
-    if not is_in_bucket:
-        return [], []
-
-    # Leave files on this machine alone, which `sweep` removes.
-    object_names = [access.name(path) for path in unfinished if not path.exists()]
+    # Leave files on this machine alone, which `sweep` removes, and links, which may lead nowhere.
+    object_names = [access.name(path) for path in unfinished if not os.path.lexists(path)]
     in_parallel(access.store.delete, object_names)
     upload_names, left_alone = _abort_uploads(outputs, busy_names)
     removed = [outputs.folder / name for name in [*object_names, *upload_names]]
@@ -519,8 +516,7 @@ def old_versions(project: Project) -> OldVersions:
         StorageError: An output is damaged, so that it is not known what it needs.
     """
     access = project.outputs.access
-    is_in_bucket = access.has_copies
-    if is_in_bucket:
+    if access.sends_requests:
         # To list the files of a version would take a request for each thousand objects.
         return OldVersions(0, 0)
 

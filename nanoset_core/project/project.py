@@ -267,9 +267,7 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
 def _may_be_lost_copy(access: FileAccess, error: FileNotFoundError | MissingError) -> bool:
     """Return whether the missing file of an error may be a copy of a file in the bucket."""
     # Messages name files below the root by their local paths or by their URLs.
-    roots = (str(access.folder), access.store.url())
-    is_below_root = any(str(path).startswith(roots) for path in _missing_paths(error))
-    return access.has_copies and is_below_root
+    return any(access.may_have_lost(str(path)) for path in _missing_paths(error))
 
 
 def _missing_paths(error: FileNotFoundError | MissingError) -> list[Any]:

@@ -140,7 +140,7 @@ class ProjectConfig(WrittenConfig):
         place = self.root_place
         if place is None:
             return FileAccess(self.root_folder)
-        return FileAccess(self.root_folder, place, capacity=self.storage.capacity)
+        return self.storage.access_to(place, self.root_folder)
 
     @property
     def tokenizer_file(self) -> TokenizerPath:

@@ -60,7 +60,7 @@ class LengthReader:
         if prefix not in self._lengths_by_prefix:
             path = self._local_path(prefix)
             lengths = read_idx(path).sequence_lengths
-            if self._access is not None and self._access.capacity is not None:
+            if self._access is not None and self._access.is_space_limited:
                 # A mapped file keeps its space on the disk, even if the cache has deleted it to
                 # make room for others.
                 lengths = lengths.copy()

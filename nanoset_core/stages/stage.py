@@ -630,9 +630,8 @@ def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str]
         Names of the large files, perhaps none. None if the folder contains other files, or if the
         output root is on a disk, where all files of a version appear at once.
     """
-    is_in_bucket = access.has_copies  # local copies of objects are only needed for a bucket
     large_file_endings = layout.uploaded_first
-    if not is_in_bucket or not large_file_endings:
+    if access.renames_folders or not large_file_endings:
         return None
     names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
     has_other_files = any(not name.endswith(large_file_endings) for name in names)

@@ -79,9 +79,74 @@ class FileAccess:
         return LocalStore(self.folder) if self.origin is None else self.origin
 
     @property
-    def has_copies(self) -> bool:
-        """Whether the folder contains copies of files that are in a store."""
+    def sends_requests(self) -> bool:
+        """Whether files are read and written by requests to a store, each of which takes time.
+
+        If so, it is worth it to send several requests at once (see `each`), to remember answers,
+        and to let the store copy or join files instead of reading them.
+        """
         return self.origin is not None
+
+    @property
+    def has_links(self) -> bool:
+        """Whether a file can be made to appear at a second path by a link, as on most disks."""
+        return self.origin is None
+
+    @property
+    def renames_folders(self) -> bool:
+        """Whether a folder can be filled under another name, and then be renamed, as on a disk.
+
+        Otherwise files appear one by one in their final folder, and a manifest is written last.
+        """
+        return self.origin is None
+
+    @property
+    def is_space_limited(self) -> bool:
+        """Whether copies may be removed at any time, since the disk space for them is limited.
+
+        If so, read a copy before another one is fetched, and free the space of finished work.
+        """
+        return self.capacity is not None
+
+    @property
+    def room_for_blocks(self) -> int | None:
+        """Bytes that fetched blocks of large files may take, or None if space is not limited."""
+        return None if self.capacity is None else self.capacity // 4
+
+    @property
+    def room_for_unsent(self) -> int | None:
+        """Bytes that files may take until they are uploaded, or None if space is not limited.
+
+        Copies and blocks that are fetched meanwhile need the other half of the space.
+        """
+        return None if self.capacity is None else self.capacity // 2
+
+    def has_room_to_keep(self, size: int) -> bool:
+        """Return whether copies with so many bytes can stay, besides those that come and go."""
+        return self.room_for_blocks is None or size <= self.room_for_blocks
+
+    def divided(self, n_users: int) -> FileAccess:
+        """Return access to the same files with a share of the disk space, if that is limited.
+
+        Args:
+            n_users: Processes that use the disk space at the same time.
+        """
+        if self.capacity is None:
+            return self
+        return replace(self, capacity=max(1, self.capacity // n_users))
+
+    def is_here(self, path: Path) -> bool:
+        """Return whether a file can be read without downloading it: one on a disk always can."""
+        return self.origin is None or path.is_file()
+
+    def may_have_lost(self, path: str) -> bool:
+        """Return whether a file that is missing may exist in the store, and only its copy not.
+
+        Args:
+            path: Path of the copy, or address of the file in the store.
+        """
+        roots = (str(self.folder), self.store.url())
+        return self.origin is not None and path.startswith(roots)
 
     def with_copies_in(self, folder: Path) -> FileAccess:
         """Return access to the same files with copies in another folder.
@@ -541,10 +606,9 @@ class FileAccess:
 
         # Of a file in a bucket, the blocks that are read are downloaded, and kept in the folder.
         # If disk space is limited, a quarter of it is for blocks; copies may use the rest.
-        if self.capacity is not None:
-            room_for_blocks = self.capacity // 4
+        if self.is_space_limited:
             return BlockFile(
-                store, name, path.parent, block_bytes=_SMALL_BLOCK, room=room_for_blocks
+                store, name, path.parent, block_bytes=_SMALL_BLOCK, room=self.room_for_blocks
             )
         # Readers of only a few places of the file would waste most of a large block.
         block_bytes = _SMALL_BLOCK if self.is_sampled else BLOCK_BYTES
@@ -579,9 +643,9 @@ class FileAccess:
         Returns:
             The results, in the order of the items.
         """
-        if self.capacity is None:
-            return self.each(work, items)
-        return [work(item) for item in items]
+        if self.is_space_limited:
+            return [work(item) for item in items]
+        return self.each(work, items)
 
 
 def _has_copy(path: Path, size: int | None) -> bool:

@@ -283,7 +283,7 @@ def leased(
     requested_names = frozenset(names)
     subjects = sorted(requested_names) if subject is None else [subject]
     work = _ReportedWork(since=time.time())
-    expected = ROOM if access.has_copies else None
+    expected = ROOM if access.sends_requests else None
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(explained(access.folder, expected=expected))
@@ -542,7 +542,7 @@ def _leases_in(store: Store) -> list[_Lease]:
 def _stores(access: FileAccess) -> list[Store]:
     """Return the stores of leases and gates: the local folder and, if there is one, the bucket."""
     local_store = LocalStore(access.folder)
-    return [local_store, access.store] if access.has_copies else [local_store]
+    return [local_store] if access.origin is None else [local_store, access.origin]
 
 
 def _wait_for_gates(store: Store, *, ignored: str | None = None) -> None:

@@ -17,6 +17,7 @@ from typing import Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.records.settings import Range
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.address_checks import (
     check_address,
     check_endpoint,
@@ -84,6 +85,15 @@ class StorageSpec:
     def capacity(self) -> int | None:
         """Bytes of disk space for working copies, or None if all are kept."""
         return None if self.scratch_mib is None else self.scratch_mib << 20
+
+    def access_to(self, place: Store, copies: Path) -> FileAccess:
+        """Return access to the files of a store, with as much space for copies as is configured.
+
+        Args:
+            place: The store.
+            copies: Folder for working copies.
+        """
+        return FileAccess(copies, place, capacity=self.capacity)
 
 
 def local_path(url: str, *, base: Path, where: str) -> Path:

@@ -21,11 +21,11 @@ def remove_file(access: FileAccess, path: Path) -> None:
     Raises:
         FileNotFoundError: The files are in a local folder, and this one does not exist.
     """
-    has_copies = access.origin is not None
-    if access.origin is not None:
-        access.origin.delete(access.name(path))
-    # A file of a store need not have a copy.
-    path.unlink(missing_ok=has_copies)
+    if access.origin is None:
+        path.unlink()
+        return
+    access.origin.delete(access.name(path))
+    path.unlink(missing_ok=True)  # a file of a store need not have a copy
 
 
 def remove_stored_folder(access: FileAccess, folder: Path) -> None:

@@ -81,9 +81,10 @@ class FingerprintMemory:
             access: The outputs, if they may be in a store, which then stores the file, too.
             folder: The folder of the files, if it may be in a bucket.
         """
-        has_store = access is not None and access.has_copies
         self._path = path
-        self._access = access if has_store else None
+        # On a disk, the local file is the only one: there is no other one to read or write.
+        is_in_store = access is not None and access.sends_requests
+        self._access = access if is_in_store else None
         self._is_cut_unread = folder is not None and is_cut_unread(folder)
         # Only files that were written before this time are remembered; see `_RACY_NS`.
         if folder is not None and is_in_bucket(str(folder)):

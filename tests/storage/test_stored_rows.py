@@ -165,7 +165,7 @@ def test_rows_are_stored_only_if_that_saves_reading(
 ):
     project = Project.open(remote_project())
     datasets = {corpus: project.outputs.current("datasets", corpus) for corpus in CORPORA}
-    sources = sources_of(project, datasets, is_stored=True)
+    sources = sources_of(project, datasets, are_copied=False)
     settings = settings_of(project, project.webdataset("shuffled"), datasets)
     plan = plan_shuffle(sources, settings)
 

@@ -159,8 +159,10 @@ def _merge(project: Project, tokenized: Manifest, recipe: Recipe, folder: Path) 
     prefix = pair_name(project.config.tokenization.preset, corpus, text_key)
     task = MergeTask(project, tokenized, recipe, prefix)
     # Shards in a bucket are merged within it, without downloading their tokens.
-    merge = merge_within_bucket if project.outputs.access.has_copies else merge_on_disk
-    files = merge(task, folder)
+    if project.outputs.access.sends_requests:
+        files = merge_within_bucket(task, folder)
+    else:
+        files = merge_on_disk(task, folder)
 
     facts: dict[str, Any] = {"prefix": prefix}
     for name in ("documents", "sequences", "tokens", "rejected", "faults"):

@@ -62,8 +62,7 @@ def readable_prefix(dataset: Manifest) -> str:
 def has_room_for_tokens(*datasets: Manifest) -> bool:
     """Return whether the tokens of datasets take at most a quarter of `storage.scratch_mib`."""
     size = sum(dataset.files[bin_name(dataset)].size for dataset in datasets)
-    capacities = [dataset.access.capacity for dataset in datasets]
-    return all(capacity is None or size <= capacity // 4 for capacity in capacities)
+    return all(dataset.access.has_room_to_keep(size) for dataset in datasets)
 
 
 def fetch_tokens(dataset: Manifest) -> None:
@@ -152,7 +151,7 @@ def _stored_bin(outputs: OutputRoot, dataset: Manifest) -> Stored:
 
 def write_tokens(
     outputs: OutputRoot, recipe: Recipe, folder: Path, name: str, blocks: Hashed
-) -> dict[str, str | FileFact]:
+) -> dict[str, FileFact]:
     """Write a .bin of an output to a folder, or upload it while it is computed.
 
     Args:
@@ -163,17 +162,8 @@ def write_tokens(
         blocks: Its bytes, in order.
 
     Returns:
-        Name → sha256 of the file; or size and sha256 of the object in a bucket.
+        Name → size and sha256 of the file.
     """
-    is_in_bucket = outputs.access.has_copies
-    if is_in_bucket:
-        # The .bin may not fit on the disk of this machine, so upload it directly to its place. An
-        # earlier version there is no longer complete.
-        outputs.invalidate(recipe)
-        outputs.access.store.put_parts(
-            f"{outputs.access.name(outputs.place(recipe))}/{name}", blocks
-        )
-        return {name: FileFact(blocks.size, blocks.sha256)}
-    with (folder / name).open("xb") as file:
-        file.writelines(blocks)
-    return {name: blocks.sha256}
+    store, stored_name = outputs.place_of_large_file(recipe, folder, name)
+    store.put_parts(stored_name, blocks)
+    return {name: FileFact(blocks.size, blocks.sha256)}

@@ -295,8 +295,7 @@ class _TokensOutput(TokensFile):
         Returns:
             How it was made: `LINKED`, `COPIED` or `JOINED`.
         """
-        is_in_bucket = self.outputs.access.has_copies
-        if is_in_bucket:
+        if not self.outputs.access.has_links:
             copies = copy_tokens(self.outputs, self.dataset, self.recipe, self.folder, self.name)
             self.file_facts.update(copies)
             return JOINED

@@ -73,7 +73,7 @@ class IndexFileWriter:
         notes = self._write(files, make_room)
 
         # If the room for local copies is limited, the next dataset needs it.
-        if self._access.capacity is not None:
+        if self._access.is_space_limited:
             self.upload()
         return notes
 
@@ -114,12 +114,11 @@ class IndexFileWriter:
             files: The set.
 
         Returns:
-            Size and sha256 of each file. None if the set has to be written, or if it would be on a
-            local disk: there, `FileSet.write` itself finds out whether the set exists.
+            Size and sha256 of each file. None if the set has to be written, or if it can be looked
+            up without requests: then `FileSet.write` itself finds out whether the set exists.
         """
         access = self._access_with_listing
-        is_in_bucket = access.has_copies
-        if self._rebuild or not is_in_bucket:
+        if self._rebuild or not access.sends_requests:
             return None
 
         # The sidecar is a file next to the others. It says what they were made from, and has the

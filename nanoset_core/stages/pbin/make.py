@@ -10,8 +10,6 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.pbin.conversion import put_dataset_as_pbin
-from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +61,7 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
         The numbers of documents and tokens, and the size and sha256 of the file.
     """
     file_name = f"{task.recipe.name}.pbin"
-    store: Store = LocalStore(folder)
-    stored_name = file_name
-    is_in_bucket = outputs.access.has_copies  # files on this machine are copies of those there
-    if is_in_bucket:
-        store = outputs.access.store
-        stored_name = outputs.access.name(outputs.place(task.recipe) / file_name)
-        # Delete the manifest of an earlier version there, so that nobody reads it while its file is
-        # replaced.
-        outputs.invalidate(task.recipe)
+    store, stored_name = outputs.place_of_large_file(task.recipe, folder, file_name)
     counts, file = put_dataset_as_pbin(
         _open_source(outputs, task.dataset),
         store,

@@ -186,8 +186,7 @@ class _ViewWriter:
         """
         outputs = self.project.outputs
         bin_name = f"{self._prefix}.bin"
-        is_in_bucket = outputs.access.has_copies
-        if is_in_bucket:
+        if not outputs.access.has_links:
             # Buckets have no links, but copy files without a download.
             return copy_tokens(outputs, self.dataset, self.recipe, folder, bin_name)
         base_name = f"{self.dataset.facts['prefix']}.bin"

@@ -140,8 +140,7 @@ def tokenized_shards(
 
     # Files from a bucket are fetched in parallel, unless the space for copies is limited: then the
     # files of a shard may be deleted as soon as those of the next one are fetched.
-    is_limited = access.has_copies and access.capacity is not None
-    shards_per_fetch = 1 if is_limited else _SHARDS_PER_FETCH
+    shards_per_fetch = 1 if access.is_space_limited else _SHARDS_PER_FETCH
     all_numbers = range(len(shards))
     first_document = 0
     for start in range(0, len(all_numbers), shards_per_fetch):

@@ -395,13 +395,10 @@ def _can_keep_tokens(sources: Sequence[TokenSource]) -> bool:
 
 
 def _disk_bytes(sources: Sequence[TokenSource]) -> int | None:
-    """Return how many bytes of disk fetched blocks may take, or None if disk space is not bounded.
-
-    They may take a quarter of it: tars and other files need the rest.
-    """
-    all_access = _stored_access(sources)
-    capacities = [access.capacity for access in all_access if access.capacity is not None]
-    return min(capacities) // 4 if capacities else None
+    """Return how many bytes of disk fetched blocks may take, or None if space is not limited."""
+    rooms = [access.room_for_blocks for access in _stored_access(sources)]
+    limits = [room for room in rooms if room is not None]
+    return min(limits) if limits else None
 
 
 def _stored_access(sources: Sequence[TokenSource]) -> list[FileAccess]:

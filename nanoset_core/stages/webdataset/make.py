@@ -91,7 +91,7 @@ def _plan(project: Project, name: str, datasets: Mapping[str, Manifest]) -> Shuf
         datasets: Name → manifest of each dataset that it reads.
     """
     # A plan needs only the number of tokens, so tokens in a bucket are not downloaded.
-    sources = sources_of(project, datasets, is_stored=project.outputs.access.has_copies)
+    sources = sources_of(project, datasets, are_copied=False)
     settings = settings_of(project, project.webdataset(name), datasets)
     return plan_shuffle(sources, settings)
 
@@ -232,9 +232,7 @@ def _complete_version(project: Project, folder: Path) -> Manifest | None:
 
 def _opened_sources(project: Project, datasets: Mapping[str, Manifest]) -> list[TokenSource]:
     """Return the tokens of datasets to write tars from, which may stay in their bucket."""
-    are_copied = _are_copied(project, datasets.values())
-    is_stored = project.outputs.access.has_copies and not are_copied
-    return sources_of(project, datasets, is_stored)
+    return sources_of(project, datasets, are_copied=_are_copied(project, datasets.values()))
 
 
 def _are_copied(project: Project, datasets: Iterable[Manifest]) -> bool:

@@ -157,21 +157,23 @@ def _inventory_of_both(project: Project, dataset: Manifest, tokenized: Manifest)
 def sources_of(
     project: Project,
     datasets: Mapping[str, Manifest],
-    is_stored: bool,
+    *,
+    are_copied: bool,
 ) -> list[TokenSource]:
     """Return the tokens of datasets as sources of a plan.
 
     Args:
         project: The project.
         datasets: Name → manifest of each dataset.
-        is_stored: Whether the tokens stay in their store, rather than in local copies.
+        are_copied: Whether tokens in a store are read from local copies; otherwise blocks of them
+            are fetched when they are read.
     """
     # Each token is checked when it is copied into a tar, because a damaged file must not become
     # training data.
     greatest_id = project.tokenizer.max_id
     sources: list[TokenSource] = []
     for manifest in datasets.values():
-        source = TokenSource.of_output(dataset_of(project.outputs, manifest), is_stored=is_stored)
+        source = TokenSource.of_output(dataset_of(project.outputs, manifest), is_copied=are_copied)
         sources.append(replace(source, greatest_id=greatest_id))
     return sources
 

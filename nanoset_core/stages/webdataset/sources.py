@@ -123,17 +123,18 @@ class TokenSource:
         )
 
     @classmethod
-    def of_output(cls, dataset: Dataset, *, is_stored: bool) -> TokenSource:
+    def of_output(cls, dataset: Dataset, *, is_copied: bool) -> TokenSource:
         """Return a source of a dataset that was built.
 
         Args:
             dataset: The dataset.
-            is_stored: Whether its tokens stay in their store, rather than in a local copy.
+            is_copied: Whether its tokens are read from a copy if they are in a store; otherwise
+                blocks of them are fetched when they are read.
         """
         manifest = dataset.manifest
         prefix = manifest.facts["prefix"]  # name of the .bin and the .idx without their endings
         access = None
-        if is_stored:
+        if manifest.access.sends_requests and not is_copied:
             # Only the path that a copy would have: its blocks are fetched when they are read.
             local_prefix = manifest.folder / prefix
             access = manifest.access
@@ -160,10 +161,9 @@ class TokenSource:
         Args:
             workers: Processes that read the source at the same time.
         """
-        if self.access is None or self.access.capacity is None:
+        if self.access is None:
             return self
-        capacity = max(1, self.access.capacity // workers)
-        return replace(self, access=replace(self.access, capacity=capacity))
+        return replace(self, access=self.access.divided(workers))
 
     @property
     def bytes(self) -> int:

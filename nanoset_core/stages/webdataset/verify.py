@@ -281,8 +281,7 @@ def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
         manifest: Manifest of the webdataset.
         tar_name: Name of the tar.
     """
-    must_download = manifest.access.has_copies and not (manifest.folder / tar_name).is_file()
-    if must_download:
+    if not manifest.access.is_here(manifest.folder / tar_name):
         return True
     return check_file(report, manifest, tar_name, deep=True, remedy=FORCE_BUILD)
 
@@ -528,12 +527,11 @@ def _open_source(project: Project, corpus: str, *, deep: bool) -> TokenSource:
         deep: Whether all tokens will be read.
     """
     dataset = current_dataset(project, corpus)
+    # An existing copy of the tokens is used. To read all tokens, it is cheaper to copy them first,
+    # unless the disk space for copies is limited.
     access = dataset.access
-    reads_from_bucket = False
-    if access.has_copies:
-        # The outputs are in a bucket. An existing copy of the tokens is used. To read all tokens,
-        # it is cheaper to copy them first, unless the disk space for copies is limited.
-        has_copy = (dataset.folder / f"{dataset.facts['prefix']}.bin").is_file()
-        may_copy = deep and access.capacity is None
-        reads_from_bucket = not has_copy and not may_copy
-    return TokenSource.of_output(dataset_of(project.outputs, dataset), is_stored=reads_from_bucket)
+    has_copy = access.is_here(dataset.folder / f"{dataset.facts['prefix']}.bin")
+    may_copy = deep and not access.is_space_limited
+    return TokenSource.of_output(
+        dataset_of(project.outputs, dataset), is_copied=has_copy or may_copy
+    )

@@ -49,4 +49,4 @@ class WriteOptions:
     @property
     def has_bounded_disk(self) -> bool:
         """Whether there is a limit to the disk space for files of the output on this machine."""
-        return self.access is not None and self.access.capacity is not None
+        return self.access is not None and self.access.is_space_limited

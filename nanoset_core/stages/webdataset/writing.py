@@ -155,8 +155,8 @@ def _write_missing(
     # Divide the shards into runs of neighbours, which memory and disk can hold.
     max_shards = choice.shards_in_memory or _MAPPED_SHARDS
     access = options.access
-    if access is not None and access.capacity is not None:
-        division = _fitting_division(target.plan, access, capacity=access.capacity, options=options)
+    if access is not None and access.is_space_limited:
+        division = _fitting_division(target.plan, access, options)
         max_shards = min(max_shards, division.run_shards)
         options = replace(options, workers=min(options.workers, division.workers))
         sources = tuple(source.sharing(division.workers) for source in sources)
@@ -244,8 +244,7 @@ def _rows_of_stored_tokens(
     """
     plan = target.plan
     # Rows can be stored only next to the tars, and only if these are in a store.
-    are_tars_in_store = target.access.has_copies
-    if not are_tars_in_store:
+    if not target.access.sends_requests:
         return SweptRows(sources)
     # With few runs, it is less work to read all tokens in each of them.
     if not is_worth_storing(plan, sources, max_shards, options.supported_engine):
@@ -306,7 +305,7 @@ class _WritingDivision:
 
 
 def _fitting_division(
-    plan: ShufflePlan, access: FileAccess, *, capacity: int, options: WriteOptions
+    plan: ShufflePlan, access: FileAccess, options: WriteOptions
 ) -> _WritingDivision:
     """Return how the work is divided so that tars fit on a bounded disk until they are sent.
 
@@ -316,7 +315,6 @@ def _fitting_division(
     Args:
         plan: The plan of the tars.
         access: Access to the folder of the tars, from which old copies of files are deleted.
-        capacity: Bytes of disk space that files of the output may take on a machine.
         options: How the tars are written.
 
     Raises:
@@ -324,26 +322,25 @@ def _fitting_division(
     """
     # The workers of this machine share the disk. A worker of a cluster, which an executor starts,
     # has a disk folder of its own.
-    n_tars = _tars_on_disk(plan, access, capacity)
+    n_tars = _tars_on_disk(plan, access)
     n_workers = options.workers if options.executor is None else 1
     n_workers = min(n_workers, n_tars)
     return _WritingDivision(run_shards=n_tars // n_workers, workers=n_workers)
 
 
-def _tars_on_disk(plan: ShufflePlan, access: FileAccess, capacity: int) -> int:
-    """Make room for tars on a bounded disk, and return how many of them half of it holds.
+def _tars_on_disk(plan: ShufflePlan, access: FileAccess) -> int:
+    """Make room for tars on a bounded disk, and return how many fit until they are sent.
 
-    The result is at least one, which may then need more than half.
+    The result is at least one, which may then need more than the room for unsent files.
 
     Args:
         plan: The plan of the tars.
         access: Access to the folder of the tars, from which old copies of files are deleted.
-        capacity: Bytes of disk space that files of the output may take on a machine.
 
     Raises:
         StorageError: The disk has no room for a single tar.
     """
-    room_for_tars = capacity // 2
+    room_for_tars = access.room_for_unsent or 0
     total_bytes, _ = output_bytes(plan)
     tar_bytes = -(-total_bytes // plan.shards)  # of an average tar, rounded up
     access.make_room(max(room_for_tars, tar_bytes), f"a tar of {plan.shard_size:,} samples")
