@@ -280,9 +280,10 @@ def _tokenizer_named_by(flags: _TokenizerFlags) -> Path | None:
 
 def _local_copy(location: Location | None) -> Path | None:
     """Return the local path of a file or folder; one in a bucket is downloaded first."""
+    from nanoset_core.storage.places import is_here
     from nanoset_core.tokenizers.files.source import tokenizer_here
 
-    if location is None or isinstance(location, Path):
+    if location is None or is_here(location):
         return location
     return tokenizer_here(location)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, MissingError, remedy_for_name
@@ -28,6 +27,8 @@ from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.purged import id_digest
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.location import is_remote
+from nanoset_core.storage.places import real_path
 from nanoset_core.text.pieces import Piece, cut_ranges
 from nanoset_core.text.rejects import Reject
 
@@ -272,10 +273,9 @@ def _within_corpora(
 def _path_below_raw(config: ProjectConfig, file: str) -> str | None:
     """Return the path of a file relative to the raw folder; None if it is not below that folder."""
     raw_folder = config.raw_folder
-    if isinstance(raw_folder, Path):
-        other_name = str(raw_folder.resolve())  # without symbolic links
-    else:
-        other_name = config.raw.rstrip("/")  # a URL, as the user has written it
+    other_name = real_path(raw_folder)  # without symbolic links
+    if is_remote(config.raw):
+        other_name = config.raw.rstrip("/")  # as the user has written it
     for parent in (str(raw_folder), other_name):
         if file.startswith(f"{parent}/"):
             return file[len(parent) + 1 :]

@@ -18,6 +18,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from nanoset_core.errors import FormatError, InputError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import DocumentOrigin
+from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.csv_rows import CsvRows, read_csv
 from nanoset_core.text.document_batch import DocumentBatch
@@ -28,7 +29,7 @@ from nanoset_core.text.listing import stat_file
 from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
 from nanoset_core.text.piece_cuts import WINDOW_BYTES
 from nanoset_core.text.pieces import Inventory, Piece, is_same_object
-from nanoset_core.text.raw_files import blocks_of, open_raw, status_of
+from nanoset_core.text.raw_files import blocks_of, open_raw
 from nanoset_core.text.record_batches import TooFarError, rows_between
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.stored_piece import StoredPiece

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.storage.location import Location
+from nanoset_core.storage.places import real_path
 
 
 def check_apart(
@@ -52,8 +51,3 @@ def _overwritten(output: Location, found: str, remedy: str) -> ConfigError:
         expected="an output separate from all inputs",
         remedy=remedy,
     )
-
-
-def real_path(path: Location) -> str:
-    """Return a location as text with symbolic links resolved, so that it can be compared."""
-    return os.path.realpath(path) if isinstance(path, Path) else str(path)

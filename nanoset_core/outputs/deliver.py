@@ -25,14 +25,14 @@ mixture. The same call, when repeated, recognises the opening receipt and comple
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.apart import check_apart
-from nanoset_core.outputs.drafts import Draft, draft_folder, put_in_folder, writing_into
+from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.receipt_entries import change_of, entry_of
 from nanoset_core.outputs.receipts import (
     Receipt,
@@ -42,8 +42,17 @@ from nanoset_core.outputs.receipts import (
     record_name,
     record_of,
 )
-from nanoset_core.storage.atomic import alone_in, atomic_file, fsync_folder
-from nanoset_core.storage.location import Location, RemoteFolder, store_of
+from nanoset_core.storage.drafts import (
+    alone_at,
+    draft_folder,
+    make_durable,
+    put_in_folder,
+    put_small_file,
+    puts_at_once,
+    writing_into,
+)
+from nanoset_core.storage.location import Location, store_of
+from nanoset_core.storage.places import is_folder_in_the_way
 from nanoset_core.storage.store import Store, in_parallel
 
 _REMEDY = "name another output, or replace this one with --overwrite"
@@ -218,14 +227,12 @@ class Delivery:
         )
 
     def _check_no_folders(self) -> None:
-        """Raise ConfigError if a local folder has the name of one of the files."""
+        """Raise ConfigError if a folder has the path of one of the files."""
         for name in (*self.names, self.receipt.name):
-            path = self.folder / name
-            # In a bucket, an object may have the name of a folder.
-            if isinstance(path, Path) and path.is_dir():
+            if is_folder_in_the_way(self.folder / name):
                 raise ConfigError(
                     "a folder of this name already exists",
-                    where=path,
+                    where=self.folder / name,
                     remedy="name another output",
                 )
 
@@ -316,10 +323,7 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
     if delivery.is_hashed:
         draft.hash_files(delivery.names)
 
-    # A local folder is locked against other processes of this machine; a bucket has no locks.
-    folder = delivery.folder
-    lock = alone_in(folder) if isinstance(folder, Path) else nullcontext()
-    with lock:
+    with alone_at(delivery.folder):
         # Another call may have written to the folder meanwhile: this raises the ConfigError.
         receipt_of_same_call = delivery.find_finished(overwrite=overwrite)
         if receipt_of_same_call is not None and delivery.keeps_equal_output:
@@ -387,13 +391,9 @@ def _put_opening_receipt(delivery: Delivery) -> None:
     """Write the opening receipt, which says that a call has begun to put its files in place."""
     receipt = delivery.receipt
     name = receipt.opening_name or receipt.name
-    if isinstance(delivery.folder, RemoteFolder):
-        delivery.store.put(name, receipt.opening())
-        return
     # The folder is made durable with the final receipt: it would take long to do that twice for
     # each of many small outputs.
-    with atomic_file(delivery.folder / name, sync=False) as file:
-        file.write(receipt.opening())
+    put_small_file(delivery.folder, name, receipt.opening())
 
 
 def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
@@ -467,8 +467,9 @@ class _Placement:
         """Put files in place, several at once if that is possible, and return their entries."""
         # Uploads take long, so several run at once. But writers run in sequence: one may need the
         # files before it.
-        if isinstance(self.delivery.folder, RemoteFolder) and not self.draft.writers:
-            entries = in_parallel(self._put_or_remove, names)
+        n_threads = 1 if self.draft.writers else puts_at_once(self.delivery.folder)
+        if n_threads > 1:
+            entries = in_parallel(self._put_or_remove, names, n_threads)
         else:
             entries = [self._put_or_remove(name) for name in names]
         entry_by_name = zip(names, entries, strict=True)
@@ -525,9 +526,7 @@ def replaced_file(target: Location) -> Iterator[Path]:
         new_file = draft / target.name
         yield new_file
         put_in_folder(new_file, folder, target.name)
-        # Without this, a power failure could undo the renaming of a local file.
-        if isinstance(folder, Path):
-            fsync_folder(folder)
+        make_durable(folder)
 
 
 def make_once(

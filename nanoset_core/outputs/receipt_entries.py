@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage.location import Location, RemoteFolder, store_of
+from nanoset_core.storage.location import Location, store_of
+from nanoset_core.storage.places import has_etags
 from nanoset_core.storage.store import Store, Stored
 
 
@@ -42,8 +43,8 @@ def entry_of(
     entry = {"bytes": stored.size, **checksum}
     if not has_etag_or_time:
         return entry
-    if isinstance(folder, RemoteFolder):
-        entry["etag"] = stored.mark  # in a bucket, the mark of an object is its ETag
+    if has_etags(folder):
+        entry["etag"] = stored.mark
     elif sha256 is None:
         # Without a checksum, this time is the only sign of other bytes of the same size.
         entry["mtime_ns"] = stored.written_ns

@@ -21,10 +21,8 @@ nanoset and other programs can read them:
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import MissingError
@@ -32,14 +30,15 @@ from nanoset_core.outputs.current import setting_differences
 from nanoset_core.records.json_records import JsonForm, as_parsed
 from nanoset_core.storage.location import (
     Location,
-    RemoteFolder,
-    is_remote,
-    remote_location,
     store_of,
 )
-from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.places import (
+    has_etags,
+    location_seen_from,
+    path_seen_from,
+    requests_at_once,
+)
 from nanoset_core.storage.store import in_parallel
-from nanoset_core.storage.working_copies import any_remote
 
 RECORD_VERSION = 1
 """Version of the format of hidden records, which each record has under the key "nanoset"."""
@@ -188,8 +187,7 @@ def record_of(
         return _source_row(source, output)  # the path is relative to the output, if both are local
 
     source_paths = list(sources)
-    max_parallel = CONNECTIONS if any_remote(source_paths) else 1
-    rows = in_parallel(describe, source_paths, max_parallel)
+    rows = in_parallel(describe, source_paths, requests_at_once(source_paths))
 
     # Convert tuples to lists and so on, since this is compared with records that were read.
     content: dict[str, Any] = as_parsed({"options": dict(options), "sources": rows})
@@ -201,7 +199,7 @@ def _source_row(path: Location, output: Location) -> dict[str, Any]:
 
     Args:
         path: The file.
-        output: The output. If both are local, the path is relative to the output's folder.
+        output: The output.
 
     Returns:
         Its `path`, `bytes`, and `etag` in a bucket or `mtime_ns` (time of change) elsewhere.
@@ -209,7 +207,7 @@ def _source_row(path: Location, output: Location) -> dict[str, Any]:
     Raises:
         MissingError: The file does not exist.
     """
-    if isinstance(path, RemoteFolder):
+    if has_etags(path):
         stored = path.store.stat(path.path)
         if stored is None:
             raise MissingError("no such object", where=path, remedy="name an object that exists")
@@ -217,13 +215,9 @@ def _source_row(path: Location, output: Location) -> dict[str, Any]:
 
     try:
         stat = path.stat()
-        resolved = path.resolve()
+        path_text = path_seen_from(path, output)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError("no such file", where=path, remedy="name a file that exists") from error
-    path_text = str(resolved)
-    if isinstance(output, Path):
-        # Relative to the output, so that both can be moved together.
-        path_text = os.path.relpath(resolved, output.parent.resolve())
     return {"path": path_text, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
 
@@ -234,13 +228,7 @@ def source_location(source: Mapping[str, Any], output: Location) -> Location:
         source: One of the record's `sources`, as `_source_row` returned it.
         output: The output whose record it is.
     """
-    path = str(source["path"])
-    if is_remote(path):
-        return remote_location(path, where=str(output), only_read=True)
-    if isinstance(output, Path):
-        return output.parent / path  # the path is relative to the folder of the output
-    # There is no relative path from an output in a bucket to a local file.
-    return Path(path)
+    return location_seen_from(str(source["path"]), output)
 
 
 def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[str]:

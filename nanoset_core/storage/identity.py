@@ -7,6 +7,7 @@ files their names lead to.
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Hashable, Iterable
 from pathlib import Path
@@ -46,6 +47,21 @@ def file_identity(path: Location) -> Hashable:
         status.st_mtime_ns,
         status.st_ctime_ns,
     )
+
+
+def has_same_content(first: Location, second: Location) -> bool:
+    """Return whether two names lead to one file, or to two local files with the same bytes.
+
+    Objects in buckets are not compared, since that would download both.
+    """
+    if file_identity(first) == file_identity(second):
+        return True
+    if not isinstance(first, Path) or not isinstance(second, Path):
+        return False
+    try:
+        return filecmp.cmp(first, second, shallow=False)
+    except OSError:  # a missing file is reported when it is read
+        return False
 
 
 def first_repeated(paths: Iterable[Location]) -> tuple[Location, Location] | None:

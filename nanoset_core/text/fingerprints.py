@@ -21,13 +21,14 @@ import numpy as np
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
+from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.listing import FileStat, file_stat
 from nanoset_core.text.piece_cuts import chained_cuts, separate_cuts
 from nanoset_core.text.pieces import Piece, etag_digest
-from nanoset_core.text.raw_files import READ_BYTES, blocks_of, open_raw, probe_raw, status_of
+from nanoset_core.text.raw_files import READ_BYTES, blocks_of, open_raw, probe_raw
 from nanoset_core.text.stored_piece import Crc32
 
 PIECE_BYTES = 64 << 20

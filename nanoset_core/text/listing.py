@@ -17,6 +17,7 @@ from nanoset_core.storage.paths import (
     is_locale_utf_8,
     is_utf_8,
 )
+from nanoset_core.storage.places import real_path
 
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -222,8 +223,8 @@ def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Ent
 
     # Compare real paths, since both folders may themselves be reached through links.
     allowed_targets = None
-    if isinstance(within, Path):
-        allowed_targets = (os.path.realpath(within), os.path.realpath(folder))
+    if within is not None:
+        allowed_targets = (real_path(within), real_path(folder))
     yield from _local_entries_below(
         folder, prefix="", ancestors=(folder.stat(),), allowed_targets=allowed_targets
     )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nanoset_core.storage.input_files import Probe
 from nanoset_core.storage.store import in_parallel
-from nanoset_core.text.raw_files import Probe
 
 WINDOW_BYTES = 64 << 10
 """Bytes of the first read at a cut."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
-from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder, stat_of_object
-from nanoset_core.storage.reading import ObjectFile
-from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.input_files import Probe, open_input, probing
+from nanoset_core.storage.location import RawFolder
 
 READ_BYTES = 1 << 20
 """Bytes that are read at once."""
@@ -37,24 +33,8 @@ def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iter
         InputError: The file cannot be opened, or reading it fails within the block.
         FormatError: The path is that of a pipe or a device.
     """
-    with _explained_errors(path):
-        if isinstance(path, Path):
-            opened: BinaryIO = open_regular(path)
-        else:
-            opened = path.open(begin=begin, end=end)
-        with opened as file:
-            yield file
-
-
-def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
-    """Return size, time and inode of an open file.
-
-    Of an object in a bucket, they are those that it had when it was opened.
-    """
-    source = getattr(file, "raw", None)
-    if isinstance(source, ObjectFile):
-        return stat_of_object(source.stored)
-    return os.fstat(file.fileno())
+    with _explained_errors(path), open_input(path, begin=begin, end=end) as file:
+        yield file
 
 
 def blocks_of(file: BinaryIO, begin: int, end: int, block_bytes: int) -> Iterator[bytes]:
@@ -66,16 +46,6 @@ def blocks_of(file: BinaryIO, begin: int, end: int, block_bytes: int) -> Iterato
             return
         begin += len(block)
         yield block
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Small reads in several places of one version of a file; threads may share it."""
-
-    status: os.stat_result | ObjectStat
-    """Size, time and inode of the file when it was opened."""
-    read: Callable[[int, int], bytes]
-    """Returns bytes [start, stop); fewer if a file on a file system is shorter by now."""
 
 
 @contextmanager
@@ -96,46 +66,8 @@ def probe_raw(path: RawFolder) -> Iterator[Probe]:
         FormatError: The path is that of a pipe or a device.
         SourceChangedError: The object is replaced within the block.
     """
-    with _explained_errors(path):
-        if isinstance(path, Path):
-            with open_regular(path) as file:
-                yield _probe_file(file)
-        else:
-            yield _probe_object(path)
-
-
-def _probe_file(file: BinaryIO) -> Probe:
-    """Return a probe of an open file on a file system."""
-    descriptor = file.fileno()
-
-    def read(start: int, stop: int) -> bytes:
-        """Return bytes [start, stop); unlike `file.read`, threads may call it at the same time."""
-        return os.pread(descriptor, stop - start, start)
-
-    return Probe(os.fstat(descriptor), read)
-
-
-def _probe_object(path: RemoteFolder) -> Probe:
-    """Return a probe of an object in a bucket.
-
-    Args:
-        path: Path of the object in the bucket.
-
-    Raises:
-        FileNotFoundError: The object does not exist.
-    """
-    store = path.store
-    facts = store.stat(path.path)
-    if facts is None:
-        raise FileNotFoundError(str(path))
-    name = facts.name
-    mark = facts.mark  # of this version of the object
-
-    def read(start: int, stop: int) -> bytes:
-        """Return bytes [start, stop), or fail if the object has been replaced."""
-        return store.read_range(name, start, stop, mark)
-
-    return Probe(stat_of_object(facts), read)
+    with _explained_errors(path), probing(path) as probe:
+        yield probe
 
 
 @contextmanager

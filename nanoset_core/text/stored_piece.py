@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.places import can_change_while_open
 from nanoset_core.text.pieces import CRC, ETAG, Piece, etag_digest
-from nanoset_core.text.raw_files import READ_BYTES, blocks_of, open_raw, source_changed, status_of
+from nanoset_core.text.raw_files import READ_BYTES, blocks_of, open_raw, source_changed
 
 _SHOWN_DIGITS = 16
 """Characters of a digest in messages."""
@@ -96,10 +97,10 @@ class StoredPiece:
 
         # Read the rest. Even if all bytes of a local file were read, open it again, since it may
         # have been cut off meanwhile. An empty object was perhaps never opened.
-        is_local = isinstance(self.path, Path)
+        may_be_cut_off = can_change_while_open(self.path)
         is_empty = self.piece.end == 0
         has_more = self.position < self.piece.end
-        if is_local or is_empty or has_more:
+        if may_be_cut_off or is_empty or has_more:
             for _ in self.blocks():
                 pass  # `blocks` adds each block to `self._hash`
 

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeVar
 
 from nanoset_core.errors import NanosetError
+from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.arrow_batches import ARROW_MAGIC, BoundedFile, arrow_batches, map_file
 from nanoset_core.text.columns import row_bytes
 from nanoset_core.text.content_kinds import HEAD_BYTES, describe_mismatch
 from nanoset_core.text.endings import format_of
 from nanoset_core.text.parquet_batches import parquet_batches
-from nanoset_core.text.raw_files import open_raw, source_changed, status_of
+from nanoset_core.text.raw_files import open_raw, source_changed
 from nanoset_core.text.record_batches import (
     SLICE_BYTES,
     ColumnChooser,

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from helpers.raw_files import random_parts
 from nanoset_core.errors import InputError, SourceChangedError
-from nanoset_core.text import fingerprints, raw_files
+from nanoset_core.storage import input_files
+from nanoset_core.text import fingerprints
 from nanoset_core.text import stored_piece as stored_module
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.fingerprints import fingerprint
@@ -243,7 +244,7 @@ def test_a_disk_that_fails_is_an_error_and_not_a_fault_of_the_file(
 ):
     """If it were taken for the end of the file, the rest would be lost without a message."""
     piece = write_piece(name, compress_in_parts(name, b"one\n" * 10, random.Random(0)))
-    monkeypatch.setattr(raw_files, "open_regular", lambda path: FailingFile(path.open("rb")))
+    monkeypatch.setattr(input_files, "open_regular", lambda path: FailingFile(path.open("rb")))
 
     with pytest.raises(InputError, match="cannot be read") as caught:
         read_all(tmp_path, piece)

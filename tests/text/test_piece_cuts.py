@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.raw_files import LINES, cut_slowly
+from nanoset_core.storage.input_files import Probe
 from nanoset_core.text import piece_cuts
 from nanoset_core.text.piece_cuts import WINDOW_BYTES, chained_cuts, separate_cuts
-from nanoset_core.text.raw_files import Probe
 
 
 class RecordingFile:

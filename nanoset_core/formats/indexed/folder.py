@@ -18,7 +18,6 @@ from nanoset_core.formats.indexed.builder import MergeInput, merge_inputs
 from nanoset_core.formats.indexed.composing import StoredPair, read_pairs, write_merged_idx
 from nanoset_core.formats.indexed.identity import first_repeated_dataset
 from nanoset_core.formats.indexed.layout import pair_files, read_idx
-from nanoset_core.outputs.apart import real_path
 from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.receipts import (
@@ -30,6 +29,7 @@ from nanoset_core.outputs.receipts import (
 )
 from nanoset_core.storage.identity import names_of_both
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
+from nanoset_core.storage.places import real_path
 from nanoset_core.storage.store import Store, Stored
 from nanoset_core.storage.working_copies import downloaded
 

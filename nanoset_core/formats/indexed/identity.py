@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import filecmp
 from collections.abc import Hashable, Iterable
-from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.formats.indexed.layout import pair_files
-from nanoset_core.storage.identity import file_identity, names_of_both
+from nanoset_core.storage.identity import file_identity, has_same_content, names_of_both
 from nanoset_core.storage.location import Location
 
 
@@ -29,7 +27,7 @@ def first_repeated_dataset(prefixes: Iterable[Location]) -> tuple[Location, Loca
         prefixes_with_same_tokens = prefixes_by_tokens.setdefault(file_identity(tokens_path), [])
         for earlier_prefix in prefixes_with_same_tokens:
             _, earlier_index_path = pair_files(earlier_prefix)
-            if _is_same_index(earlier_index_path, index_path):
+            if has_same_content(earlier_index_path, index_path):
                 return earlier_prefix, prefix
         prefixes_with_same_tokens.append(prefix)
     return None
@@ -55,15 +53,3 @@ def check_different_datasets(prefixes: Iterable[Location], where: object, remedy
             expected="each dataset once, by whatever path or link",
             remedy=remedy,
         )
-
-
-def _is_same_index(first: Location, second: Location) -> bool:
-    """Return whether two .idx are one file, or two local files with the same bytes."""
-    if file_identity(first) == file_identity(second):
-        return True
-    if not isinstance(first, Path) or not isinstance(second, Path):
-        return False
-    try:
-        return filecmp.cmp(first, second, shallow=False)
-    except OSError:  # a missing file is reported when it is read
-        return False

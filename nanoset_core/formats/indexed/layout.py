@@ -43,6 +43,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.storage.location import Location
+from nanoset_core.storage.places import with_ending
 from nanoset_core.storage.regular_files import map_regular
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -120,10 +121,7 @@ def idx_path(prefix: str | os.PathLike[str]) -> Path:
 
 def pair_files(prefix: Location) -> tuple[Location, Location]:
     """Return the token file and the index file of a dataset on this machine or in a bucket."""
-    if isinstance(prefix, Path):
-        # with_name would fail for ".", which has no name.
-        return bin_path(prefix), idx_path(prefix)
-    return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
+    return with_ending(prefix, ".bin"), with_ending(prefix, ".idx")
 
 
 def is_pair(prefix: Location) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nanoset_core.errors import MissingError
 from nanoset_core.execution.progress import SILENT, Progress, RunningWork
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.ids import check_all_ids
@@ -35,8 +34,8 @@ from nanoset_core.stages.exports.writing import (
     export_facts,
     put_tokens,
 )
-from nanoset_core.storage.location import Location, RemoteFolder, store_of
-from nanoset_core.storage.store import Stored
+from nanoset_core.storage.location import Location, store_of
+from nanoset_core.storage.places import copy_within_bucket, has_links, is_here, stored_object
 from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenizers.tokenizer import TokenizerFacts, special_ids, tokenizer_facts
 
@@ -389,27 +388,20 @@ class _DraftedTokens(TokensFile):
             `LINKED` or `COPIED` if it is now in the draft, the folder for new files. `JOINED` if
             the bucket copies it later, when the files of the draft are put in their places.
         """
-        if isinstance(self.source, Path):
-            return self._link_or_copy_here(self.source)
-        if isinstance(self.target, RemoteFolder) and self.source.store == self.target.store:
-            return self._copy_in_bucket(self.source, self.target)
+        if is_here(self.source):
+            made_by = put_tokens(self.source, self._drafted)
+            # A link in the draft is uploaded to a bucket as a file.
+            return made_by if has_links(self.target) else COPIED
+
+        # Within a bucket, it is copied when the draft is put in place.
+        copy = copy_within_bucket(self.source, self.target)
+        if copy is not None:
+            self.draft.writers[self.target.name] = copy
+            return JOINED
+
         # From a bucket to this machine, or to another bucket: download the .bin.
-        self.write(self.source.store.blocks(_stored(self.source)))
+        self.write(self.source.store.blocks(stored_object(self.source)))
         return COPIED
-
-    def _link_or_copy_here(self, bin_file: Path) -> str:
-        """Link or copy a .bin on this machine into the draft, and return which of the two."""
-        made_by = put_tokens(bin_file, self._drafted)
-        if isinstance(self.target, RemoteFolder):
-            return COPIED  # even if the draft is a link, since the file is uploaded from it
-        return made_by
-
-    def _copy_in_bucket(self, bin_file: RemoteFolder, target: RemoteFolder) -> str:
-        """Let the bucket copy the .bin when the draft is put in place."""
-        # Composing an object of a single other one copies that.
-        compose = target.store.compose
-        self.draft.writers[target.name] = partial(compose, target.path, [_stored(bin_file)])
-        return JOINED
 
     def write(self, blocks: Iterator[bytes]) -> None:
         """Write the file to the draft."""
@@ -420,17 +412,3 @@ class _DraftedTokens(TokensFile):
     def _drafted(self) -> Path:
         """Path of the file in the draft."""
         return self.draft.folder / self.target.name
-
-
-def _stored(file: RemoteFolder) -> Stored:
-    """Return the size and the ETag of an object in a bucket, with which it can be copied.
-
-    Raises:
-        MissingError: The object does not exist.
-    """
-    stored = file.store.stat(file.path)
-    if stored is None:
-        raise MissingError(
-            "no such object", where=file, remedy="run again once no other call writes it"
-        )
-    return stored

@@ -23,6 +23,7 @@ from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.places import has_etags
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.endings import is_table
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
@@ -194,8 +195,7 @@ def with_object_marks(
     Returns:
         The ranges, each with the mark of every Parquet and Arrow file in it.
     """
-    is_in_bucket = not isinstance(folder, Path)
-    if not is_in_bucket:
+    if not has_etags(folder):
         return list(ranges)
 
     # The marks that objects had when they were hashed are loaded only if they are needed.

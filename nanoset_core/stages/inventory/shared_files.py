@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, NanosetError
@@ -19,6 +18,7 @@ from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.places import has_links
 from nanoset_core.text.listing import FileStat
 
 
@@ -125,9 +125,8 @@ def _corpora_that_may_share_files(config: ProjectConfig, corpora: Iterable[str])
     text_key_by_corpus = {name: config.documents_of(name).text_key for name in corpora}
     folder_by_corpus = {name: config.folder_name(name) for name in text_key_by_corpus}
     corpora_with_same_key = _with_shared_value(text_key_by_corpus)
-    # On a file system, links may lead from one folder to another. A bucket has no links.
-    can_have_links = isinstance(config.raw_folder, Path)
-    if can_have_links:
+    # Links may lead from one folder to another. A bucket has no links.
+    if has_links(config.raw_folder):
         return corpora_with_same_key
     corpora_with_same_folder = _with_shared_value(folder_by_corpus)
     return [name for name in corpora_with_same_key if name in corpora_with_same_folder]
@@ -159,7 +158,7 @@ def _identity(folder: RawFolder, file: FileStat) -> Hashable:
 
     It uses what the listing contains, so that no file has to be looked up again.
     """
-    if not isinstance(folder, Path):
+    if not has_links(folder):
         return str(folder / file.path)  # an object has one name
     return file.inode, file.size, file.mtime_ns, file.changed_ns
 

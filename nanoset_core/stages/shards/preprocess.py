@@ -18,9 +18,8 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.execution.resources import available_processors
 from nanoset_core.formats.indexed.builder import deal_documents, merge_indexed_datasets
-from nanoset_core.outputs.apart import check_apart, real_path
+from nanoset_core.outputs.apart import check_apart
 from nanoset_core.outputs.deliver import Delivery
-from nanoset_core.outputs.drafts import writing_into
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import MOST_KEY_BYTES, check_text_key
 from nanoset_core.outputs.receipts import RECORD_VERSION, Receipt, read_record
@@ -43,8 +42,10 @@ from nanoset_core.stages.shards.preprocess_ranges import InputRanges
 from nanoset_core.stages.shards.reject_policy import RejectPolicy
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.drafts import writing_into
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import writing_to
+from nanoset_core.storage.places import real_path
 from nanoset_core.storage.working_copies import copies_in, work_folder
 from nanoset_core.tokenizers.encoders import encoders_of
 from nanoset_core.tokenizers.files import as_source

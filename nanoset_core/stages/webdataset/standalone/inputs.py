@@ -11,13 +11,12 @@ from pathlib import Path
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.formats.indexed.identity import check_different_datasets
 from nanoset_core.formats.indexed.layout import is_pair, pair_files
-from nanoset_core.outputs.apart import real_path
 from nanoset_core.stages.shards.inputs import check_different
 from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.stages.webdataset.standalone.options import InputKind
 from nanoset_core.stages.webdataset.standalone.sampling import EVERYTHING, Sampling
 from nanoset_core.storage.location import Location, location
-from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.places import has_etags, path_below, requests_at_once
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.storage.working_copies import any_remote, copies_in
 from nanoset_core.text.contents import Contents, contents_of
@@ -75,12 +74,11 @@ class ShuffleInputs:
             For each file: name and frequency of its source, path, size and version. The version is
             the time of modification, or a number computed from the ETag in a bucket.
         """
-        connections = CONNECTIONS if any_remote(self.files) else 1
-        stats = in_parallel(lambda file: file.stat(), self.files, connections)
+        stats = in_parallel(lambda file: file.stat(), self.files, requests_at_once(self.files))
         state: list[list[object]] = []
         for (source, file), stat in zip(self._files_of_sources(), stats, strict=True):
-            # Objects of a bucket have their ETag in `st_ino`.
-            version = stat.st_mtime_ns if isinstance(file, Path) else stat.st_ino
+            # The status of an object has a number that is computed from its ETag in `st_ino`.
+            version = stat.st_ino if has_etags(file) else stat.st_mtime_ns
             state.append([source.name, source.frequency, str(file), stat.st_size, version])
         return state
 
@@ -339,16 +337,9 @@ def _contents(folder: Location, output: Location | None) -> Contents:
     contents = contents_of(folder)
     if output is None:
         return contents
-    is_output_local = isinstance(output, Path)
-    is_folder_local = isinstance(folder, Path)
-    if is_output_local != is_folder_local:
-        return contents  # one of them is in a bucket, so it cannot be below the other one
-
-    # Path of the output relative to the folder: "out" if it is below it, and "../out" if not.
-    output_path = Path(os.path.relpath(real_path(output), real_path(folder))).as_posix()
-    if output_path == "." or output_path.startswith(".."):
+    output_path = path_below(output, folder)
+    if output_path is None:
         return contents
-
     return contents.without(lambda path: f"{path}/".startswith(f"{output_path}/"))
 
 

@@ -19,7 +19,6 @@ from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.tars.members import compressor_identity
 from nanoset_core.outputs.apart import check_outside
-from nanoset_core.outputs.drafts import writing_into
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     FileFact,
@@ -44,9 +43,10 @@ from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.stages.webdataset.writing import write_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import alone_in, sweep_abandoned, write_atomic
+from nanoset_core.storage.drafts import folder_and_access, replacing, resumable_draft
 from nanoset_core.storage.location import Location, on_this_machine
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.storage.working_copies import temporary_folder, work_folder
+from nanoset_core.storage.working_copies import work_folder
 from nanoset_core.tokenizers.files import tokenizer_files
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
@@ -102,10 +102,10 @@ class _WorkFolders:
     def of(output: Location, scratch: Path | None) -> _WorkFolders:
         """Return the folders for an output, below `scratch` if it is given."""
         name = f".{output.name}.scratch"
-        scratch_folder = work_folder(output.absolute(), name, scratch)
-        if isinstance(output, Path):
-            return _WorkFolders(scratch_folder, work_folder(output.absolute(), name, None))
-        return _WorkFolders(scratch_folder, scratch_folder)
+        return _WorkFolders(
+            scratch=work_folder(output.absolute(), name, scratch),
+            work=resumable_draft(output.absolute(), name, scratch),
+        )
 
     def remove(self) -> None:
         """Remove all unfinished files, and the lock last."""
@@ -157,8 +157,7 @@ def shuffle(
         tars.check_may_write(recipe, overwrite=overwrite)
 
         # From here on everything is in the scratch folder, where a later call finds it.
-        place = output.parent if isinstance(output, Path) else output
-        stack.enter_context(writing_into(place, expected=_ROOM))
+        stack.enter_context(replacing(output, expected=_ROOM))
         stack.enter_context(writing_to(folders.scratch.parent, expected=_ROOM))
         stack.enter_context(_locked(folders.work, recipe, tars.draft))
         manifest = call.write(tars.draft)
@@ -178,19 +177,11 @@ def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> T
         work: Folder of this machine for unfinished tars.
         stack: Removes temporary folders at the end of the call.
     """
-    draft = work / "tars"
-    if isinstance(output, Path):
-        # The finished draft becomes the output by a rename.
-        return TarsFolder(folder=output, draft=draft, access=FileAccess(output), output=output)
-
-    # The output is in a bucket, and is written there from the draft. `access` shows the parent of
-    # the output as a local folder, so that the output is a folder in it. Files that are read from
-    # the bucket are copied there.
-    copies = stack.enter_context(temporary_folder(output.name))
-    access = FileAccess(copies, output.parent.place)
+    folder, access = stack.enter_context(folder_and_access(output))
     return TarsFolder(
-        folder=copies / output.name,
-        draft=draft / output.name,
+        folder=folder,
+        # For an output in a bucket, the draft is a folder with the name of the output.
+        draft=work / "tars" / access.name(folder),
         access=access,
         output=output,
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.outputs.deliver import Delivery, put_files_in_place
-from nanoset_core.outputs.drafts import Draft, deliver_folder
+from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     Manifest,
@@ -27,7 +27,9 @@ from nanoset_core.outputs.receipts import Receipt, flag_differences, parse_recei
 from nanoset_core.records.json_records import load, to_plain
 from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.drafts import deliver_folder
 from nanoset_core.storage.location import Location, store_of
+from nanoset_core.storage.places import is_file_in_the_way
 from nanoset_core.storage.regular_files import read_regular
 
 STAGE = "webdatasets"
@@ -54,10 +56,7 @@ class TarsFolder:
     folder: Path
     """Path of the folder for `access`."""
     draft: Path
-    """Folder on this machine where the tars are written first.
-
-    For an output in a bucket, it has the name of the output.
-    """
+    """Folder on this machine where the tars are written first."""
     access: FileAccess
     """Access to the folder, which may be in a bucket."""
     output: Location
@@ -65,7 +64,7 @@ class TarsFolder:
 
     def names(self) -> frozenset[str] | None:
         """Return the names of the files in the folder, or None if the path is not a folder."""
-        if isinstance(self.output, Path) and self.output.exists() and not self.output.is_dir():
+        if is_file_in_the_way(self.output):
             return None
         return self.access.names(self.folder) - {_UPLOAD_NOTE}
 
@@ -83,10 +82,10 @@ class TarsFolder:
         A call writes a note into the folder before it uploads tars, and removes it at the end.
 
         Returns:
-            Digest of the recipe of the tars. None: no upload was interrupted, or the output is
-            local.
+            Digest of the recipe of the tars. None: no upload was interrupted, or the folder appears
+            at once by a rename.
         """
-        if isinstance(self.output, Path):
+        if self.access.renames_folders:
             return None
         note = store_of(self.output).read(_UPLOAD_NOTE)
         if note is None:
@@ -186,9 +185,9 @@ class TarsFolder:
         Returns:
             The manifest in its new place.
         """
-        if isinstance(self.output, Path):
-            deliver_folder(self.draft, self.output)
-            return replace(manifest, folder=self.output)
+        if self.access.renames_folders:
+            deliver_folder(self.draft, self.folder)
+            return replace(manifest, folder=self.folder)
 
         # An upload writes the manifest itself, after all other files. So pass it what the manifest
         # in the draft contains.

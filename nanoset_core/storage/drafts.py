@@ -1,0 +1,178 @@
+"""Write files to a local draft first, and then put them in their place, on a disk or in a bucket.
+
+If the place is on this machine, the draft is next to it, so that finished files need only be
+renamed. Otherwise it is below TMPDIR, and its files are uploaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import (
+    alone_in,
+    atomic_file,
+    claim_scratch,
+    fsync_folder,
+    move_into_place,
+    sweep_abandoned,
+)
+from nanoset_core.storage.location import Location, store_of
+from nanoset_core.storage.os_errors import explained, writing_to
+from nanoset_core.storage.store import THREADS
+from nanoset_core.storage.working_copies import scratch_root, temporary_folder, work_folder
+
+
+@contextmanager
+def writing_into(folder: Location, *, expected: str | None = None) -> Iterator[None]:
+    """Check that a folder can be written to, and explain errors of the system in the block.
+
+    Args:
+        folder: The folder, which is created if it does not exist.
+        expected: What the errors say was expected.
+
+    Raises:
+        StorageError: It cannot be written to, or is full.
+    """
+    if isinstance(folder, Path):
+        with writing_to(folder, expected=expected):
+            yield
+        return
+
+    # Begin an upload to the bucket, and abort it: this fails now rather than after the work.
+    folder.place.check_writable(".probe")
+    # The block writes its files to a local temporary folder first, so errors of the system are
+    # about that folder.
+    with explained(scratch_root(), expected=expected):
+        yield
+
+
+@contextmanager
+def replacing(folder: Location, *, expected: str | None = None) -> Iterator[None]:
+    """Check that a folder can be created or replaced; otherwise as `writing_into`."""
+    # A local folder is renamed, so that its parent is written to.
+    written_folder = folder.parent if isinstance(folder, Path) else folder
+    with writing_into(written_folder, expected=expected):
+        yield
+
+
+@contextmanager
+def draft_folder(folder: Location, name: str, swept_names: Iterable[str] = ()) -> Iterator[Path]:
+    """Yield a local folder for unfinished files, which is removed when the block ends.
+
+    Args:
+        folder: Where the files will go.
+        name: Name of one of the files, after which the temporary folder is named.
+        swept_names: Names of files. What killed processes left of them is removed first.
+    """
+    # The file may be in a subfolder, which need not exist yet.
+    base_name = PurePosixPath(name).name
+    if isinstance(folder, Path):
+        for swept_name in swept_names:
+            sweep_abandoned(folder, swept_name)
+        # On the same file system as the output, so that finished files can be renamed.
+        context = claim_scratch(folder / base_name)
+    else:
+        context = temporary_folder(base_name)
+    with context as scratch:
+        yield scratch
+
+
+def resumable_draft(folder: Location, name: str, scratch: Path | None) -> Path:
+    """Return the path of a draft that outlives its process, so that a later call continues it.
+
+    Args:
+        folder: The folder that the draft becomes.
+        name: File name of the draft, such as `.web.scratch`.
+        scratch: Folder for unfinished work; None as for `work_folder`. A local folder is renamed,
+            which is possible only on its own disk, so its draft is next to it in any case.
+    """
+    if isinstance(folder, Path):
+        return work_folder(folder, name, None)
+    return work_folder(folder, name, scratch)
+
+
+@contextmanager
+def folder_and_access(folder: Location) -> Iterator[tuple[Path, FileAccess]]:
+    """Yield what is needed to look at the files of a folder, locally or in a bucket.
+
+    Yields:
+        (path of the folder for the access, the access). Files that are read from a bucket are
+        copied to a temporary folder.
+    """
+    if isinstance(folder, Path):
+        yield folder, FileAccess(folder)
+        return
+    # The parent is accessed, so that the folder has a name in it, and a path for its copies.
+    with temporary_folder(folder.name) as copies:
+        yield copies / folder.name, FileAccess(copies, folder.parent.place)
+
+
+@contextmanager
+def alone_at(folder: Location) -> Iterator[None]:
+    """Let other processes of this machine wait for the block, if they enter it for the same folder.
+
+    A bucket has no locks, so that they do not wait there.
+    """
+    if isinstance(folder, Path):
+        with alone_in(folder):
+            yield
+    else:
+        yield
+
+
+def puts_at_once(folder: Location) -> int:
+    """Return by how many threads files are best put in a folder: 1 if they are only renamed."""
+    return 1 if isinstance(folder, Path) else THREADS
+
+
+def put_in_folder(
+    path: Path, folder: Location, name: str, sha256: str | None = None, *, is_new: bool = False
+) -> None:
+    """Move a finished file to a local folder, or upload it to a folder in a bucket.
+
+    Args:
+        path: The file.
+        folder: The folder.
+        name: Name of the file in the folder.
+        sha256: Checksum with which an upload is compared, if known.
+        is_new: Whether the folder is known to have no file of this name.
+    """
+    if isinstance(folder, Path):
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, target)
+    else:
+        # The file stays in the draft, so that a call that is killed can upload it again.
+        folder.place.put_file(name, path, sha256=sha256, is_new=is_new)
+
+
+def put_small_file(folder: Location, name: str, data: bytes) -> None:
+    """Write a small file, which need not survive a power failure until `make_durable` is called."""
+    if isinstance(folder, Path):
+        with atomic_file(folder / name, sync=False) as file:
+            file.write(data)
+    else:
+        store_of(folder).put(name, data)
+
+
+def make_durable(folder: Location) -> None:
+    """Let files that were put in a folder survive a power failure; objects do so in any case."""
+    if isinstance(folder, Path):
+        fsync_folder(folder)
+
+
+def deliver_folder(draft: Path, target: Path) -> None:
+    """Rename a folder that is finished, and contains its receipt, in place of an earlier one.
+
+    Args:
+        draft: The folder, on the file system of `target`.
+        target: Its new path.
+    """
+    fsync_folder(draft)
+    # Remove an earlier output that a killed call had moved away.
+    sweep_abandoned(target.parent, target.name)
+    move_into_place(draft, target)

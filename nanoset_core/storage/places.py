@@ -1,0 +1,149 @@
+"""What can be done with a location, and how locations relate to each other.
+
+Disks and buckets differ in what they can do. These functions name the differences, so that callers
+ask what they need to know instead of which of the two a location is on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard
+
+from nanoset_core.errors import MissingError
+from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
+from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.store import Stored
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+
+def is_here(location: Location) -> TypeIs[Path]:
+    """Return whether files can be opened by their paths, and mapped into memory."""
+    return isinstance(location, Path)
+
+
+def has_links(location: Location) -> bool:
+    """Return whether a file may be found under several paths, which links connect."""
+    return isinstance(location, Path)
+
+
+def has_etags(location: Location) -> TypeGuard[RemoteFolder]:
+    """Return whether versions of files are told apart by ETags, instead of by times of change."""
+    return isinstance(location, RemoteFolder)
+
+
+def can_change_while_open(file: Location) -> bool:
+    """Return whether other bytes may be read from a file that is open already.
+
+    Objects can only be replaced as a whole, and reading fails if one was.
+    """
+    return isinstance(file, Path)
+
+
+def requests_at_once(files: Iterable[Location]) -> int:
+    """Return by how many threads files are best looked up: 1 if that takes no requests."""
+    takes_requests = any(isinstance(file, RemoteFolder) for file in files)
+    return CONNECTIONS if takes_requests else 1
+
+
+def is_file_in_the_way(folder: Location) -> bool:
+    """Return whether a folder cannot be created, since a file has its path.
+
+    In a bucket, a file and a folder can have the same path.
+    """
+    return isinstance(folder, Path) and folder.exists() and not folder.is_dir()
+
+
+def is_folder_in_the_way(file: Location) -> bool:
+    """Return whether a file cannot be created, since a folder has its path."""
+    return isinstance(file, Path) and file.is_dir()
+
+
+def with_ending(prefix: Location, ending: str) -> Location:
+    """Return the location with an ending, such as `.bin`, after its name."""
+    if isinstance(prefix, Path):
+        # `with_name` would fail for ".", which has no name.
+        return Path(f"{prefix}{ending}")
+    return prefix.with_name(f"{prefix.name}{ending}")
+
+
+def real_path(path: Location) -> str:
+    """Return a location as text with symbolic links resolved, so that it can be compared."""
+    return os.path.realpath(path) if isinstance(path, Path) else str(path)
+
+
+def path_below(path: Location, folder: Location) -> str | None:
+    """Return the path of a file or folder relative to a folder that contains it, or None.
+
+    Symbolic links are resolved first.
+    """
+    if isinstance(path, Path) != isinstance(folder, Path):
+        return None  # one of them is in a bucket, so it cannot be below the other one
+    relative_path = os.path.relpath(real_path(path), real_path(folder))
+    if relative_path == os.curdir or relative_path.startswith(os.pardir):
+        return None
+    return Path(relative_path).as_posix()
+
+
+def path_seen_from(path: Location, file: Location) -> str:
+    """Return how a file names another one, so that both can be moved together if possible.
+
+    Args:
+        path: The other file.
+        file: The file that names it.
+
+    Returns:
+        A path relative to the folder of `file` if both are on disks; otherwise an absolute path, or
+        a URL.
+    """
+    if not isinstance(path, Path):
+        return str(path)
+    resolved = path.resolve()
+    if isinstance(file, Path):
+        return os.path.relpath(resolved, file.parent.resolve())
+    return str(resolved)
+
+
+def location_seen_from(path: str, file: Location) -> Location:
+    """Return the location that a file names, as `path_seen_from` has returned it."""
+    if is_remote(path):
+        return remote_location(path, where=str(file), only_read=True)
+    if isinstance(file, Path):
+        return file.parent / path
+    return Path(path)
+
+
+def copy_within_bucket(source: Location, target: Location) -> Callable[[], object] | None:
+    """Return a function by which the bucket itself copies a file, or None if it cannot.
+
+    Args:
+        source: The file, whose present version will be copied.
+        target: The copy.
+
+    Raises:
+        MissingError: The file does not exist.
+    """
+    if not isinstance(source, RemoteFolder) or not isinstance(target, RemoteFolder):
+        return None
+    if source.store != target.store:
+        return None
+    # Composing an object of a single other one copies that.
+    return partial(target.store.compose, target.path, [stored_object(source)])
+
+
+def stored_object(file: RemoteFolder) -> Stored:
+    """Return the size and the ETag of an object, with which it can be read or copied.
+
+    Raises:
+        MissingError: The object does not exist.
+    """
+    stored = file.store.stat(file.path)
+    if stored is None:
+        raise MissingError(
+            "no such object", where=file, remedy="run again once no other call writes it"
+        )
+    return stored
