@@ -48,6 +48,7 @@ from nanoset_core.storage.location import (
     local_path,
     remote_location,
 )
+from nanoset_core.storage.places import is_here
 from nanoset_core.storage.store import Store
 
 
@@ -296,7 +297,7 @@ class WrittenConfig(Section):
             raw_folder: The folder of raw text.
             root_folder: The folder of outputs, if they are on a disk.
         """
-        if not isinstance(raw_folder, RemoteFolder) and not is_remote(self.root):
+        if is_here(raw_folder) and not is_remote(self.root):
             return root_folder == raw_folder or raw_folder in root_folder.parents
 
         # Compare URLs as text, with a slash at the end: s3://b/text-2 is not inside s3://b/text.

@@ -11,6 +11,7 @@ from nanoset_core.errors import InputError, MissingError
 from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.project.project import Project
 from nanoset_core.storage.location import RawFolder, RemoteFolder, is_remote, remote_location
+from nanoset_core.storage.places import has_etags
 from nanoset_core.text.choice import matches
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.fingerprints import fingerprint
@@ -251,7 +252,7 @@ def _content_digests(
         digests.append([piece.digest for piece in pieces])
 
     # The digest of an object follows from its ETag, without reading it: nothing has to be saved.
-    if not isinstance(folder, RemoteFolder):
+    if not has_etags(folder):
         memory.save({stat.path for stat in stats})
     return digests
 

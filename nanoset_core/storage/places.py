@@ -7,15 +7,16 @@ ask what they need to know instead of which of the two a location is on.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import InputError, MissingError
 from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
 from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.store import Stored
+from nanoset_core.storage.store import Store, Stored
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -44,10 +45,25 @@ def can_change_while_open(file: Location) -> bool:
     return isinstance(file, Path)
 
 
+def takes_requests(location: Location) -> bool:
+    """Return whether looking at files takes requests, so that it is done as little as possible."""
+    return isinstance(location, RemoteFolder)
+
+
 def requests_at_once(files: Iterable[Location]) -> int:
     """Return by how many threads files are best looked up: 1 if that takes no requests."""
-    takes_requests = any(isinstance(file, RemoteFolder) for file in files)
-    return CONNECTIONS if takes_requests else 1
+    return CONNECTIONS if any(map(takes_requests, files)) else 1
+
+
+def entries_in(folder: Location) -> tuple[Sequence[Location], Mapping[str, InputError]]:
+    """Return the files and folders directly in a folder, and an error for each invalid name.
+
+    Raises:
+        OSError: The folder cannot be listed. A folder of a bucket that does not exist is empty.
+    """
+    if isinstance(folder, Path):
+        return list(folder.iterdir()), {}
+    return folder.entries()
 
 
 def is_file_in_the_way(folder: Location) -> bool:
@@ -115,6 +131,55 @@ def location_seen_from(path: str, file: Location) -> Location:
     if isinstance(file, Path):
         return file.parent / path
     return Path(path)
+
+
+def may_be_file(address: str, location: Location) -> bool:
+    """Return whether an address can be that of a file, so that it makes sense to look for one.
+
+    Args:
+        address: The address, as a user has written it.
+        location: Its location.
+    """
+    if isinstance(location, Path):
+        return True
+    is_whole_bucket = location.path == ""
+    return not is_whole_bucket and not address.endswith("/")
+
+
+def path_in_place(location: Location) -> str:
+    """Return the path of a location within its bucket, or its whole path on a disk."""
+    return str(location) if isinstance(location, Path) else location.path
+
+
+def by_place(locations: Iterable[Location]) -> list[list[Location]]:
+    """Group locations by the bucket that they are in; those on this machine are one group."""
+    groups: dict[Store | None, list[Location]] = {}
+    for location in locations:
+        bucket = None if isinstance(location, Path) else location.store
+        groups.setdefault(bucket, []).append(location)
+    return list(groups.values())
+
+
+def common_bucket(locations: Sequence[Location]) -> Store | None:
+    """Return the bucket that contains all locations, or None if there is no such bucket."""
+    first = locations[0]
+    if isinstance(first, Path) or len(by_place(locations)) > 1:
+        return None
+    return first.store
+
+
+def common_folder(files: Sequence[Location]) -> Location:
+    """Return the folder that contains all files.
+
+    Args:
+        files: At least one file, all on this machine, with absolute paths, or all in one bucket.
+    """
+    # Paths in a bucket do not start with a slash, and that of its top folder is empty.
+    folder = os.path.commonpath([f"/{path_in_place(file.parent)}" for file in files])
+    first = files[0]
+    if isinstance(first, Path):
+        return Path(folder)
+    return replace(first, path=folder.strip("/"), kind=None)
 
 
 def copy_within_bucket(source: Location, target: Location) -> Callable[[], object] | None:

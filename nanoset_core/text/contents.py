@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nanoset_core.errors import MissingError
-from nanoset_core.storage.location import RawFolder, RemoteFolder
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.choice import FileChoice
 from nanoset_core.text.endings import (
     ending_of,
@@ -260,13 +261,13 @@ def _listed(folder: RawFolder, within: RawFolder | None) -> tuple[list[FileStat]
         MissingError: The folder does not exist, or a link leads nowhere.
         InputError: A folder cannot be read, a link may not be followed, or a name cannot be shown.
     """
-    is_in_bucket = isinstance(folder, RemoteFolder)
-    if not is_in_bucket and not folder.is_dir():
+    is_looked_up_first = not takes_requests(folder)
+    if is_looked_up_first and not folder.is_dir():
         raise _no_folder(folder)
     files, folders = list_below(folder, within)
     # A folder of a bucket exists if the listing shows files in it. If there are none, it takes a
     # further request to find out.
-    if is_in_bucket and not files and not folder.is_dir():
+    if not is_looked_up_first and not files and not folder.is_dir():
         raise _no_folder(folder)
     return files, folders
 

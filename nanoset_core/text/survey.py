@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.records.text import format_count
-from nanoset_core.storage.location import RawFolder, RemoteFolder
+from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.places import entries_in
 from nanoset_core.text.contents import Contents, contents_of
 from nanoset_core.text.endings import ACCEPTED, is_companion, is_text, is_txt_or_csv
 from nanoset_core.text.listing import walk
@@ -183,15 +184,8 @@ def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
         MissingError: The folder does not exist.
         InputError: The folder cannot be listed.
     """
-    paths: list[RawFolder] = []
-    error_by_name: dict[str, NanosetError] = {}
     try:
-        if isinstance(raw, RemoteFolder):
-            remote_paths, errors_of_names = raw.entries()
-            paths.extend(remote_paths)
-            error_by_name.update(errors_of_names)
-        else:
-            paths.extend(raw.iterdir())
+        paths, errors_of_names = entries_in(raw)
     except OSError as error:
         if not raw.is_dir():
             raise _no_raw_folder(raw) from error
@@ -202,6 +196,7 @@ def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
             remedy="give this user the right to read it",
         ) from error
 
+    error_by_name: dict[str, NanosetError] = {**errors_of_names}
     visible_paths = [path for path in paths if not path.name.startswith(".")]
     # A folder of a bucket that does not exist is listed as an empty one. To find out takes another
     # request, so ask only in this case.

@@ -28,8 +28,8 @@ from nanoset_core.outputs.receipts import (
     source_location,
 )
 from nanoset_core.storage.identity import names_of_both
-from nanoset_core.storage.location import Location, RemoteFolder, store_of
-from nanoset_core.storage.places import real_path
+from nanoset_core.storage.location import Location, store_of
+from nanoset_core.storage.places import common_bucket, path_in_place, real_path
 from nanoset_core.storage.store import Store, Stored
 from nanoset_core.storage.working_copies import downloaded
 
@@ -359,36 +359,28 @@ class _FolderMerge:
         Returns:
             The facts for the record: documents of each dataset, and tokens of all.
         """
-        output = self.output_prefix
-        if isinstance(output, RemoteFolder):
-            # If all datasets are in the bucket of the output, too, it joins them without a
-            # download. `read_pairs` returns None if it cannot.
-            objects = self._objects_in(output.store, sources)
-            pairs_and_dtype = None if objects is None else read_pairs(output.store, objects)
-            if pairs_and_dtype is not None:
-                return self._join_in_bucket(draft, output, *pairs_and_dtype)
+        # A bucket that contains all datasets and the output joins them without a download.
+        bucket = common_bucket([self.output_prefix, *self.source_files])
+        if bucket is not None:
+            pairs_and_dtype = read_pairs(bucket, self._objects(sources))
+            if pairs_and_dtype is not None:  # None if it cannot join them
+                return self._join_in_bucket(draft, bucket, *pairs_and_dtype)
         return self._merge_on_disk(draft)
 
-    def _objects_in(
-        self, bucket: Store, sources: Sequence[Mapping[str, Any]]
-    ) -> list[tuple[Stored, Stored]] | None:
-        """Return the files of all datasets as objects of a bucket, if all of them are in it.
+    def _objects(self, sources: Sequence[Mapping[str, Any]]) -> list[tuple[Stored, Stored]]:
+        """Return the files of all datasets as objects of the bucket that they are in.
 
         Args:
-            bucket: The bucket.
             sources: Size and ETag of each of `source_files`.
 
         Returns:
-            The (.bin, .idx) of each dataset; None if a file is local or in another bucket.
+            The (.bin, .idx) of each dataset.
         """
         bin_objects: list[Stored] = []
         idx_objects: list[Stored] = []
         for file, source in zip(self.source_files, sources, strict=True):
-            # A `RemoteFolder` is any address in a bucket, also that of a file.
-            if not isinstance(file, RemoteFolder) or file.store != bucket:
-                return None
             # The time of writing is not needed here, so it is set to 0.
-            stored = Stored(file.path, source["bytes"], source["etag"], written_ns=0)
+            stored = Stored(path_in_place(file), source["bytes"], source["etag"], written_ns=0)
             if file.suffix == ".bin":
                 bin_objects.append(stored)
             else:
@@ -396,28 +388,28 @@ class _FolderMerge:
         return list(zip(bin_objects, idx_objects, strict=True))
 
     def _join_in_bucket(
-        self, draft: Draft, output: RemoteFolder, pairs: Sequence[StoredPair], dtype: np.dtype
+        self, draft: Draft, bucket: Store, pairs: Sequence[StoredPair], dtype: np.dtype
     ) -> dict[str, Any]:
         """Write the merged .idx into a draft, and let the bucket join the .bin on delivery.
 
         Args:
             draft: Folder of the files before they are delivered.
-            output: Prefix of the output, in the bucket of the datasets.
+            bucket: The bucket that contains the datasets, and will contain the output.
             pairs: The datasets, in order.
             dtype: Type of their tokens.
 
         Returns:
             The facts for the record.
         """
-        bin_file, idx_file = pair_files(output)
-        write_merged_idx(draft.folder / idx_file.name, output.store, pairs, dtype)
+        bin_file, idx_file = pair_files(self.output_prefix)
+        write_merged_idx(draft.folder / idx_file.name, bucket, pairs, dtype)
         size_bytes = sum(pair.bin.size for pair in pairs)
 
         def join() -> None:
             """Join the .bin files in the bucket."""
-            work = self.progress.work("merge", output.name, size_bytes)
+            work = self.progress.work("merge", self.output_prefix.name, size_bytes)
             objects = [pair.bin for pair in pairs]
-            output.store.compose(f"{output.path}.bin", objects, joined=work.advance)
+            bucket.compose(path_in_place(bin_file), objects, joined=work.advance)
 
         draft.writers[bin_file.name] = join
         return {

@@ -14,13 +14,18 @@ from nanoset_core.storage.identity import first_repeated, names_of_both
 from nanoset_core.storage.location import (
     Location,
     RawFolder,
-    RemoteFolder,
     is_remote,
     remote_location,
     without_file_scheme,
 )
 from nanoset_core.storage.paths import expanded
-from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.places import (
+    by_place,
+    common_folder,
+    may_be_file,
+    requests_at_once,
+    takes_requests,
+)
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.text.contents import Contents, contents_of
 from nanoset_core.text.endings import format_of, suffix_of
@@ -175,7 +180,7 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
     path = _location_of(name)
 
     # Look for a file or folder first, since its name may contain characters of a pattern.
-    if _may_be_file(name, path) and path.is_file():
+    if may_be_file(name, path) and path.is_file():
         file = ListedFile(path.absolute(), stat=None)
         return _ResolvedInput(files=[file], notices=[])
     if path.is_dir():
@@ -203,19 +208,6 @@ def _location_of(name: str) -> Location:
     return expanded(name, "--input")
 
 
-def _may_be_file(name: str, path: Location) -> bool:
-    """Return whether an input may name a file, so that it makes sense to look for one.
-
-    Args:
-        name: The input.
-        path: The path that it names.
-    """
-    if not isinstance(path, RemoteFolder):
-        return True
-    is_whole_bucket = path.path == ""
-    return not is_whole_bucket and not name.endswith("/")
-
-
 def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _ResolvedInput:
     """Return the files of text in a folder and the folders below it.
 
@@ -233,7 +225,7 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _Re
 
     # The listing of a bucket already has the size and times of each file. Those of local files are
     # read later, when it is known which files are read.
-    has_sizes = isinstance(folder, RemoteFolder)
+    has_sizes = takes_requests(folder)
     files = []
     for file in contents.ordered:  # the files of text, in the order in which they are read
         stat = file if has_sizes else None
@@ -276,7 +268,7 @@ def _below_one_folder(listed: Sequence[ListedFile]) -> InputFiles:
         return replace(file.stat, path=name)
 
     # Each file of a bucket may need a request, so several are sent at the same time.
-    n_threads = CONNECTIONS if isinstance(folder, RemoteFolder) else 1
+    n_threads = requests_at_once([folder])
     files = tuple(in_parallel(relative_stat, listed, n_threads))
 
     # A .txt or .csv file may contain JSON lines; the others need not be opened.
@@ -302,28 +294,12 @@ def _common_folder(paths: Sequence[Location]) -> RawFolder:
     if not paths:
         return Path.cwd()
 
-    path_by_store = {_store_of(path): path for path in paths}
-    if len(path_by_store) > 1:
+    groups = by_place(paths)
+    if len(groups) > 1:
         raise InputError(
             "the inputs are in several places",
-            found=" and ".join(str(path) for path in path_by_store.values()),
+            found=" and ".join(str(group[-1]) for group in groups),
             expected="files of this machine, or files of one bucket",
             remedy="read the files of each place in a call of their own",
         )
-
-    # Paths in a bucket do not start with a slash, and that of its top folder is empty.
-    common_path = os.path.commonpath([f"/{_path_of(path.parent)}" for path in paths])
-    first = paths[0]
-    if isinstance(first, RemoteFolder):
-        return replace(first, path=common_path.strip("/"), kind=None)
-    return Path(common_path)
-
-
-def _store_of(path: Location) -> object:
-    """Return the bucket or other place of a path, or None for this machine."""
-    return path.store if isinstance(path, RemoteFolder) else None
-
-
-def _path_of(folder: Location) -> str:
-    """Return the path of a folder within its place."""
-    return folder.path if isinstance(folder, RemoteFolder) else str(folder)
+    return common_folder(paths)
