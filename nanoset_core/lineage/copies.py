@@ -296,7 +296,7 @@ def _copies_in(
 def _check_comparable(project: Project, n_candidates: int) -> None:
     """Check that the tokens of some documents can be read and compared in reasonable time."""
     max_compared = MAX_COMPARED
-    if project.outputs.access.sends_requests:
+    if project.outputs.access.takes_requests:
         max_compared = MAX_COMPARED_REMOTELY
     if n_candidates > max_compared:
         raise StorageError(

@@ -270,7 +270,7 @@ class Lineage:
         are on a disk, where nothing is gained, and if the room for copies is limited.
         """
         size = 1
-        if self.access.sends_requests and not self.access.is_space_limited:
+        if self.access.takes_requests and not self.access.is_space_limited:
             size = _SHARDS_AT_ONCE
         for start in range(0, len(shards), size):
             yield shards[start : start + size]
@@ -337,7 +337,7 @@ class Lineage:
 
         # Many tables may be downloaded at the same time. On a disk, nothing is downloaded, so more
         # threads than the semaphore admits would only wait.
-        if self.access.sends_requests:
+        if self.access.takes_requests:
             origins_by_shard = self.access.each_copy(read, rows_by_shard)
         else:
             origins_by_shard = in_parallel(read, rows_by_shard, _TABLES_AT_ONCE)

@@ -127,7 +127,7 @@ class Notebook(Generic[NoteType]):
         Nothing is remembered if the folder can be listed without a request.
         """
         listing = self._seen.get(outputs.folder)
-        if listing is None or not outputs.access.sends_requests:
+        if listing is None or not outputs.access.takes_requests:
             return None
         if time.monotonic() - listing.listed_at > SEEN_SECONDS:
             return None

@@ -522,7 +522,7 @@ class OutputRoot:
 
     def _remember(self, manifest: Manifest) -> None:
         """Remember that a version is current now, if it would take requests to look it up again."""
-        if self.seen is None or not self.access.sends_requests:
+        if self.seen is None or not self.access.takes_requests:
             return
         # Without the listing, which may be large and will be outdated.
         access = replace(manifest.access, snapshot=None)

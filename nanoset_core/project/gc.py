@@ -245,7 +245,7 @@ def _find_garbage(
         left_alone=(*left_alone, *unrequested),
         unfinished=tuple(_unfinished_files(project, listing, garbage, builds_by_name)),
         # Other machines report their builds by requests, which may have failed.
-        unseen=UNSEEN if listing.sends_requests else None,
+        unseen=UNSEEN if listing.takes_requests else None,
     )
 
 
@@ -516,7 +516,7 @@ def old_versions(project: Project) -> OldVersions:
         StorageError: An output is damaged, so that it is not known what it needs.
     """
     access = project.outputs.access
-    if access.sends_requests:
+    if access.takes_requests:
         # To list the files of a version would take a request for each thousand objects.
         return OldVersions(0, 0)
 

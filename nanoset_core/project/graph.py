@@ -192,7 +192,7 @@ class Graph:
             return self._current[node]
 
         project = self.project_of(node)
-        if node.is_of_corpus and project.outputs.access.sends_requests:
+        if node.is_of_corpus and project.outputs.access.takes_requests:
             self._look_up_all_corpora(node.stage, project)
         if node not in self._current:
             self._current[node] = current_version(project, node.stage, node.key)

@@ -48,7 +48,7 @@ def planned_views(graph: Graph, due: set[Node]) -> dict[str, PlannedView]:
         Name of the view → what it would choose.
     """
     project = graph.project
-    if project.outputs.access.sends_requests:
+    if project.outputs.access.takes_requests:
         return {}  # the tables would have to be fetched from the bucket
 
     views: dict[str, PlannedView] = {}

@@ -79,7 +79,7 @@ class FileAccess:
         return LocalStore(self.folder) if self.origin is None else self.origin
 
     @property
-    def sends_requests(self) -> bool:
+    def takes_requests(self) -> bool:
         """Whether files are read and written by requests to a store, each of which takes time.
 
         If so, it is worth it to send several requests at once (see `each`), to remember answers,

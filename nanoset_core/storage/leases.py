@@ -283,7 +283,7 @@ def leased(
     requested_names = frozenset(names)
     subjects = sorted(requested_names) if subject is None else [subject]
     work = _ReportedWork(since=time.time())
-    expected = ROOM if access.sends_requests else None
+    expected = ROOM if access.takes_requests else None
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(explained(access.folder, expected=expected))

@@ -83,7 +83,7 @@ class FingerprintMemory:
         """
         self._path = path
         # On a disk, the local file is the only one: there is no other one to read or write.
-        is_in_store = access is not None and access.sends_requests
+        is_in_store = access is not None and access.takes_requests
         self._access = access if is_in_store else None
         self._is_cut_unread = folder is not None and is_cut_unread(folder)
         # Only files that were written before this time are remembered; see `_RACY_NS`.

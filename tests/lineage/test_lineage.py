@@ -55,7 +55,7 @@ def test_few_tables_of_a_bucket_are_in_memory_at_once(project, monkeypatch):
     assert len(lineage.shards) > 2
 
     # Let the project seem to be in a bucket, of which 32 files are fetched at once.
-    monkeypatch.setattr(FileAccess, "sends_requests", True)
+    monkeypatch.setattr(FileAccess, "takes_requests", True)
     monkeypatch.setattr(
         FileAccess, "each_copy", lambda _, work, items: in_parallel(work, items, 32)
     )

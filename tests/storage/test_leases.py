@@ -44,7 +44,7 @@ def access(request: pytest.FixtureRequest, tmp_path: Path) -> FileAccess:
 @pytest.fixture
 def other(access: FileAccess, tmp_path: Path) -> FileAccess:
     """The same root as another machine sees it, with its own folder for copies of a bucket."""
-    if access.sends_requests:
+    if access.takes_requests:
         return FileAccess(tmp_path / "two", access.store)
     return FileAccess(tmp_path)
 

@@ -159,7 +159,7 @@ def _merge(project: Project, tokenized: Manifest, recipe: Recipe, folder: Path) 
     prefix = pair_name(project.config.tokenization.preset, corpus, text_key)
     task = MergeTask(project, tokenized, recipe, prefix)
     # Shards in a bucket are merged within it, without downloading their tokens.
-    if project.outputs.access.sends_requests:
+    if project.outputs.access.takes_requests:
         files = merge_within_bucket(task, folder)
     else:
         files = merge_on_disk(task, folder)

@@ -118,7 +118,7 @@ class IndexFileWriter:
             up without requests: then `FileSet.write` itself finds out whether the set exists.
         """
         access = self._access_with_listing
-        if self._rebuild or not access.sends_requests:
+        if self._rebuild or not access.takes_requests:
             return None
 
         # The sidecar is a file next to the others. It says what they were made from, and has the

@@ -134,7 +134,7 @@ class TokenSource:
         manifest = dataset.manifest
         prefix = manifest.facts["prefix"]  # name of the .bin and the .idx without their endings
         access = None
-        if manifest.access.sends_requests and not is_copied:
+        if manifest.access.takes_requests and not is_copied:
             # Only the path that a copy would have: its blocks are fetched when they are read.
             local_prefix = manifest.folder / prefix
             access = manifest.access

@@ -244,7 +244,7 @@ def _rows_of_stored_tokens(
     """
     plan = target.plan
     # Rows can be stored only next to the tars, and only if these are in a store.
-    if not target.access.sends_requests:
+    if not target.access.takes_requests:
         return SweptRows(sources)
     # With few runs, it is less work to read all tokens in each of them.
     if not is_worth_storing(plan, sources, max_shards, options.supported_engine):
