@@ -225,9 +225,10 @@ SHAPES: dict[Stage, AssetShape] = {
     ),
     HELD_OUT: AssetShape(
         "held_out",
-        "Documents of valid and test of {subject} that are also in train, or whose copies are.\n\n"
-        "Copies are only searched for with `held_out`. shared.parquet lists files and lines of "
-        "both. Only the tokens of new shards are read.",
+        "Documents of valid and test of {subject} that train reads, too, themselves or as a "
+        "copy.\n\nCopies are other documents with the same tokens, and are only searched for with "
+        "the key `held_out`. Copies within train are counted as well. shared.parquet lists the "
+        "files and lines of held-out documents and those of train.",
         check="With `held_out: block`, train contains no document of valid and test, and no copy "
         "of one.",
         kinds=frozenset({"numpy", "parquet"}),
