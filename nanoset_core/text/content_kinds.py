@@ -227,14 +227,7 @@ def describe_content(head: bytes) -> str | None:
 
 
 def _describe_one_json_value(head: bytes) -> str | None:
-    """Describe a file that seems to be one JSON value over many lines.
-
-    Args:
-        head: The first bytes of the file.
-
-    Returns:
-        The description; None if the file has another content.
-    """
+    """Describe a file that seems to be one JSON value over many lines; return None for others."""
     # If the first line is complete JSON, and others follow, the file has one value a line. These
     # may be arrays such as [{"text": …}], which look like the start of one large array.
     first_line, _, other_lines = head.partition(b"\n")
@@ -244,14 +237,7 @@ def _describe_one_json_value(head: bytes) -> str | None:
 
 
 def _describe_unusual_line_ends(head: bytes) -> str | None:
-    """Describe a file whose records are not separated by line feeds.
-
-    Args:
-        head: The first bytes of the file.
-
-    Returns:
-        The description; None if the file has another content.
-    """
+    """Describe a file whose records are not separated by line feeds; return None for others."""
     if b"\n" not in head and _CARRIAGE_RETURN_IN_TEXT.search(head):
         return (
             "text whose lines end with carriage returns alone: convert it, as `tr '\\r' '\\n'` does"
@@ -263,9 +249,6 @@ def _describe_unusual_line_ends(head: bytes) -> str | None:
 
 def _describe_no_json(head: bytes) -> str | None:
     """Describe a file in which no line starts as JSON does: zeros, binary data, or other text.
-
-    Args:
-        head: The first bytes of the file.
 
     Returns:
         The description; None if a line of the file starts as JSON does.
@@ -283,14 +266,7 @@ def _describe_no_json(head: bytes) -> str | None:
 
 
 def _describe_several_values(head: bytes) -> str | None:
-    """Describe a file whose first line contains several JSON values.
-
-    Args:
-        head: The first bytes of the file.
-
-    Returns:
-        The description; None if the line contains at most one JSON value.
-    """
+    """Describe a file whose first line has several JSON values; return None if there is one."""
     first_line = head.partition(b"\n")[0]
     text = first_line.decode(errors="replace").lstrip("\ufeff \t")  # without a byte order mark
     try:

@@ -280,11 +280,7 @@ class _CsvLines:
     """
 
     def __init__(self, stored: StoredPiece) -> None:
-        """Start before the first line.
-
-        Args:
-            stored: The file.
-        """
+        """Start before the first line of a file."""
         self._stored = stored
         self._record_start = 0
         self.position = 0
@@ -299,19 +295,19 @@ class _CsvLines:
             FaultError: The file is of another format, cannot be decompressed to its end, or has a
                 record that is too long.
         """
-        # The last line of a part may be continued by the next part; and so may its line end, which
-        # can consist of two characters.
-        last_line = ""
+        # The last line of a part may be continued by the next part, and so may its line end, which
+        # can consist of two characters. So it is held until the next part.
+        held_line = ""
         for part in self._parts():
-            lines = _split_lines(last_line + part)
-            last_line = lines.pop()
+            lines = _split_lines(held_line + part)
+            held_line = lines.pop()
             for line in lines:
                 self.position += len(line)
                 yield line
-            self._check_record_length(self.position + len(last_line))
-        if last_line:
-            self.position += len(last_line)
-            yield last_line
+            self._check_record_length(self.position + len(held_line))
+        if held_line:
+            self.position += len(held_line)
+            yield held_line
         self.is_exhausted = True
 
     def _parts(self) -> Iterator[str]:

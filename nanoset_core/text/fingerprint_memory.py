@@ -210,7 +210,7 @@ class FingerprintMemory:
 
     @cached_property
     def _entries_in_store(self) -> dict[str, Any]:
-        """The entries of the file in the store."""
+        """Path → entry of the file in the store, from all machines; empty without a store."""
         if self._access is None or self._path is None:
             return {}
         return _parse(self._access.store.read(self._access.name(self._path)))

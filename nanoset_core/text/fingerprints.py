@@ -93,10 +93,6 @@ def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
 
     The object is one piece, unless it is large and the settings of the folder say to cut it.
 
-    Args:
-        folder: The folder of the object.
-        stat: The object, as it was listed.
-
     Raises:
         SourceChangedError: The object is not as `stat` describes it.
         MissingError: The object was deleted.
@@ -216,12 +212,6 @@ def _fingerprint_on_workers(
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
     """Let workers hash files in byte ranges, and yield each file once all its ranges are hashed.
 
-    Args:
-        folder: The folder of the files.
-        stats: The files, as they were listed.
-        executor: Runs the workers.
-        progress: Called with the number of bytes that were hashed.
-
     Yields:
         (file, its pieces), in the order in which files are finished.
     """
@@ -243,10 +233,6 @@ def _fingerprint_on_workers(
 
 def _ranges_to_hash(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_ByteRange]:
     """Divide files into the byte ranges that workers hash.
-
-    Args:
-        folder: The folder of the files.
-        stats: The files, as they were listed.
 
     Yields:
         Each piece of a large plain file, and any other file as a whole.

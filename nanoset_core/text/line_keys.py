@@ -193,10 +193,6 @@ def _key_named(name: str, keys: Iterable[str]) -> str | None:
 def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a file of lines, or the first rows of a table, in order.
 
-    Args:
-        folder: The folder of the corpus.
-        file: The file.
-
     Raises:
         FaultError: The file cannot be read to its end.
         NanosetError: The file cannot be opened or read.

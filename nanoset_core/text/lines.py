@@ -248,12 +248,7 @@ def begins_with_object(folder: RawFolder, path: str) -> bool:
 
 
 def _head_of(folder: RawFolder, path: str) -> bytes:
-    """Return the first bytes of a file, decompressed; fewer if it cannot be read or decompressed.
-
-    Args:
-        folder: The folder of the file.
-        path: The file, relative to the folder.
-    """
+    """Return the first bytes of a file, decompressed; fewer if it cannot be read to there."""
     head = b""
     try:
         # Read only the first stored bytes. They are a piece without a digest, which is not checked.

@@ -100,9 +100,6 @@ class _Sampler:
 
         A file that cannot be read is no error here, since building the corpus reports it. It counts
         as read to its end: a build would get no more documents from it.
-
-        Args:
-            file: The file.
         """
         n_rows = 0  # lines or rows of this file
         n_bytes = 0  # of these lines after decompression, or of these rows

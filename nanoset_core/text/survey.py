@@ -173,9 +173,6 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
 def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
     """List the folders and files directly in the raw folder, without hidden ones.
 
-    Args:
-        raw: The raw folder, on this machine or in a bucket.
-
     Returns:
         (paths of the folders and files, sorted by name; name → error of each entry in a bucket
         whose name is invalid).
@@ -223,10 +220,6 @@ def _no_raw_folder(raw: RawFolder) -> MissingError:
 
 def _check_not_text(raw: RawFolder, file: RawFolder) -> None:
     """Check that a file in the raw folder, outside of all corpora, does not look like text.
-
-    Args:
-        raw: The raw folder.
-        file: Path of an entry directly in the raw folder.
 
     Raises:
         InputError: The name of the file is that of a file of text.
