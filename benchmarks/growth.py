@@ -14,6 +14,7 @@ Two things grow, one after the other:
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import tempfile
@@ -52,7 +53,6 @@ from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.s3_parts import etag_of_bytes
 from nanoset_core.storage.store import Stored
 
 WORKERS = 32
@@ -174,7 +174,8 @@ class DelayedStore(LocalStore):
         if stored.size > self.SMALL_BYTES:
             return stored
         data = (self.folder / stored.name).read_bytes()
-        return replace(stored, mark=etag_of_bytes(data))
+        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        return replace(stored, mark=f'"{md5}"', md5=md5)
 
     def _opened(self, name: str, mark: str | None) -> BinaryIO:
         # Marks are not compared with those of the folder, which are others.

@@ -9,6 +9,7 @@ are uploaded. `FileAccess` hides the difference from readers. Writers use `uploa
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +26,6 @@ from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.mapped_files import BLOCK_BYTES, BlockFile, MappedFile
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.regular_files import map_regular, read_regular
-from nanoset_core.storage.s3_parts import etag_of_bytes
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, Stored, in_parallel, read_pieces
 
@@ -334,7 +334,7 @@ class FileAccess:
         Args:
             path: Path of the file.
             listing: The listing. That of a whole store has the bytes of all small files, and that
-                of a folder the size and the ETag of each file.
+                of a folder the size and usually a digest of each file.
             is_marker: See `read_current`.
             guesses: Bytes that the file may have.
         """
@@ -351,8 +351,8 @@ class FileAccess:
     ) -> bytes | None:
         """Return the bytes of a small file that was listed, if possible without a request.
 
-        The ETag in a listing is usually a digest of the file. If the local copy, or one of some
-        guesses, has this digest, the file has the same bytes.
+        A listing usually has a digest of the file. If the local copy, or one of some guesses, has
+        this digest, the file has the same bytes.
 
         Args:
             path: Path of the file.
@@ -366,14 +366,14 @@ class FileAccess:
         """
         copy = path.read_bytes() if path.is_file() else b""
         for candidate in chain([copy], guesses):
-            if etag_of_bytes(candidate) == entry.mark:
+            if hashlib.md5(candidate, usedforsecurity=False).hexdigest() == entry.md5:
                 if candidate != copy:
                     write_atomic(path, candidate)
                 # A copy with the time of the stored file counts as current (see `revalidate`).
                 set_time(path, entry.written_ns)
                 return candidate
 
-        # The file has other bytes, or the ETags of this store are not digests: read it.
+        # The file has other bytes, or the listing has no digest: read it.
         return self._refresh(path, is_marker=is_marker)
 
     def read_marker(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
@@ -396,8 +396,8 @@ class FileAccess:
         if is_on_disk or is_in_memory:
             return self.read_current(path), None
 
-        # List the folder with one request. The listing has the sizes of the files, and its ETag of
-        # the marker shows whether the local copy of the marker is current, so need not be read.
+        # List the folder with one request. The listing has the sizes of the files, and its digest
+        # of the marker shows whether the local copy of the marker is current, so need not be read.
         listing = self.listed(path.parent)
         data = replace(self, snapshot=listing).read_current(path, is_marker=True)
         files = listing.below(self.name(path.parent))

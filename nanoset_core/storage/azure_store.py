@@ -355,12 +355,14 @@ def _stored(name: str, properties: Any) -> Stored:
     # Listings have the ETag without its quotes.
     etag = properties.etag.strip('"')
     metadata: Mapping[str, str] = properties.metadata or {}
+    md5 = properties.content_settings.content_md5  # None for blobs that were sent in parts
     return Stored(
         name,
         size=properties.size,
         mark=f'"{etag}"-{properties.size}',
         written_ns=nanoseconds(properties.last_modified),
         sha256=metadata.get(_SHA256),
+        md5=None if md5 is None else bytes(md5).hex(),
     )
 
 

@@ -408,7 +408,12 @@ class FilesystemStore(Store):
             ) from error
         except Exception as error:
             # Each package has errors of its own, such as for credentials that it cannot find.
-            raise self._failure(error, name, attempts=1) from error
+            raise StorageError(
+                f"{scheme}:// cannot be opened",
+                where=self.url(name),
+                found=_one_line(error),
+                remedy=self._credentials_remedy,
+            ) from error
         # How a URL becomes a path depends on the package, and fsspec has no public name for this.
         return system, system._strip_protocol(self.url(name))
 
@@ -451,6 +456,14 @@ class FilesystemStore(Store):
                     raise self._failure(cause, name, attempts.number) from error
                 attempts.pause(error)
 
+    @property
+    def _credentials_remedy(self) -> str:
+        """What to do if credentials are missing, or give too few rights."""
+        return (
+            f"give this process credentials that may {self.rights} there, in a place where the "
+            f"package for {self.scheme}:// looks for them"
+        )
+
     def _no_bucket_error(self, error: BaseException) -> StorageError:
         """Return the error for a bucket that does not exist.
 
@@ -482,10 +495,7 @@ class FilesystemStore(Store):
             )
         if is_refusal(error):
             message = f"{self.scheme}:// refuses"
-            remedy = (
-                f"give this process credentials that may {self.rights} there, in a place where the "
-                f"package for {self.scheme}:// looks for them"
-            )
+            remedy = self._credentials_remedy
         else:
             after_attempts = f", after {attempts} attempts" if attempts > 1 else ""
             verb = "read" if self.rights == "read" else "used"
@@ -500,6 +510,8 @@ class FilesystemStore(Store):
 def _one_line(error: BaseException) -> str:
     """Return the kind and the message of an error in one line; some packages write several."""
     description = f"{type(error).__name__}: {error}"
+    # Azure adds the id of the request, and its whole answer in XML.
+    description = description.partition("\nRequestId:")[0]
     return " ".join(description.split())
 
 

@@ -52,7 +52,7 @@ _UPLOAD = "nanoset-upload"
 """Key of an object's metadata: a random mark of the upload that made it."""
 _OBJECT_FIELDS = "name,size,generation,updated,metadata"
 """What is requested about an object."""
-_LIST_FIELDS = "nextPageToken,prefixes,items(name,size,generation,updated)"
+_LIST_FIELDS = "nextPageToken,prefixes,items(name,size,generation,updated,md5Hash)"
 """What is requested about the objects of a listing."""
 _INCOMPLETE = 308
 """Status of answers to a part of an object, of which others are expected."""
@@ -254,6 +254,18 @@ class GoogleStore(ObjectStore):
             lambda answer: _stored(name, json.loads(answer.body)),
             may_be_missing=True,
             fields=_OBJECT_FIELDS,
+        )
+
+    def read(self, name: str) -> bytes | None:
+        """Return the bytes of a small object, or None if it does not exist."""
+        # One request; `read_stored` needs two.
+        return self.request(
+            name,
+            "GET",
+            self.object_path(name),
+            lambda answer: answer.body,
+            may_be_missing=True,
+            alt="media",
         )
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
@@ -482,6 +494,9 @@ def _stored(name: str, item: Mapping[str, Any]) -> Stored:
     """
     size = int(item["size"])
     metadata = item.get("metadata", {})
+    md5 = None  # of objects that were joined by the server, it is not known
+    if "md5Hash" in item:
+        md5 = base64.b64decode(item["md5Hash"]).hex()
     return Stored(
         name,
         size=size,
@@ -489,6 +504,7 @@ def _stored(name: str, item: Mapping[str, Any]) -> Stored:
         written_ns=nanoseconds(item["updated"]),
         sha256=metadata.get(_SHA256),
         upload=metadata.get(_UPLOAD),
+        md5=md5,
     )
 
 

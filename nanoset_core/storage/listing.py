@@ -34,11 +34,11 @@ class Entry:
     """Bytes of a file. If it is a link, this and `written_ns` describe the link itself."""
     written_ns: int = 0
     """When it was written, in nanoseconds since 1970."""
-    mark: str = ""
-    """Version of an object, see `Stored.mark`.
+    md5: str | None = None
+    """MD5 of an object as hex, if the listing reports it.
 
-    It is empty for files of a disk. It is also empty in snapshots of a whole store, which may have
-    a million objects, to save memory.
+    It is None for files of a disk. It is also None in snapshots of a whole store, which may have a
+    million objects, to save memory.
     """
     is_link: bool = False
     """Whether it is a symbolic link."""
@@ -107,7 +107,7 @@ class Snapshot:
     @staticmethod
     def of_store(store: Store) -> Snapshot:
         """List a whole store, and read its JSON files, except hidden ones within folders."""
-        tree = _folder_tree(store.list(), has_marks=False)
+        tree = _folder_tree(store.list(), has_md5s=False)
         json_names = [name for name, _ in Snapshot("", tree).below("") if _is_visible_json(name)]
 
         def content(name: str) -> bytes:
@@ -125,7 +125,7 @@ class Snapshot:
             place: Name of the folder.
             listed: All objects below it.
         """
-        return Snapshot(place, _folder_tree(listed, has_marks=True))
+        return Snapshot(place, _folder_tree(listed, has_md5s=True))
 
     @staticmethod
     def when_asked(place: str, store: Store) -> Snapshot:
@@ -221,11 +221,11 @@ class _LazyTree:
         # Several threads may ask at the same time: only the first one lists the folder.
         with self._lock:
             if self._tree is None:
-                self._tree = _folder_tree(self._store.list(self._place), has_marks=True)
+                self._tree = _folder_tree(self._store.list(self._place), has_md5s=True)
         return self._tree.get(folder, default)
 
 
-def _folder_tree(listed: Iterable[Stored], *, has_marks: bool) -> dict[str, dict[str, Entry]]:
+def _folder_tree(listed: Iterable[Stored], *, has_md5s: bool) -> dict[str, dict[str, Entry]]:
     """Return the folders that the names of listed objects imply.
 
     For example, the object `a/b/c` gives `{"a/b": {"c": file}, "a": {"b": folder}, "": {"a":
@@ -233,7 +233,7 @@ def _folder_tree(listed: Iterable[Stored], *, has_marks: bool) -> dict[str, dict
 
     Args:
         listed: The objects.
-        has_marks: Whether the entries get the marks of the objects.
+        has_md5s: Whether the entries get the MD5s of the objects.
 
     Returns:
         Name of each folder → name within this folder → file or folder.
@@ -246,7 +246,7 @@ def _folder_tree(listed: Iterable[Stored], *, has_marks: bool) -> dict[str, dict
                 name,
                 size=stored.size,
                 written_ns=stored.written_ns,
-                mark=stored.mark if has_marks else "",
+                md5=stored.md5 if has_md5s else None,
             )
 
     # Enter each folder into the folder above it, up to the top. This comes second because a folder

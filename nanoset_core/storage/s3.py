@@ -25,6 +25,7 @@ from nanoset_core.storage.s3_parts import (
     encoded,
     etags_are_md5,
     file_parts,
+    md5_of_etag,
     stream_parts,
 )
 from nanoset_core.storage.s3_requests import (
@@ -196,7 +197,13 @@ class S3Store(Store):
         for page in self._pages("list_objects_v2", folder, _NEXT_OBJECTS):
             for entry in page.get("Contents", ()):
                 name = entry["Key"][prefix_length:]
-                yield Stored(name, entry["Size"], entry["ETag"], _written_ns(entry))
+                yield Stored(
+                    name,
+                    size=entry["Size"],
+                    mark=entry["ETag"],
+                    written_ns=_written_ns(entry),
+                    md5=md5_of_etag(entry["ETag"]),
+                )
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
         """Return the names of the folders, and of the objects, directly in a folder."""

@@ -117,14 +117,6 @@ def encoded(digest: bytes) -> str:
     return base64.b64encode(digest).decode()
 
 
-def etag_of_bytes(data: bytes) -> str:
-    """Return the ETag of an object that is sent by one request, in a bucket without a KMS key.
-
-    It is the MD5 of the bytes in double quotes.
-    """
-    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
-
-
 def md5_of_etag(etag: str) -> str | None:
     """Return the MD5 in an ETag as hex, or None if the ETag has another form.
 

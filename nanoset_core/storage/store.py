@@ -62,6 +62,12 @@ class Stored:
 
     A bucket knows whole seconds only.
     """
+    md5: str | None = field(default=None, compare=False)
+    """The MD5 of the bytes as hex, if a listing of the store reports it.
+
+    In S3, it is taken from the ETag, which is another number if the object is encrypted with a KMS
+    key. So it proves that bytes are equal, but not that they differ.
+    """
     sha256: str | None = field(default=None, compare=False)
     """The sha256 that the object's writer stored with it, as hex.
 
