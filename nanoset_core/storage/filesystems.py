@@ -45,6 +45,12 @@ _EXTRAS = {
     "https": "http",
 }
 """Scheme → the extra of nanoset-platform that installs the package for it."""
+_CREDENTIALS = {
+    "gcs": "Google's application default credentials",
+    "hf": "a token in HF_TOKEN",
+    "azure": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY in its environment",
+}
+"""Extra → where its package looks for credentials first, for messages."""
 ROOT_SCHEMES = ("gs", "gcs", "abfs", "abfss", "az", "memory")
 """Schemes of the places, in addition to s3://, in which a project can keep its outputs."""
 ROOT_ADDRESSES = (
@@ -459,10 +465,11 @@ class FilesystemStore(Store):
     @property
     def _credentials_remedy(self) -> str:
         """What to do if credentials are missing, or give too few rights."""
-        return (
-            f"give this process credentials that may {self.rights} there, in a place where the "
-            f"package for {self.scheme}:// looks for them"
-        )
+        usual_place = "in a place where the package for this scheme looks for them"
+        extra = _EXTRAS.get(self.scheme)
+        if extra in _CREDENTIALS:
+            usual_place = f"such as {_CREDENTIALS[extra]}"
+        return f"give this process credentials that may {self.rights} there, {usual_place}"
 
     def _no_bucket_error(self, error: BaseException) -> StorageError:
         """Return the error for a bucket that does not exist.
