@@ -4,6 +4,7 @@
 # make coverage  the suite once more, with a table of the lines and branches that it runs
 # make lowest    the suite with the oldest supported versions of all dependencies
 # make readers   environments of their own with the real readers (.ci/readers), and the tests that need these in each
+# make clouds    an environment of its own with emulators of Google Storage and Azure, and the tests that need these in it
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
 # make cluster-demo  the demo over a bucket and a cluster (Slurm where it is installed), both played by this machine
 # make tour   screenshots of that UI for docs/dagster.md; needs Chromium
@@ -15,6 +16,7 @@ PYTHON ?= python3
 VENV ?= .venv
 LOWEST ?= .venv-lowest
 READERS ?= .venv-readers
+CLOUDS ?= .venv-clouds
 CONSTRAINTS ?= constraints.txt
 DEMO ?= demo
 PORT ?= 3000
@@ -25,8 +27,9 @@ MUTATIONS ?= 2000
 STRINGS ?= 20000
 WORKERS ?= 3
 BIN := $(VENV)/bin
+CLOUD_TESTS := tests/campaigns/test_interruptions.py tests/campaigns/test_turns.py $(addprefix tests/storage/, test_build_in_clouds.py test_cloud_faults.py test_cloud_stores.py test_listing.py test_two_builds_in_bucket.py test_workers_in_bucket.py)
 
-.PHONY: demo demo-s3 cluster-demo dev tour test coverage lowest readers campaigns faults lint types size docs install clean
+.PHONY: demo demo-s3 cluster-demo dev tour test coverage lowest readers clouds campaigns faults lint types size docs install clean
 
 install: $(VENV)/.installed
 
@@ -63,6 +66,9 @@ campaigns: install
 	PYTHONPATH=tests $(BIN)/python -m campaigns damage --trials $(DAMAGES)
 	PYTHONPATH=tests $(BIN)/python -m campaigns commands
 	PYTHONPATH=tests $(BIN)/python -m campaigns interruptions --trials $(KILLS)
+	PYTHONPATH=tests $(BIN)/python -m campaigns interruptions --trials $(KILLS) --storage google
+	PYTHONPATH=tests $(BIN)/python -m campaigns interruptions --trials $(KILLS) --storage azure
+	PYTHONPATH=tests $(BIN)/python -m campaigns turns
 
 # The former name of `make campaigns`.
 faults: campaigns
@@ -83,6 +89,13 @@ $(READERS)/%/.tested: .ci/readers/%.txt
 	$(READERS)/$*/bin/python -m pip install --disable-pip-version-check --editable . -r $< pytest hypothesis
 	$(READERS)/$*/bin/python -m pytest -q -W default tests/stages/exports tests/docs/test_readers.py tests/stages/packs/test_readers.py tests/stages/views/test_readers.py tests/loading/test_megatron_core.py tests/loading/test_nemo.py tests/sampling/test_nanotron_main.py tests/lineage/test_run_trainers.py
 
+# Azurite, the emulator of Azure, is a package of npm. Without npm, the tests that need it are skipped.
+clouds:
+	$(MAKE) install VENV=$(CLOUDS)
+	$(CLOUDS)/bin/python -m pip install --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[gcs,azure]' -r .ci/clouds.txt
+	if command -v npm; then npm install --no-audit --no-fund --prefix $(CLOUDS)/azurite azurite@3.37.0; fi
+	PATH="$(abspath $(CLOUDS))/azurite/node_modules/.bin:$$PATH" $(CLOUDS)/bin/python -m pytest -n $(WORKERS) --dist loadfile -rs $(CLOUD_TESTS)
+
 lint: install types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -99,4 +112,4 @@ docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file .mkdocs.yml
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(READERS) $(DEMO) build *.egg-info
+	rm -rf $(VENV) $(LOWEST) $(READERS) $(CLOUDS) $(DEMO) build *.egg-info

@@ -29,7 +29,7 @@ from nanoset_core.stages.inventory.corpora import corpus_names
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-from helpers import s3_server
+from helpers import buckets, s3_server
 from helpers.sample_project import encoded
 
 RAW = "raw text"
@@ -176,7 +176,7 @@ def write_project(
 
     place = s3_server.new_bucket(endpoint, "root")
     text = PROJECT.format(
-        raw=s3_server.upload_raw(folder / "raw", place).url(),
+        raw=buckets.upload_raw(folder / "raw", place).url(),
         root=place.url(),
         tokenizer=tokenizer,
         eod=EOD,

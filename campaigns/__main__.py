@@ -1,6 +1,6 @@
 """Run a campaign: many trials of one kind of fault, each with a rule that must hold.
 
-    PYTHONPATH=tests python -m campaigns formats|hostile|tokenizers|damage|commands|interruptions
+    PYTHONPATH=tests python -m campaigns formats|hostile|tokenizers|damage|commands|interruptions|turns
         [--trials N] [--select PATTERN ...]
 
 Prints a table of results. If a trial was bad, the exit code is 1, and the command that repeats this
@@ -28,6 +28,7 @@ CAMPAIGN_MODULES = {
     "damage": "campaigns.damage",
     "commands": "campaigns.commands",
     "interruptions": "campaigns.interruptions.kinds",
+    "turns": "campaigns.turns",
 }
 """Name of each campaign → the module that defines it.
 

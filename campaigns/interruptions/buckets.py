@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,14 +27,15 @@ from campaigns.interruptions.places import BuildAttempt, Place, start
 from campaigns.interruptions.proxy import FaultyServer, Plan
 from campaigns.interruptions.subject import Subject, differences, rewrite, visible, write_subject
 from campaigns.runner import Child, Skipped
+from helpers.buckets import storage_settings, upload_raw
 from helpers.dask_cluster import Cluster, can_hide, running
-from helpers.s3_server import Kept, new_bucket, restore, upload_raw
+from helpers.s3_server import Kept, restore
 from helpers.sample_project import jsonl
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.s3 import SHA256, S3Store
-from nanoset_core.storage.store import Stored
+from nanoset_core.storage.store import Store, Stored
 
 MACHINES = 2
 """Number of workers of the cluster."""
@@ -100,7 +101,7 @@ class BucketPlace(Place):
     """The objects that each new bucket contains, by key."""
     cluster: Cluster | None = None
     """The Dask cluster that builds. None of its workers can read the folders of the projects."""
-    _buckets: dict[Path, S3Store] = field(default_factory=dict)
+    _buckets: dict[Path, Store] = field(default_factory=dict)
     """Folder of a project → its bucket, without the proxy."""
     _needs: dict[str, list[str]] = field(default_factory=dict)
     """Name of an output → names of those that it refers to."""
@@ -116,7 +117,8 @@ class BucketPlace(Place):
     def new(self, *, workers: int = 1) -> Subject:
         """Write another project with a new bucket, and return it; it is not built yet."""
         self.staff()
-        return self._write(new_bucket(self.store.endpoint, "some/prefix"), workers)
+        bucket = self.store.cloud.new_bucket(self.store.endpoint, "some/prefix")
+        return self._write(bucket, workers)
 
     def elsewhere(self, subject: Subject) -> Subject:
         """Return the same project as another machine has it.
@@ -125,17 +127,21 @@ class BucketPlace(Place):
         """
         return self._write(self.bucket(subject), 1)
 
-    def _write(self, bucket: S3Store, workers: int) -> Subject:
+    def _write(self, bucket: Store, workers: int) -> Subject:
         """Write a project whose outputs are in a bucket, and fill the bucket."""
         folder = self.base / f"project-{next(self._numbers)}"
-        storage = f"storage: {{endpoint_url: {self.store.proxy_endpoint!r}{self.storage}}}"
+        storage = storage_settings(bucket, self.store.proxy_endpoint, self.storage)
         subject = write_subject(folder, workers=workers, root=bucket.url(), storage=storage)
+        environment = self.store.cloud.environment(self.store.proxy_endpoint)
+        subject = replace(subject, environment=environment)
         if self.settings:
             settings = self.settings
             if self.cluster is not None:
                 settings += f"executor: {{kind: dask, address: '{self.cluster.address}'}}\n"
             rewrite(subject, settings, raw=self.raw)
-        restore(bucket, self.held)
+        if self.held:
+            assert isinstance(bucket, S3Store)
+            restore(bucket, self.held)
         self._buckets[folder] = bucket
         return subject
 
@@ -190,13 +196,15 @@ class BucketPlace(Place):
                 digests[stored.name] = _object_md5(bucket, stored)
         return digests
 
-    def bucket(self, subject: Subject) -> S3Store:
+    def bucket(self, subject: Subject) -> Store:
         """Return the bucket of a project, which is reached without the proxy."""
         return self._buckets[subject.folder]
 
     def uploads(self, subject: Subject) -> list[str]:
-        """Return the keys of multipart uploads that nobody has completed."""
+        """Return the keys of multipart uploads that nobody has completed; only S3 lists them."""
         bucket = self.bucket(subject)
+        if not isinstance(bucket, S3Store):
+            return []
         response = bucket.client().list_multipart_uploads(Bucket=bucket.bucket)
         return [upload["Key"] for upload in response.get("Uploads", ())]
 
@@ -206,13 +214,12 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _object_md5(bucket: S3Store, stored: Stored) -> str:
+def _object_md5(bucket: Store, stored: Stored) -> str:
     """Return the md5 digest of an object's bytes."""
-    etag = stored.mark.strip('"')
-    # The ETag of a multipart upload contains a hyphen, and is not the digest of the bytes.
-    if "-" in etag:
+    # A listing does not have it for objects that were sent or joined in parts.
+    if stored.md5 is None:
         return _md5(bucket.read_range(stored.name, 0, stored.size))
-    return etag
+    return stored.md5
 
 
 def _md5(data: bytes) -> str:
@@ -342,7 +349,7 @@ def cluster_place(folder: Path, store: FaultyServer) -> Iterator[BucketPlace]:
         path.parent.rmdir()
     start(source).wait().require_done()
 
-    raw_bucket = upload_raw(raw_text, new_bucket(store.endpoint))
+    raw_bucket = upload_raw(raw_text, store.cloud.new_bucket(store.endpoint, ""))
     with running(machines) as cluster:
         yield BucketPlace(
             base=projects,

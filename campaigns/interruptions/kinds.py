@@ -27,6 +27,7 @@ from campaigns.interruptions.places import (
 )
 from campaigns.interruptions.proxy import FaultyServer, running_server
 from campaigns.runner import Kind, Skipped, Trial, each
+from helpers.buckets import CLOUDS
 from nanoset_core.storage import s3_requests
 
 HEAD = ("fault", "storage", "build")
@@ -82,7 +83,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--others", type=int, default=20, help="trials of each fault except random kills"
     )
-    parser.add_argument("--storage", choices=("local", "s3", "both"), default="both")
+    parser.add_argument(
+        "--storage",
+        choices=("local", *CLOUDS, "both"),
+        default="both",
+        help="where the outputs are; both: in a local folder, and in a bucket of S3",
+    )
     parser.add_argument(
         "--seed",
         type=int,
@@ -118,21 +124,24 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
     def local_place() -> LocalPlace:
         return LocalPlace(folder / "local")
 
-    if options.storage != "s3":
+    if options.storage in ("local", "both"):
         yield from _kills(local_place, "local", options)
         yield from _local_kinds(local_place, options)
     if options.storage == "local":
         return
-    if find_spec("moto") is None:
-        yield each(("all", "S3", CORE), 1, _skip_without_moto)
+
+    cloud_name = "s3" if options.storage == "both" else options.storage
+    cloud = CLOUDS[cloud_name]
+    reason = cloud.why_missing()
+    if reason is not None:
+
+        def skip(_rng: random.Random, _number: int) -> Trial:
+            raise Skipped(reason)
+
+        yield each(("all", cloud.name, CORE), 1, skip)
         return
-    with running_server(options.seed) as store:
+    with running_server(options.seed, cloud_name) as store:
         yield from _bucket_kinds(folder, local_place, store, options)
-
-
-def _skip_without_moto(_rng: random.Random, _number: int) -> Trial:
-    """Stand for all trials in buckets if the server that they need is not installed."""
-    raise Skipped("moto[server] is not installed")
 
 
 def _kills(place: Callable[[], Place], storage: str, options: argparse.Namespace) -> Iterator[Kind]:
@@ -200,7 +209,7 @@ def _bucket_kinds(
         @cache
         def bucket_place() -> Place:
             template = local_place().template
-            return buckets.BucketPlace(base=folder / "s3", store=store, template=template)
+            return buckets.BucketPlace(base=folder / "buckets", store=store, template=template)
 
         @cache
         def joined_place() -> buckets.BucketPlace:
@@ -214,8 +223,11 @@ def _bucket_kinds(
         def dropping_place() -> Place:
             return dropping.dropping_place(folder / "dropped", store, joined_place())
 
-        yield from _kills(bucket_place, "S3", options)
-        yield from _request_kinds(bucket_place, options)
+        cloud_name = store.cloud.name
+        yield from _kills(bucket_place, cloud_name, options)
+        yield from _request_kinds(bucket_place, cloud_name, options)
+        if cloud_name != "S3":
+            return
         yield _joining_kind(joined_place, options)
         yield _cluster_kind(cluster_place, options)
         yield trials_of(
@@ -228,24 +240,32 @@ def _bucket_kinds(
         )
 
 
-def _request_kinds(place: Callable[[], Place], options: argparse.Namespace) -> Iterator[Kind]:
+def _request_kinds(
+    place: Callable[[], Place], storage: str, options: argparse.Namespace
+) -> Iterator[Kind]:
     """Yield the kinds of trials that kill builds at requests, or let requests fail.
 
     Args:
         place: Returns the place of the projects.
+        storage: Its name in the table.
         options: Options of the command line.
     """
     n_trials = options.others
     n_outages = max(1, n_trials // 10)
     yield trials_of(
-        place, "kill -9 at a request", "S3", CORE, n_trials * 2, buckets.kill_at_request
+        place, "kill -9 at a request", storage, CORE, n_trials * 2, buckets.kill_at_request
     )
     fail = buckets.spoiled_requests
-    yield trials_of(place, "10% of requests fail", "S3", EITHER, n_trials, fail, rate=0.1)
-    yield trials_of(place, "20% of requests fail", "S3", EITHER, n_trials, fail, rate=0.2)
-    yield trials_of(place, "all requests fail from one on", "S3", CORE, n_outages, fail, rate=1)
+    yield trials_of(place, "10% of requests fail", storage, EITHER, n_trials, fail, rate=0.1)
+    yield trials_of(place, "20% of requests fail", storage, EITHER, n_trials, fail, rate=0.2)
+    yield trials_of(place, "all requests fail from one on", storage, CORE, n_outages, fail, rate=1)
     yield trials_of(
-        place, "two builds at once, from two machines", "S3", CORE, n_trials, buckets.two_machines
+        place,
+        "two builds at once, from two machines",
+        storage,
+        CORE,
+        n_trials,
+        buckets.two_machines,
     )
 
 

@@ -132,6 +132,7 @@ def start(
         return _start_command(subject, rebuild=rebuild)
 
     def build() -> None:
+        os.environ.update(subject.environment)
         prepare()
         build_stages(subject.config, rebuild=rebuild)
 
@@ -144,6 +145,7 @@ def _start_command(subject: Subject, *, rebuild: bool) -> Child:
     home = subject.folder / ".home"
     home.mkdir(exist_ok=True)
     environment = os.environ | {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    environment |= subject.environment
 
     words = [sys.executable, "-m", "nanoset_core.cli", "build", "--config", str(subject.config)]
     if rebuild:

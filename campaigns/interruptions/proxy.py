@@ -1,4 +1,4 @@
-"""A reverse proxy in front of an S3 server that lets a share of the requests fail.
+"""A reverse proxy in front of a server of buckets that lets a share of the requests fail.
 
 It can also kill a process at a certain request.
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
-from helpers.chosen_server import CREDENTIALS, chosen_server
+from helpers.buckets import CLOUDS, Cloud
 
 
 class ErrorAnswer(NamedTuple):
@@ -402,8 +402,10 @@ def _read_chunks(file: BinaryIO) -> bytes:
 
 @dataclass(slots=True)
 class FaultyServer:
-    """An S3 server and the proxy in front of it, both in another process."""
+    """A server of buckets and the proxy in front of it, both in another process."""
 
+    cloud: Cloud
+    """The kind of its buckets."""
     endpoint: str
     """Address of the server."""
     proxy_endpoint: str
@@ -418,22 +420,24 @@ class FaultyServer:
 
 
 @contextmanager
-def running_server(seed: int) -> Iterator[FaultyServer]:
-    """Run an S3 server and a proxy in front of it until the block ends.
+def running_server(seed: int, cloud_name: str) -> Iterator[FaultyServer]:
+    """Run a server of buckets and a proxy in front of it until the block ends.
 
-    The environment of this process gets credentials for the server.
+    The environment of this process gets what it needs to use the server without the proxy.
 
     Args:
         seed: Decides which requests fail.
+        cloud_name: Kind of the buckets, a key of CLOUDS.
     """
-    os.environ.update(CREDENTIALS)
+    cloud = CLOUDS[cloud_name]
     context = multiprocessing.get_context("spawn")
     pipe, server_pipe = context.Pipe()
-    process = context.Process(target=_run_servers, args=(server_pipe, seed))
+    process = context.Process(target=_run_servers, args=(server_pipe, seed, cloud_name))
     process.start()
     try:
         endpoint, proxy_endpoint = pipe.recv()
-        yield FaultyServer(endpoint, proxy_endpoint, pipe)
+        os.environ.update(cloud.environment(endpoint))
+        yield FaultyServer(cloud, endpoint, proxy_endpoint, pipe)
     finally:
         # None asks the process to end. It may have ended already.
         with suppress(OSError):
@@ -442,15 +446,17 @@ def running_server(seed: int) -> Iterator[FaultyServer]:
         process.kill()
 
 
-def _run_servers(pipe: Connection, seed: int) -> None:
+def _run_servers(pipe: Connection, seed: int, cloud_name: str) -> None:
     """Run the server and the proxy in this process, and do what the parent process asks.
 
     Args:
         pipe: To the parent. First, both addresses are sent. Then each plan that arrives replaces
             the plan of the proxy, and the counts of the previous plan are sent. None ends all.
         seed: Decides which requests fail.
+        cloud_name: Kind of the buckets, a key of CLOUDS.
     """
-    with tempfile.TemporaryDirectory() as folder, chosen_server(Path(folder)) as address:
+    serve = CLOUDS[cloud_name].serve
+    with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as address:
         upstream = urlsplit(address)
         with FaultProxy(str(upstream.hostname), upstream.port or 80, seed) as proxy:
             pipe.send((address, f"http://127.0.0.1:{proxy.port}"))

@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from campaigns.receipts import is_opening_receipt
@@ -55,6 +55,8 @@ class Subject:
     """Its nanoset.yaml."""
     workers: int
     """Number of worker processes of a build."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of its builds."""
 
     @property
     def folder(self) -> Path:

@@ -13,6 +13,7 @@ import pytest
 
 from campaigns.interruptions.subject import differences, outputs, partial, write_subject
 from campaigns.runner import run_campaign
+from helpers.buckets import CLOUDS
 from helpers.building import build_all
 
 
@@ -26,6 +27,25 @@ def test_local_builds_withstand_faults_of_some_kinds(tmp_path):
     total = rows[-1]
     assert total["trials"] >= 6
     assert total["faults"] >= 4
+    assert total["bad"] == 0
+
+
+@pytest.mark.parametrize("cloud_name", ["google", "azure"])
+def test_builds_into_other_clouds_withstand_failing_requests_and_kills(tmp_path, cloud_name):
+    reason = CLOUDS[cloud_name].why_missing()
+    if reason is not None:
+        pytest.skip(reason)
+    options = ["--no-command", "--storage", cloud_name, "--no-patience"]
+    # The second of two trials: the first one is killed before the build has done anything.
+    options += ["--others", "1", "--first", "1", "--only", "1"]
+    options += ["--select", "20%*", "kill -9 at a request, *", "two builds*"]
+
+    rows, _report = run_campaign(tmp_path, "interruptions", *options)
+
+    total = rows[-1]
+    assert total["trials"] == 3
+    assert total["faults"] >= 20, "requests did not fail often enough to prove anything"
+    assert total["killed"] == 1
     assert total["bad"] == 0
 
 

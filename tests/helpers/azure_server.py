@@ -1,7 +1,7 @@
-"""An emulator of Azure Blob Storage of one's own on loopback: Azurite, with a private folder.
+"""An emulator of Azure Blob Storage of one's own on loopback: Azurite, which keeps blobs in memory.
 
-npm install azurite; then let AZURITE name the program node_modules/.bin/azurite-blob, or put its
-folder on PATH.
+`make clouds` installs it by `npm install azurite`. Put its program azurite-blob on PATH, or let
+AZURITE name it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,20 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 """The only account of Azurite and its key, which its documentation lists."""
 
 
+def why_missing() -> str | None:
+    """Return why there is no Azurite on this machine, or None if it can be used."""
+    if find_spec("adlfs") is None:
+        return "adlfs is not installed: nanoset-platform[azure]"
+    if _program() is None:
+        return "Azurite is not installed: see tests/helpers/azure_server.py"
+    return None
+
+
+def _program() -> str | None:
+    """Return the path of Azurite, or None if it is not installed."""
+    return os.environ.get("AZURITE") or shutil.which("azurite-blob")
+
+
 @contextlib.contextmanager
 def azure_server(folder: Path) -> Iterator[str]:
     """Run Azurite until the block ends, and yield its address; skip the test without it.
@@ -30,10 +45,10 @@ def azure_server(folder: Path) -> Iterator[str]:
     Args:
         folder: An empty folder for its log.
     """
-    pytest.importorskip("adlfs", reason="adlfs is not installed: nanoset-platform[azure]")
-    program = os.environ.get("AZURITE") or shutil.which("azurite-blob")
-    if program is None:
-        pytest.skip("no azurite-blob: see tests/helpers/azure_server.py")
+    program = _program()
+    reason = why_missing()
+    if program is None or reason is not None:
+        pytest.skip(str(reason))
     [port] = free_ports(1)
     command = [program, "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck"]
     command += ["--silent", "--blobHost", "127.0.0.1", "--blobPort", str(port)]
@@ -55,13 +70,17 @@ def environment(address: str) -> dict[str, str]:
     return {"AZURE_STORAGE_CONNECTION_STRING": connection}
 
 
-def new_container(prefix: str = "") -> AzureStore:
-    """Create a container on the server that the environment names; return a place below a prefix.
+def new_container(address: str, prefix: str = "") -> AzureStore:
+    """Create a container, and return the place below a prefix in it.
 
     Args:
+        address: Address of the server.
         prefix: What the names of all blobs begin with.
     """
+    from azure.storage.blob import BlobServiceClient
+
     container = f"container-{uuid.uuid4().hex[:12]}"
-    place = AzureStore(f"abfs://{container}/{prefix}".rstrip("/"))
-    place.system().mkdir(container)
-    return place
+    connection = environment(address)["AZURE_STORAGE_CONNECTION_STRING"]
+    with BlobServiceClient.from_connection_string(connection) as client:
+        client.create_container(container)
+    return AzureStore(f"abfs://{container}/{prefix}".rstrip("/"))

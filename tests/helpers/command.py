@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +15,7 @@ from click.testing import CliRunner, Result
 from nanoset_core.cli import nanoset
 from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.cli.entry import message
+from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow
 
 
@@ -64,3 +67,20 @@ def hide_command(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
         return None if name == hidden else get_command(context, name)
 
     monkeypatch.setattr(nanoset, "get_command", get_others)
+
+
+def report_of(config: Path, command: str) -> str:
+    """Return what a command prints, without the place of the outputs and the times of builds.
+
+    Args:
+        config: The project's nanoset.yaml.
+        command: The command and its options, divided by spaces.
+    """
+    text = run_nanoset(*command.split(), "--config", config).output
+    settings = Project.open(config).config
+    places = [str(settings.root_folder), str(config.parent)]
+    if settings.root_place:
+        places.append(str(settings.root))
+    for place in places:
+        text = text.replace(place, "<place>")
+    return re.sub(r'"(made_at|seconds)": [^,}]*', "", text)

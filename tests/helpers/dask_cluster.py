@@ -78,6 +78,14 @@ class Cluster:
         assert wait_until(lambda: self._registered() == count, 60, pause=0.2), self.log()
         return [worker.pid for worker in self.workers]
 
+    def dismiss(self) -> None:
+        """Kill all workers, and wait until the scheduler has noticed."""
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+        self.workers.clear()
+        assert wait_until(lambda: self._registered() == 0, 60, pause=0.2), self.log()
+
     def _registered(self) -> int:
         """Return how many workers the scheduler knows, or -1 if it does not answer."""
         from distributed import Client

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
@@ -24,8 +22,6 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
-MEMORY = ".fingerprints.json"
-"""Ending of the files with remembered digests of raw text."""
 requests_answered: Counter[str] = Counter()
 """Address of a server in this process → requests that it has answered."""
 bytes_answered: Counter[str] = Counter()
@@ -156,33 +152,9 @@ def new_bucket(endpoint: str, prefix: str = "") -> S3Store:
     return place
 
 
-def upload_raw(folder: Path, place: S3Store) -> S3Store:
-    """Upload a folder of raw text next to the prefix of the outputs, and return its place."""
-    raw = S3Store(place.bucket, "raw text", place.endpoint_url)
-    for path in folder.rglob("*"):
-        if path.is_file():
-            raw.put_file(path.relative_to(folder).as_posix(), path)
-    return raw
-
-
-def root_in(place: S3Store) -> dict[str, str]:
-    """Return replacements in the sample project's settings that put its outputs into a bucket."""
-    root = f"root: {place.url()}\nstorage: {{endpoint_url: {place.endpoint_url!r}}}"
-    return {"root: data": root}
-
-
 def total_bytes(ranges: Iterable[tuple[str, int, int]]) -> int:
     """Return the bytes of ranges of objects, each as (name, start, stop)."""
     return sum(stop - start for _, start, stop in ranges)
-
-
-def objects(place: S3Store) -> dict[str, str]:
-    """Return the sha256 of every object below a place, by key; not of files that only save time."""
-    digests: dict[str, str] = {}
-    for name, kept in snapshot(place).items():
-        if not name.endswith(MEMORY):
-            digests[name] = hashlib.sha256(kept.data).hexdigest()
-    return digests
 
 
 def versions(place: S3Store) -> dict[str, str]:

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import pytest
 
 from helpers import azure_server, google_server, s3_server, swift_server
+from helpers.buckets import root_in, upload_raw
 from helpers.building import build_all
 from helpers.ceph_server import ceph_server
 from helpers.chosen_server import CREDENTIALS, chosen_server
 from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this folder
 from helpers.large_texts import PIECE_BYTES, WINDOW_BYTES, write_project_of_large_text
-from helpers.s3_server import root_in, upload_raw
 from helpers.sample_project import WITH_PBIN, write_project
 from nanoset_core.storage import s3, s3_reading
 from nanoset_core.storage.azure_store import AzureStore
@@ -30,6 +30,7 @@ from nanoset_core.storage.google_store import GoogleStore
 from nanoset_core.storage.memory_store import MemoryStore
 from nanoset_core.storage.object_store import ObjectStore
 from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.store import Store
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +106,15 @@ def azure_place(azure_address: str, monkeypatch: pytest.MonkeyPatch) -> AzureSto
     """A new container on an emulator of Azure."""
     for name, value in azure_server.environment(azure_address).items():
         monkeypatch.setenv(name, value)
-    return azure_server.new_container("some/prefix")
+    return azure_server.new_container(azure_address, "some/prefix")
+
+
+@pytest.fixture(params=["s3", "google", "azure"])
+def any_bucket(request: pytest.FixtureRequest) -> Store:
+    """A place in a new bucket of each cloud."""
+    fixture_name = "place" if request.param == "s3" else f"{request.param}_place"
+    store: Store = request.getfixturevalue(fixture_name)
+    return store
 
 
 @pytest.fixture(params=["memory", "google", "azure"])
@@ -168,6 +177,18 @@ def remote_project(make_project: Callable[..., Path], place: S3Store) -> Callabl
 
     def write(name: str = "project") -> Path:
         return make_project(name, root_in(place) | WITH_PBIN)
+
+    return write
+
+
+@pytest.fixture
+def project_in_any_bucket(
+    make_project: Callable[..., Path], any_bucket: Store
+) -> Callable[..., Path]:
+    """A function that writes a project whose root is a bucket of each cloud, as `remote_project`."""
+
+    def write(name: str = "project") -> Path:
+        return make_project(name, root_in(any_bucket) | WITH_PBIN)
 
     return write
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from helpers.buckets import objects
 from helpers.building import (
     build_all,
     make_dataset,
@@ -26,7 +27,6 @@ from helpers.building import (
 from helpers.dask_cluster import OWN_MOUNTS, can_hide
 from helpers.inspecting import node_at, read_dataset
 from helpers.progress import RecordingDisplay
-from helpers.s3_server import objects
 from helpers.sample_project import WITH_PBIN, jsonl, outputs_of, sentences
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.project.project import Project

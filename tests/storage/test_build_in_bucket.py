@@ -15,8 +15,8 @@ import dagster as dg
 import numpy as np
 import pytest
 
+from helpers.buckets import MEMORY, objects, upload_raw
 from helpers.building import build_all, make_handoff, make_nanoset, make_pbin
-from helpers.s3_server import MEMORY, objects, upload_raw
 from helpers.sample_project import outputs_of
 from nanoset_assets.build import build
 from nanoset_core import StorageSpec, load_nanoset

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from helpers.buckets import objects, remove_copies
 from helpers.building import build_all
-from helpers.command import invoke_nanoset, run_nanoset, told_by
-from helpers.s3_server import MEMORY
+from helpers.command import invoke_nanoset, report_of, run_nanoset, told_by
 from helpers.sample_project import WITH_PBIN, outputs_of
 from nanoset_core import load_nanoset
 from nanoset_core.project.gc import collect
@@ -37,33 +35,10 @@ def project_in_cloud(make_project: Callable[..., Path], cloud: ObjectStore) -> P
     return make_project("project", {"root: data": f"root: {cloud.url()}"} | WITH_PBIN)
 
 
-def digests_in(cloud: ObjectStore) -> dict[str, str | None]:
-    """Return the sha256 of each object, by name; not of files that only save time."""
-    names = [stored.name for stored in cloud.list()]
-    return {name: cloud.sha256(name) for name in names if MEMORY not in name}
-
-
 def append_document(config: Path) -> None:
     """Append a document to a file of raw text."""
     with (config.parent / "raw" / "web" / "part-0" / "web-0.jsonl").open("ab") as file:
         file.write(b'{"text": "one document more"}\n')
-
-
-def report_of(config: Path, command: str) -> str:
-    """Return what a command prints, without the place of the outputs and the times of builds."""
-    text = run_nanoset(*command.split(), "--config", config).output
-    settings = Project.open(config).config
-    places = [str(settings.root_folder), str(config.parent)]
-    if settings.root_place:
-        places.append(settings.root)
-    for place in places:
-        text = text.replace(place, "<place>")
-    return re.sub(r'"(made_at|seconds)": [^,}]*', "", text)
-
-
-def remove_copies(config: Path) -> None:
-    """Delete the working copies of a project, as if another machine used it."""
-    shutil.rmtree(config.parent / ".nanoset", ignore_errors=True)
 
 
 def test_outputs_in_a_cloud_have_the_bytes_of_those_in_a_local_folder(
@@ -71,7 +46,7 @@ def test_outputs_in_a_cloud_have_the_bytes_of_those_in_a_local_folder(
 ):
     build_all(project_in_cloud)
 
-    assert digests_in(cloud) == outputs_of(local_build)
+    assert objects(cloud) == outputs_of(local_build)
 
 
 def test_commands_report_the_same_of_a_cloud_as_of_a_local_folder(project_in_cloud, local_build):
@@ -103,7 +78,7 @@ def test_new_text_is_appended_and_old_outputs_are_collected_as_in_a_local_folder
         build_all(config)
         assert collect(Project.open(config)).garbage
 
-    assert digests_in(cloud) == outputs_of(local_copy)
+    assert objects(cloud) == outputs_of(local_copy)
 
 
 def test_documents_are_purged_as_in_a_local_folder(project_in_cloud, cloud, local_copy):
@@ -113,14 +88,14 @@ def test_documents_are_purged_as_in_a_local_folder(project_in_cloud, cloud, loca
     for config in (project_in_cloud, local_copy):
         run_nanoset("purge", "web-7", "--yes", "--config", config)
 
-    purged = digests_in(cloud)
+    purged = objects(cloud)
     # The receipts of the purge have the time of each.
     assert without_receipts(purged) == without_receipts(outputs_of(local_copy))
     project = Project.open(project_in_cloud)
     assert project.outputs.current("datasets", "web").facts["documents"] == 239
 
 
-def without_receipts(digests: dict[str, str | None]) -> dict[str, str | None]:
+def without_receipts(digests: dict[str, str]) -> dict[str, str]:
     """Return the objects that are not receipts of purges."""
     return {name: digest for name, digest in digests.items() if "purge" not in name}
 

@@ -67,7 +67,7 @@ def faulty_cloud(
         if request.param == "google":
             place = google_server.new_google_bucket(proxy_address, "root")
         else:
-            place = azure_server.new_container("root")
+            place = azure_server.new_container(proxy_address, "root")
         yield FaultyCloud(replace(place, part_bytes=PART_BYTES), proxy, environment)
 
 

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from helpers import s3_server
+from helpers import buckets, s3_server
+from helpers.buckets import root_in
 from helpers.building import make_dataset, make_inventory, make_shards
 from helpers.inspecting import current_output, current_shards, verify_at
-from helpers.s3_server import root_in, total_bytes
+from helpers.s3_server import total_bytes
 from helpers.sample_project import jsonl, outputs_of
 from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import FileFact, Manifest
@@ -162,7 +163,7 @@ def tokens_of_shards(project: Project) -> list[FileFact]:
 
 def dataset_objects(place: S3Store) -> set[str]:
     """Return the names of all objects of datasets in a bucket."""
-    return {name for name in s3_server.objects(place) if name.startswith("datasets/")}
+    return {name for name in buckets.objects(place) if name.startswith("datasets/")}
 
 
 @contextmanager
@@ -212,7 +213,7 @@ def test_only_the_small_shard_passes_through_this_process(project, place):
 def test_a_composed_dataset_has_the_bytes_of_a_local_one(local_config, project_with_dataset, place):
     dataset = current_dataset(project_with_dataset)
 
-    digests = s3_server.objects(place)
+    digests = buckets.objects(place)
     local_digests = outputs_of(local_config)
     folder = f"datasets/{CORPUS}/{dataset.digest}"
     assert digests.keys() == local_digests.keys() | {f"{folder}/{BIN}.pieces"}
@@ -451,13 +452,13 @@ def dropping_project(project: Project) -> Project:
 
 
 def test_gc_drops_the_tokens_of_shards_that_are_in_the_dataset(dropping_project, place):
-    digests_before = s3_server.objects(place)
+    digests_before = buckets.objects(place)
     assert [item.kind for item in plan_gc(dropping_project).garbage] == ["tokens"] * 3
 
     assert len(collect(dropping_project).garbage) == 3
 
     # Only the tokens are deleted, and only the manifests of shards are changed.
-    digests = s3_server.objects(place)
+    digests = buckets.objects(place)
     tokens = {name for name in digests_before if name.endswith("/tokens.bin")}
     shard_manifests = {
         name
@@ -497,7 +498,7 @@ def test_text_can_be_appended_after_the_tokens_of_shards_were_dropped(
     dataset_size = dataset.files[BIN].size
     assert sum(traffic.values()) < 2 * new_tokens.size + dataset_size / 50
     bin_name = f"datasets/{CORPUS}/{dataset.digest}/{BIN}"
-    assert s3_server.objects(place)[bin_name] == local_digests[bin_name]
+    assert buckets.objects(place)[bin_name] == local_digests[bin_name]
     assert verify_at(project, DATASET, deep=True).passed
     assert verify_at(project, SHARDS, deep=True).passed
 
@@ -505,7 +506,7 @@ def test_text_can_be_appended_after_the_tokens_of_shards_were_dropped(
     planned_paths = {item.path for item in plan_gc(project).garbage}
     removed_paths = {item.path for item in collect(project).garbage}
     assert removed_paths == planned_paths
-    names = s3_server.objects(place)
+    names = buckets.objects(place)
     bin_names = [name for name in names if name.startswith("datasets/") and name.endswith(BIN)]
     assert bin_names == [bin_name]
     assert not [name for name in names if name.endswith("/tokens.bin")]
@@ -513,11 +514,11 @@ def test_text_can_be_appended_after_the_tokens_of_shards_were_dropped(
     # The dataset is rebuilt from ranges of itself.
     rebuilding_project = Project.open(config, rebuild=True)
     assert make_dataset(rebuilding_project, CORPUS).files == dataset.files
-    assert s3_server.objects(place)[bin_name] == local_digests[bin_name]
+    assert buckets.objects(place)[bin_name] == local_digests[bin_name]
 
     # It is rebuilt from shards that were rebuilt as well. A collection drops their tokens again.
     make_shards(rebuilding_project, CORPUS)
     make_dataset(rebuilding_project, CORPUS)
-    assert s3_server.objects(place)[bin_name] == local_digests[bin_name]
+    assert buckets.objects(place)[bin_name] == local_digests[bin_name]
     assert collect(project).size == dataset_size
     assert verify_at(project, SHARDS, deep=True).passed

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from helpers import s3_server
+from helpers import buckets
 from helpers.command import invoke_nanoset
 from nanoset_core.storage.s3 import S3Store
 
@@ -25,10 +25,10 @@ def dry_run(config: Path) -> dict[str, Any]:
 @contextmanager
 def check_nothing_is_written(place: S3Store, folder: Path) -> Iterator[None]:
     """Check that a block writes neither to a bucket nor to a local folder."""
-    objects_before = s3_server.objects(place)
+    objects_before = buckets.objects(place)
     files_before = sorted(folder.rglob("*"))
     yield
-    assert s3_server.objects(place) == objects_before
+    assert buckets.objects(place) == objects_before
     assert sorted(folder.rglob("*")) == files_before
 
 

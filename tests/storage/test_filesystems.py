@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from helpers.buckets import upload_raw
 from helpers.building import build_all, make_inventory
 from helpers.command import invoke_nanoset
 from helpers.inspecting import corpus_names, files_named_by, inventory_of
-from helpers.s3_server import new_bucket, upload_raw
+from helpers.s3_server import new_bucket
 from helpers.sample_project import (
     EOD,
     FEWER,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import s3_server
+from helpers import buckets
 from helpers.child_processes import wait_until
 from helpers.command import invoke_nanoset
 from nanoset_core.errors import StorageError
@@ -511,7 +511,7 @@ def test_gc_keeps_what_is_built_on_another_machine_until_the_build_has_ended(
         filled.put(name, b"x")
     for name in (f"{output_of_web}/web.idx", f"{output_of_code}/code.idx", "somebody else's/file"):
         Upload(filled, name, {})
-    objects_before = s3_server.objects(filled)
+    objects_before = buckets.objects(filled)
 
     # While the other machine builds, only the remains of code are removed.
     with leased(elsewhere.outputs.access, ["web"]):
@@ -533,7 +533,7 @@ def test_gc_keeps_what_is_built_on_another_machine_until_the_build_has_ended(
     result = invoke_nanoset(["gc", "--yes", "--config", str(config)], catch_exceptions=False)
     assert "not seen are builds" in result.output
     assert pending_uploads(filled) == {"somebody else's/file"}
-    objects_after = s3_server.objects(filled)
+    objects_after = buckets.objects(filled)
     assert objects_before.keys() - objects_after.keys() == {
         f"{output_of_web}/web.bin",
         f"{output_of_web}/.tmp-web.bin-1",

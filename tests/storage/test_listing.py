@@ -13,6 +13,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.many_folders import call_for_folders
 from nanoset_core.storage.removals import remove_file, withdraw_output
+from nanoset_core.storage.store import Store
 
 FILES = {
     "datasets/web/current.json": b'{"digest": "0"}',
@@ -148,6 +149,43 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
         FileAccess(tmp_path).listing().entries(tmp_path)
 
     assert str(tmp_path) in str(caught.value)
+
+
+# Copies of small files
+
+
+@pytest.fixture
+def copied_manifest(any_bucket: Store, tmp_path: Path) -> FileAccess:
+    """A bucket with a manifest, of which this machine has a copy."""
+    name = "datasets/web/0/manifest.json"
+    any_bucket.put(name, b"{}")
+    copy = tmp_path / "copies" / name
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(b"{}")
+    return FileAccess(tmp_path / "copies", any_bucket)
+
+
+def test_a_copy_with_the_bytes_of_the_listed_file_is_not_read_again(copied_manifest, monkeypatch):
+    """The listing of a bucket has the MD5 of each small object."""
+    folder = copied_manifest.folder / "datasets/web/0"
+
+    def refuse(store, *_arguments):
+        raise AssertionError("the file need not be read")
+
+    store_class = type(copied_manifest.store)
+    for method in ("read", "read_stored", "read_range"):
+        monkeypatch.setattr(store_class, method, refuse)
+
+    assert copied_manifest.read_marker(folder / "manifest.json") == (b"{}", {"manifest.json": 2})
+
+
+def test_a_copy_with_other_bytes_than_the_listed_file_is_replaced(copied_manifest, any_bucket):
+    manifest = copied_manifest.folder / "datasets/web/0/manifest.json"
+    any_bucket.put("datasets/web/0/manifest.json", b"[]")
+
+    assert copied_manifest.read_marker(manifest) == (b"[]", {"manifest.json": 2})
+
+    assert manifest.read_bytes() == b"[]"
 
 
 # Removals

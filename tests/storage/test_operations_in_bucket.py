@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import os
-import re
 import shutil
 import time
 from collections import Counter
@@ -19,9 +18,10 @@ from typing import NamedTuple
 
 import pytest
 
-from helpers import s3_server
+from helpers import buckets
+from helpers.buckets import remove_copies
 from helpers.building import build_all, make_inventory, make_shards
-from helpers.command import invoke_nanoset, run_nanoset, told_by
+from helpers.command import invoke_nanoset, report_of, told_by
 from helpers.inspecting import lineage_of, verify_at
 from helpers.sample_project import outputs_of
 from nanoset_core import load_nanoset
@@ -46,11 +46,6 @@ COMMANDS = (
     "explain shuffled 3 --json",
     "explain shuffled --number 5 --corpus code --json",
 )
-
-
-def remove_copies(config: Path) -> None:
-    """Delete the working copies of a project whose outputs are in a bucket."""
-    shutil.rmtree(config.parent / ".nanoset", ignore_errors=True)
 
 
 def first_web_file(config: Path) -> Path:
@@ -204,18 +199,6 @@ def twins(local_copy: Path, remote_project, filled: S3Store) -> Twins:
     return Twins(local_copy, remote)
 
 
-def report_of(config: Path, command: str) -> str:
-    """Return what a command prints, without the place of the outputs and the times of builds."""
-    text = run_nanoset(*command.split(), "--config", config).output
-    settings = Project.open(config).config
-    places = [str(settings.root_folder), str(config.parent)]
-    if settings.root_place:
-        places.append(str(settings.root))
-    for place in places:
-        text = text.replace(place, "<place>")
-    return re.sub(r'"(made_at|seconds)": [^,}]*', "", text)
-
-
 def test_a_bucket_is_reported_on_and_cleaned_like_a_folder(twins, place):
     for command in COMMANDS:
         remove_copies(twins.remote)
@@ -229,7 +212,7 @@ def test_a_bucket_is_reported_on_and_cleaned_like_a_folder(twins, place):
     remote_garbage = [item.output for item in remote_collection.garbage]
     assert local_garbage
     assert remote_garbage == local_garbage
-    assert s3_server.objects(place) == outputs_of(twins.local)
+    assert buckets.objects(place) == outputs_of(twins.local)
     assert not collect(remote_project).garbage
 
     # What is left is complete.
@@ -321,17 +304,17 @@ def test_copies_of_outputs_that_a_build_works_on_are_not_removed(project_with_co
 
 def test_copies_that_were_removed_are_downloaded_again(project_with_copies, filled):
     project = project_with_copies
-    objects_before = s3_server.objects(filled)
+    objects_before = buckets.objects(filled)
 
     copies_removed = find_copies(project, remove=True)
 
     assert has_copy_of_web(copies_removed)
     assert not list(project.outputs.folder.rglob("*.bin"))
     assert not list(project.outputs.folder.rglob("*.npy"))
-    assert s3_server.objects(filled) == objects_before
+    assert buckets.objects(filled) == objects_before
     report_of(project.config.file, "verify --deep --json")
     build_all(project.config.file)
-    assert s3_server.objects(filled) == objects_before
+    assert buckets.objects(filled) == objects_before
 
 
 def test_copies_are_refused_to_be_removed_if_the_outputs_are_in_a_folder(make_project):

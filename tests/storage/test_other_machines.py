@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from storage.turns import take_turns
 
+from helpers.buckets import MEMORY, objects, upload_raw
 from helpers.building import make_corpora
-from helpers.s3_server import MEMORY, objects, upload_raw
 from helpers.sample_project import jsonl, sentences, write_raw
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
@@ -173,10 +172,3 @@ def test_machines_with_copies_of_the_text_do_not_replace_the_digests_of_each_oth
         assert is_web_known(project)
         make_inventory(project, "web")
         assert place.read(DIGESTS_OF_WEB) == digests_before
-
-
-def test_machines_that_take_turns_build_what_one_machine_would(place, tmp_path):
-    """Nothing that a manifest lists is written twice. For longer runs, see `storage.turns`."""
-    turns = list(take_turns(tmp_path, place, n_turns=2, seed=13))
-
-    assert len(turns) == 2

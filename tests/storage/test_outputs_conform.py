@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import s3_server
+from helpers import buckets, s3_server
 from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
@@ -328,7 +328,7 @@ def test_a_publication_that_is_killed_at_any_request_is_completed_by_the_next_on
         # The next publication completes it.
         root = OutputRoot(FileAccess(folder, place))
         root.make_current(root.commit(RECIPE, write_output))
-        assert set(s3_server.objects(place)) == STORED_NAMES | {CURRENT}
+        assert set(buckets.objects(place)) == STORED_NAMES | {CURRENT}
 
         # Look at each of the first requests, and then at every fourth one, to save time.
         n_requests += 4 if n_requests > 2 else 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from helpers import s3_server
+from helpers import buckets, s3_server
 from helpers.sample_platform import Platform
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.buckets import bucket_resources
@@ -61,7 +61,7 @@ def test_text_that_arrives_in_a_bucket_is_built_once_it_has_settled(platform, ra
     wait_until_settled()
     assert platform.tick() == ["books", "code", "web"]
     assert platform.look().skip_message == f"3 corpora, 6 files in {raw.url()}: nothing has changed"
-    digests_before = s3_server.objects(place)
+    digests_before = buckets.objects(place)
 
     # A new file and a new corpus are built, too.
     raw.put("web/new.jsonl", jsonl(sentences("new", 20)))
@@ -69,7 +69,7 @@ def test_text_that_arrives_in_a_bucket_is_built_once_it_has_settled(platform, ra
     assert platform.tick() == [], "the new files have not settled yet"
     wait_until_settled()
     assert platform.tick() == ["poems", "web"]
-    digests_after = s3_server.objects(place)
+    digests_after = buckets.objects(place)
 
     # The objects of before are unchanged, except for the pointers to current versions.
     for name, digest in digests_before.items():

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.buckets import upload_raw
 from helpers.building import make_dataset, make_inventory, make_shards
-from helpers.s3_server import bytes_answered, upload_raw
+from helpers.s3_server import bytes_answered
 from helpers.sample_project import EOD, jsonl
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project

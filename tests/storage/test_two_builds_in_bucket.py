@@ -6,14 +6,13 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 BUILD = [sys.executable, "-m", "nanoset_core.cli", "build", "--config"]
 
 
-@pytest.mark.usefixtures("place")
-def test_each_output_is_made_on_one_machine_and_the_other_says_for_whom_it_waits(remote_project):
-    configs = [remote_project("one"), remote_project("two")]
+def test_each_output_is_made_on_one_machine_and_the_other_says_for_whom_it_waits(
+    project_in_any_bucket,
+):
+    configs = [project_in_any_bucket("one"), project_in_any_bucket("two")]
     builds = [
         subprocess.Popen(
             [*BUILD, str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import s3_server
+from helpers import buckets
 from helpers.building import build_all
 from nanoset_core.errors import MissingError
 from nanoset_core.outputs import root
@@ -43,7 +43,7 @@ def test_an_output_is_not_disturbed_by_somebody_who_lists_versions(access, place
     monkeypatch.setattr(root, "publish_folder", list_versions_and_publish)
     manifest = OutputRoot(access).commit(RECIPE, write_output)
 
-    assert f"datasets/web/{manifest.digest}/{MANIFEST}" in s3_server.objects(place)
+    assert f"datasets/web/{manifest.digest}/{MANIFEST}" in buckets.objects(place)
     assert (manifest.folder / MANIFEST).is_file()
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
+from helpers.buckets import objects, upload_raw
 from helpers.building import build_all, make_inventory, make_shards
 from helpers.child_processes import wait_until
 from helpers.dask_cluster import Cluster, can_hide, running
 from helpers.inspecting import corpus_names
 from helpers.progress import RecordingDisplay
-from helpers.s3_server import objects, restore, upload_raw
+from helpers.s3_server import restore
 from helpers.sample_project import outputs_of
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.execution import compatibility
@@ -31,6 +32,7 @@ from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.storage import heartbeats
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.store import Store
 
 TOKENIZATION_STAGES = ("inventory", "shards", "tokenized")
 """Folders of the outputs that exist after a corpus was tokenized."""
@@ -64,7 +66,25 @@ def project(
     Its settings and its tokenizer are in a folder that no worker sees.
     """
     cluster.staff(2, hidden=hidden_folder)
-    config = remote_project("project")
+    return put_on_cluster(remote_project("project"), place, cluster)
+
+
+@pytest.fixture
+def project_of_any_bucket(
+    project_in_any_bucket: Callable[..., Path],
+    cluster: Cluster,
+    hidden_folder: Path,
+    any_bucket: Store,
+) -> Project:
+    """The same in a bucket of each cloud."""
+    # Workers find the server by environment variables: start others, which have them.
+    cluster.dismiss()
+    cluster.staff(2, hidden=hidden_folder)
+    return put_on_cluster(project_in_any_bucket("project"), any_bucket, cluster)
+
+
+def put_on_cluster(config: Path, place: Store, cluster: Cluster) -> Project:
+    """Move the raw text of a project into a bucket, and let the cluster build it."""
     raw = upload_raw(config.parent / "raw", place)
     shutil.rmtree(config.parent / "raw")
     settings = config.read_text().replace("raw: raw", f"raw: {raw.url()}")
@@ -91,11 +111,11 @@ def file_names_of_workers(cluster: Cluster, hidden_folder: Path) -> set[str]:
 
 
 def test_a_build_on_the_cluster_has_the_bytes_of_a_local_one(
-    project, cluster, hidden_folder, place, local_build
+    project_of_any_bucket, cluster, hidden_folder, any_bucket, local_build
 ):
-    build_all(project.config.file)
+    build_all(project_of_any_bucket.config.file)
 
-    assert objects(place) == outputs_of(local_build)
+    assert objects(any_bucket) == outputs_of(local_build)
     assert file_names_of_workers(cluster, hidden_folder) == {"tokenizer.json"}
 
 

@@ -20,11 +20,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from helpers.buckets import root_in
 from helpers.building import make_columns, make_corpora, make_view, run_stages
 from helpers.command import hide_command, invoke_nanoset
 from helpers.inspecting import current_dataset, leased_by_a_build
 from helpers.locations import REPOSITORY
-from helpers.s3_server import requests_answered, root_in
+from helpers.s3_server import requests_answered
 from helpers.sample_project import jsonl, outputs_of, tree, write_project
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
 from nanoset_core.project import purge as purge_module

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.buckets import root_in
 from helpers.building import make_corpora
 from helpers.changing import change_setting
 from helpers.exports import CHANGES, NAMES, build_exports
 from helpers.inspecting import current_dataset, current_output, graph_of, read_dataset
-from helpers.s3_server import root_in
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from helpers.buckets import root_in
 from helpers.building import (
     make_corpora,
     make_derived_pbin,
@@ -25,7 +26,6 @@ from helpers.inspecting import (
     node_at,
     read_dataset,
 )
-from helpers.s3_server import root_in
 from helpers.sample_project import outputs_of, write_project
 from helpers.views import CHANGES, DROPPED, origins, texts_of
 from nanoset_core import merge_indexed_datasets

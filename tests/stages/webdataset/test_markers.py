@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from helpers import s3_server
+from helpers import buckets
 from nanoset_core.errors import StorageError
 from nanoset_core.stages.webdataset.markers import read_markers, write_markers
 from nanoset_core.stages.webdataset.tars import TarFacts
@@ -49,7 +49,7 @@ def test_a_tar_with_other_bytes_than_were_written_is_not_sent(bucket, mirror):
     with pytest.raises(StorageError, match="other bytes than were written"):
         upload_files(mirror.access, [mirror.tar], {mirror.tar: FACTS.sha256})
 
-    assert not s3_server.objects(bucket)
+    assert not buckets.objects(bucket)
 
 
 def test_the_marker_of_a_tar_that_was_sent_has_its_facts(mirror):

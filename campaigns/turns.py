@@ -1,11 +1,7 @@
-"""Machines without a shared disk that take turns working on one root in a bucket.
+"""Let three machines without a shared disk take turns at one root in a bucket of each cloud.
 
 After each turn, no output that a manifest lists may have been written again. In the end, the root
 must hold the same bytes as a project that one machine built on its own disk.
-
-For a longer run, by hand, against a server that is already running:
-
-    PYTHONPATH=.:tests python -m storage.turns ENDPOINT FOLDER TURNS SEED
 """
 
 from __future__ import annotations
@@ -16,15 +12,16 @@ import os
 import random
 import shutil
 import signal
-import time
-from collections.abc import Iterator
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from campaigns.runner import Kind, Skipped, Trial, each
+from helpers.buckets import CLOUDS, Cloud, objects, root_in, upload_raw, versions
 from helpers.building import build_all
 from helpers.child_processes import start_forked
-from helpers.chosen_server import CREDENTIALS
-from helpers.s3_server import new_bucket, objects, upload_raw, versions
 from helpers.sample_project import (
     FEWER,
     jsonl,
@@ -35,8 +32,14 @@ from helpers.sample_project import (
 )
 from nanoset_core.project.gc import collect
 from nanoset_core.storage.leases import FOLDER as LEASES_FOLDER
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.store import Store
 
+HEAD = ("bucket",)
+"""First column of the table."""
+COLUMNS = ("turns", "builds", "killed")
+"""Columns of counts, in addition to those of every campaign."""
+TRIALS = 1
+"""Default of `--trials`, for each kind of bucket."""
 MACHINE_NAMES = ("first", "second", "third")
 ACTIONS = (
     "build",
@@ -70,15 +73,19 @@ class Machine:
     Its raw text and outputs are in the bucket.
     """
 
-    def __init__(self, folder: Path, settings: str, tokenizer: bytes) -> None:
+    def __init__(
+        self, folder: Path, settings: str, tokenizer: bytes, environment: Mapping[str, str]
+    ) -> None:
         """Set up the machine.
 
         Args:
             folder: The disk of the machine.
             settings: The text of its nanoset.yaml.
             tokenizer: The content of its tokenizer.json.
+            environment: Environment variables with which it reaches the bucket.
         """
         self.folder = folder
+        self._environment = environment
         self._settings = settings
         self._tokenizer = tokenizer
         self.replace_disk()
@@ -96,7 +103,7 @@ class Machine:
         output_file = self.folder / "output"
         output_file.unlink(missing_ok=True)
         environment = {
-            **CREDENTIALS,
+            **self._environment,
             "HOME": str(self.folder / "home"),
             "TMPDIR": str(self.folder / "tmp"),
             "XDG_CACHE_HOME": str(self.folder / "home"),
@@ -124,16 +131,21 @@ class Turns:
     Raw text that is added in the bucket is added to the local project, too.
     """
 
-    def __init__(self, folder: Path, place: S3Store, seed: int) -> None:
+    def __init__(
+        self, folder: Path, place: Store, rng: random.Random, environment: Mapping[str, str]
+    ) -> None:
         """Write the local project, upload its raw text, and set up the machines.
 
         Args:
             folder: Empty folder for the disks of the machines and the local project.
             place: The root for outputs in the bucket.
-            seed: Of the random choices.
+            rng: Random numbers.
+            environment: Environment variables with which machines reach the bucket.
         """
+        self.counts: Counter[str] = Counter()
+        """How many turns were taken, and how many builds succeeded or were killed."""
         self._place = place
-        self._random = random.Random(seed)
+        self._random = rng
         self._n_appended = 0
         self._killed_machines: set[str] = set()
         """Machines on which a build was killed.
@@ -150,13 +162,12 @@ class Turns:
         self._local = write_project(folder / "local", tokenizer_file, FEWER | with_pbin_of_web)
         self._raw = upload_raw(self._local.parent / "raw", place)
 
-        storage = f"storage: {{endpoint_url: {place.endpoint_url!r}}}"
-        settings = self._local.read_text()
-        settings = settings.replace("raw: raw", f"raw: {self._raw.url()}")
-        settings = settings.replace("root: data", f"root: {place.url()}\n{storage}")
+        settings = self._local.read_text().replace("raw: raw", f"raw: {self._raw.url()}")
+        for setting, replacement in root_in(place).items():
+            settings = settings.replace(setting, replacement)
         self._machines: dict[str, Machine] = {}
         for name in MACHINE_NAMES:
-            self._machines[name] = Machine(folder / name, settings, tokenizer)
+            self._machines[name] = Machine(folder / name, settings, tokenizer, environment)
 
     def take_turn(self) -> str:
         """Let a random machine do a random action; return both as text.
@@ -177,6 +188,7 @@ class Turns:
             if key in versions_after and versions_after[key] != version:
                 rewritten.append(key)
         assert not rewritten, f"{name}: {action} wrote outputs of a manifest again: {rewritten[:5]}"
+        self.counts["turns"] += 1
         return f"{name}: {action}"
 
     def check_end(self) -> None:
@@ -218,10 +230,14 @@ class Turns:
         elif action == "kill":
             result = machine.run("build", kill_after_seconds=kill_after_seconds)
             self._is_built = result.exit_code == 0
-            if not self._is_built:
+            if self._is_built:
+                self.counts["builds"] += 1
+            else:
+                self.counts["killed"] += 1
                 self._killed_machines.add(machine.folder.name)
         elif action == "build":
             self._run(machine, "build")
+            self.counts["builds"] += 1
             self._is_built = True
             self._run(self._random_machine(), "status")
         elif action == "gc":
@@ -272,31 +288,71 @@ class Turns:
         return {key: version for key, version in versions_in_bucket.items() if key in listed_keys}
 
 
-def take_turns(folder: Path, place: S3Store, n_turns: int, seed: int) -> Iterator[str]:
-    """Let the machines take turns, yield each turn as text, and check the root in the end."""
-    turns = Turns(folder, place, seed)
-    for _ in range(n_turns):
-        yield turns.take_turn()
-    turns.check_end()
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this campaign to the command line."""
+    parser.add_argument("--turns", type=int, default=30, help="turns of each trial (default: 30)")
 
 
-def main() -> None:
-    """Take turns at a new bucket of a running server, and print each of them."""
-    parser = argparse.ArgumentParser(prog="python -m storage.turns")
-    parser.add_argument("endpoint")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("turns", type=int)
-    parser.add_argument("seed", type=int)
-    options = parser.parse_args()
+def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
+    """Yield a kind of trials for each kind of bucket.
 
-    os.environ.update(CREDENTIALS)
-    options.folder.mkdir(parents=True)
-    place = new_bucket(options.endpoint, "some/prefix")
-    start = time.monotonic()
-    for turn in take_turns(options.folder, place, options.turns, options.seed):
-        print(f"{time.monotonic() - start:7.1f} s  {turn}", flush=True)
-    print("the same bytes, and nothing was written twice")
+    Args:
+        folder: Where the trials write.
+        options: Options of the command line.
+    """
+    for cloud in CLOUDS.values():
+        yield _kind(cloud, folder, options)
 
 
-if __name__ == "__main__":
-    main()
+def _kind(cloud: Cloud, folder: Path, options: argparse.Namespace) -> Kind:
+    """Return the trials in one kind of bucket.
+
+    Args:
+        cloud: The kind of bucket.
+        folder: Where the trials write.
+        options: Options of the command line.
+    """
+
+    def run_trial(rng: random.Random, number: int) -> Trial:
+        reason = cloud.why_missing()
+        if reason is not None:
+            raise Skipped(reason)
+        trial = Trial()
+        trial_folder = folder / f"{cloud.name}-{number}"
+        trial_folder.mkdir()
+        with (
+            tempfile.TemporaryDirectory() as server_folder,
+            cloud.serve(Path(server_folder)) as address,
+        ):
+            environment = cloud.environment(address)
+            os.environ.update(environment)
+            place = cloud.new_bucket(address, "some/prefix")
+            turns = Turns(trial_folder, place, rng, environment)
+            try:
+                take_turns(turns, options.turns)
+            except AssertionError as error:
+                trial.wrong.append(str(error))
+            trial.counts += turns.counts
+
+        # The folder of a bad trial stays, for whoever looks for the reason.
+        if not trial.wrong:
+            shutil.rmtree(trial_folder)
+        return trial
+
+    return each((cloud.name,), options.trials, run_trial)
+
+
+def take_turns(turns: Turns, n_turns: int) -> None:
+    """Let machines take turns, and check the root in the end.
+
+    Raises:
+        AssertionError: A command failed, an output was written again, or the root is not as it
+            should be. The message names the turns before it.
+    """
+    turns_taken: list[str] = []
+    try:
+        for _ in range(n_turns):
+            turns_taken.append(turns.take_turn())
+        turns.check_end()
+    except AssertionError as error:
+        raise AssertionError(f"after {turns_taken}: {error}") from error
