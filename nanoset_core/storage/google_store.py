@@ -667,8 +667,9 @@ class _GoogleUpload(PartsUpload):
         """Note which bytes the server has, according to its answer.
 
         Raises:
-            DamagedTransferError: It cannot be so: the connection broke within the answer's headers,
-                of which aiohttp then returns what has arrived.
+            DamagedTransferError: The server has less than it had before. This happens if the
+                connection breaks within the headers of the answer, since aiohttp then returns the
+                headers that have arrived.
         """
         # Such as bytes=0-262143. Without this header, the server has nothing.
         range_header = answer.headers.get("Range")
@@ -694,6 +695,6 @@ class _GoogleUpload(PartsUpload):
 
     def abandon(self) -> None:
         """Cancel the upload; if that fails, the server forgets it later."""
-        # Its answer has the status 499, which gcsfs takes for success.
+        # Google answers with status 499, which gcsfs does not report as an error.
         with suppress(Exception):
             self._store.send("DELETE", str(self._session))

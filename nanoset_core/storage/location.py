@@ -391,8 +391,11 @@ def remote_location(
             "this does not name a place in a bucket",
             where=where,
             found=repr(url),
-            expected="s3://bucket/prefix or a similar URL, without empty parts, '.' and '..'",
-            remedy="write it as s3://bucket/prefix",
+            expected=(
+                "s3://bucket/prefix, gs://bucket/prefix, abfs://container/prefix or a similar URL, "
+                "without empty parts, '.' and '..'"
+            ),
+            remedy="name a bucket and perhaps a prefix in it",
         )
 
     if not is_in_bucket(url):
