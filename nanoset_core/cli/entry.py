@@ -29,7 +29,7 @@ from nanoset_core.execution.interruption import (
     received_signal,
     signals_held,
 )
-from nanoset_core.storage.os_errors import refusal
+from nanoset_core.storage.os_errors import explained_error
 from nanoset_core.untrusted import Multiline, visible, without_secrets
 
 _SHOWN_CHARACTERS = 200
@@ -235,7 +235,7 @@ def _known_error(error: BaseException) -> BaseException | None:
         return error
 
     # An error of the operating system, such as a full disk, becomes one that says what to do.
-    storage_error = refusal(error, where="what was being read or written")
+    storage_error = explained_error(error, where="what was being read or written")
     if storage_error is not None:
         return storage_error
 

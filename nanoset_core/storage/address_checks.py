@@ -47,25 +47,30 @@ def check_address(url: str, where: str) -> None:
         ) from error
 
 
-def check_without_secrets(url: str, rest: str, where: str) -> None:
-    """Check that a URL contains neither a password nor a query parameter with a secret.
+def check_without_secrets(url: str, where: str) -> None:
+    """Check that a URL contains neither `user:password@` nor a secret parameter such as `?sig=…`.
 
     Args:
         url: The URL.
-        rest: What follows its scheme.
         where: Place of the setting, for the error.
 
     Raises:
-        ConfigError: The URL contains a secret, such as `user:password@` or `?sig=…`.
+        ConfigError: The URL contains one of them.
     """
-    has_password = _has_password(rest)
+    has_password = _has_password(url)
     has_secret_parameter = without_secret_parameters(url) != url
     if not has_password and not has_secret_parameter:
         return
+
+    # Errors hide the secrets that `without_secrets` recognises. If it does not recognise this
+    # password, show nothing of the URL.
+    shown_url = url
+    if has_password and without_secrets(url) == url:
+        shown_url = HIDDEN
     raise ConfigError(
         "the address holds a query, or a user's name or password",
         where=where,
-        found=_without_password(url) if has_password else url,
+        found=shown_url,
         expected="an address without credentials",
         remedy=(
             "leave it out, since it would be written to manifests and logs. Give credentials as "
@@ -75,24 +80,12 @@ def check_without_secrets(url: str, rest: str, where: str) -> None:
     )
 
 
-def _has_password(rest: str) -> bool:
-    """Return whether a URL begins with `user:password@` after its scheme.
-
-    `host:80/x@y` looks like that, but is a port and a path.
-    """
-    looks_like_password = _PASSWORD.match(rest) is not None
-    has_port = _PORT.match(rest) is not None
+def _has_password(url: str) -> bool:
+    """Return whether a URL begins with `user:password@` after its scheme."""
+    after_scheme = url.partition("://")[2]
+    looks_like_password = _PASSWORD.match(after_scheme) is not None
+    has_port = _PORT.match(after_scheme) is not None  # host:80/x@y is a port and a path
     return looks_like_password and not has_port
-
-
-def _without_password(url: str) -> str:
-    """Return how an error may show a URL with a password.
-
-    Errors replace the secrets in their texts that `without_secrets` recognises. If it does not
-    recognise this password, the URL is not shown at all.
-    """
-    is_recognised = without_secrets(url) != url
-    return url if is_recognised else HIDDEN
 
 
 def check_endpoint(endpoint: str) -> None:
@@ -130,27 +123,30 @@ def _has_credentials(endpoint: str) -> bool:
 
 
 def check_filesystem_url(url: str, where: str, *, only_read: bool) -> None:
-    """Check a URL of another store than S3.
+    """Check a URL of another store than S3, such as gs://bucket/prefix.
 
     Args:
         url: The URL.
         where: Place of the setting, for the error.
-        only_read: Whether nothing will be written.
+        only_read: True for an input; False for a place that outputs are written to.
 
     Raises:
-        ConfigError: Something would be written to a file system that is only read, fsspec cannot
-            read the URL, or the URL has a part that may be a secret.
+        ConfigError: The scheme cannot be used, or the URL has a part that may be a secret.
     """
     scheme = url.partition("://")[0].lower()
-    if only_read and scheme in WRAPPERS:
-        raise _wrapper_error(url, where)
-    if not only_read and scheme not in ROOT_SCHEMES:
+    if only_read:
+        # Inputs: any file system of fsspec, except those such as zip:// that read another URL.
+        if scheme in WRAPPERS:
+            raise _wrapper_error(url, where)
+    elif scheme not in ROOT_SCHEMES:
+        # Outputs: only the few stores that they are known to work with.
         raise _not_usable_error(
             "this kind of address cannot be used here",
             url,
             where,
             expected=ROOT_ADDRESSES,
         )
+
     if not is_known(scheme):
         raise _not_usable_error(
             "no file system of this name is known",
@@ -159,6 +155,8 @@ def check_filesystem_url(url: str, where: str, *, only_read: bool) -> None:
             expected="a path on a local or mounted file system, or s3://bucket/prefix, gs://, "
             "hf://, abfs://, https:// or another URL that fsspec knows",
         )
+
+    # The query or user name of a web address is often a secret, whatever it is called.
     has_query_or_user = not {"?", "#", "@"}.isdisjoint(url)
     if scheme.startswith("http") and has_query_or_user:
         raise _web_secret_error(url, where)

@@ -34,7 +34,7 @@ LEASE_SECONDS = 600
 _DELETION_SECONDS = 10.0
 """At its end, a process waits this long at most for its object to be deleted."""
 _ended_names: set[str] = set()
-"""Names of objects of this process whose work has ended.
+"""Names of objects of this process for work that has ended.
 
 An object may outlive the work because the store refuses to delete it. This process must not wait
 for such an object.
@@ -46,31 +46,34 @@ def has_ended(name: str) -> bool:
     return name in _ended_names
 
 
-def live_objects(store: Store, folder: str, kind: str, *, ignored: str | None = None) -> list[str]:
-    """Return the names of the objects of one kind whose processes are taken to be alive.
-
-    Objects of other processes are deleted.
+def live_objects_after_sweep(
+    store: Store, folder: str, kind: str, *, ignored: str | None = None
+) -> list[str]:
+    """Delete the objects of processes that have died, and list those of running processes.
 
     Args:
         store: The store.
-        folder: Folder in the store whose objects have names of the form `<kind>-<mark>`. Objects of
-            all kinds are deleted there.
-        kind: The kind of the objects to return.
-        ignored: Name of an object of the caller, which is neither returned nor deleted.
+        folder: Folder whose objects are named `<kind>-<mark>`, where the mark says which process on
+            which machine has written the object.
+        kind: The kind of the objects to list; dead objects of all kinds are deleted.
+        ignored: Name of an object to leave alone, such as that of the caller.
+
+    Returns:
+        Names of the objects of this kind whose processes are taken to be running.
     """
     objects = [stored for stored in store.list(folder) if stored.name != ignored]
     if not objects:
-        return []
+        return []  # without a request for the time
 
     now_ns = store.now()
-    names: list[str] = []
+    live_names: list[str] = []
     for stored in objects:
         object_kind, mark = _kind_and_mark(stored.name)
         if not is_live(mark, stored.written_ns, now_ns):
             _try_to_delete(store, stored.name)
         elif object_kind == kind:
-            names.append(stored.name)
-    return names
+            live_names.append(stored.name)
+    return live_names
 
 
 def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
@@ -127,9 +130,10 @@ def _kind_and_mark(name: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[None]:
-    """Write an object, renew it in a thread until the block ends, and then delete it.
+    """Show other processes that this one works: keep an object in a store until the block ends.
 
-    Other processes read from the object that this process is alive and works on something.
+    A thread writes the object every few seconds, and deletes it at the end. An object that is not
+    renewed tells other processes that this one has died.
 
     Args:
         store: Where the object is stored.
@@ -138,20 +142,15 @@ def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[N
     """
     write_object(store, name, data())
     heartbeat = _Heartbeat(store, name, data)
-    threading.Thread(target=heartbeat.run, name=name, daemon=True).start()
+    heartbeat.start()
     try:
         yield
     finally:
-        # This process ignores the object from now on, even if it cannot be deleted at once.
-        _ended_names.add(name)
-        # Let the thread delete the object. If the store does not answer, the thread goes on trying
-        # while this process continues.
-        heartbeat.work_ended.set()
-        heartbeat.deletion_tried.wait(_DELETION_SECONDS)
+        heartbeat.stop()
 
 
 class _Heartbeat:
-    """Renews an object until the work that it stands for ends, and then deletes it."""
+    """A thread that renews an object until the work ends, and then deletes it."""
 
     def __init__(self, store: Store, name: str, data: Callable[[], bytes]) -> None:
         """Prepare to renew an object that exists already.
@@ -166,21 +165,33 @@ class _Heartbeat:
         self._data = data
         self._written_data: bytes | None = None
         """Content that was written last."""
-        self.work_ended = threading.Event()
-        """Set by the caller when its work has ended."""
-        self.deletion_tried = threading.Event()
-        """Set after the first attempt to delete the object."""
+        self._work_ended = threading.Event()
+        """Set by `stop`."""
+        self._deletion_tried = threading.Event()
+        """Set by the thread after its first attempt to delete the object."""
 
-    def run(self) -> None:
-        """Renew the object every few seconds until `work_ended` is set, then delete it."""
-        while not self.work_ended.wait(RENEWED_SECONDS):
+    def start(self) -> None:
+        """Begin to renew the object."""
+        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def stop(self) -> None:
+        """Let the thread delete the object, and wait for that, unless the store does not answer."""
+        # From now on, this process ignores the object, even if it cannot be deleted at once.
+        _ended_names.add(self._name)
+        self._work_ended.set()
+        self._deletion_tried.wait(_DELETION_SECONDS)
+
+    def _run(self) -> None:
+        """Renew the object every few seconds until `stop` is called, and then delete it."""
+        while not self._work_ended.wait(RENEWED_SECONDS):
             # A renewal that fails does no harm if a later one succeeds: other machines ignore the
             # object only after `LEASE_SECONDS` without a renewal.
             with contextlib.suppress(StorageError, OSError):
                 self._renew()
 
+        # Try once while `stop` waits. Whether it succeeds or not, the process may then continue.
         is_deleted = _try_to_delete(self._store, self._name)
-        self.deletion_tried.set()
+        self._deletion_tried.set()
 
         # Try again until the object is deleted. Other processes of this machine would wait for it
         # as long as this process exists, which may be much longer than its work.

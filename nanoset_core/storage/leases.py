@@ -39,7 +39,7 @@ from nanoset_core.storage.access import ROOM, FileAccess
 from nanoset_core.storage.heartbeats import (
     has_ended,
     kept_fresh,
-    live_objects,
+    live_objects_after_sweep,
     owner_of,
     write_object,
 )
@@ -173,23 +173,25 @@ class _Lease:
 
     @staticmethod
     def of(name: str, data: bytes) -> _Lease:
-        """Return the lease that a process has written.
+        """Parse an object by which a process protects outputs that it uses.
 
         Args:
-            name: Name of the object, which ends with the mark of the process.
+            name: Name of the object, which ends with machine and process id.
             data: Its content.
 
         Raises:
             FormatError: The content is not that of a lease.
         """
         record = load(_LeaseRecord, data, where=name)
+        # The process id is only in the name; the content has the readable name of the machine, and
+        # when the work began.
         process = owner_of(name, record.host, record.since)
         return _Lease(
             name=name,
             host=process.host,
-            names=frozenset(record.names),
-            made=record.made_names,
-            ticket=record.ticket,
+            names=frozenset(record.names),  # the outputs that nobody may delete
+            made=record.made_names,  # those of them that the process writes
+            ticket=record.ticket,  # its place among processes that write the same output
             work=record.work_of(process),
         )
 
@@ -311,27 +313,31 @@ def leased(
 
 @contextlib.contextmanager
 def _held(lease: _OwnLease, on_wait: OnWait | None) -> Iterator[None]:
-    """Hold a lease until the block ends, which begins when no collection is running.
+    """Keep a lease in its store, which protects outputs from deletion, until the block ends.
+
+    The block begins once no command that deletes outputs is running.
 
     Args:
         lease: The lease.
-        on_wait: Called for each build that has its turn before this one; None to take no turns.
+        on_wait: Wait for earlier builds of the same outputs, too, and call this function for each.
+            None: do not wait for builds.
 
     Raises:
         StorageError: The lease cannot be written.
     """
-    # Write the lease, and renew it until the block ends. Only then look for collections: if one
-    # begins at the same time, either it sees the lease, or this process sees it.
     with contextlib.ExitStack() as stack:
+        # Write the lease before looking for commands that delete outputs. If one begins at the same
+        # moment, either it sees this lease, or this process sees it.
         stack.enter_context(kept_fresh(lease.store, lease.name, lease.content))
-        _wait_for_gates(lease.store, ignored=lease.name)
+        _wait_for_collections(lease.store, own_lease=lease.name)
+
+        # Builds of the same output take turns, in the order of the tickets that they draw.
         if on_wait is not None:
             lease.draw_ticket()
             _wait_for_turn(lease, on_wait)
 
-        # From now on, `at_work` reports the progress in this lease.
-        if _current_work.get() is not lease.work:
-            _set_in_block(stack, _current_work, lease.work)
+        # In the block, `at_work` reports the progress of this lease.
+        _set_in_block(stack, _current_work, lease.work)
         yield
 
 
@@ -347,30 +353,28 @@ def _set_in_block(stack: contextlib.ExitStack, variable: ContextVar[_T], value: 
 
 
 def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
-    """Wait until it is the turn of this build among those that make the same output.
-
-    Each of them has a lease with a ticket. It is the turn of the lowest ticket.
+    """Wait until no other build that makes the same output has a lower ticket.
 
     Args:
         lease: The lease of this build, which has drawn its ticket.
-        on_wait: Called for each build that is waited for.
+        on_wait: Called with the name of an output and the build that is making it: once for each
+            build that is waited for, and again when its process is suspended or continued.
     """
     pause = _FIRST_PAUSE_SECONDS
     reported_state: tuple[str, bool] | None = None
     while True:
-        # The leases of other builds whose turn is before this one.
+        # The other builds of the same output with a lower ticket.
         earlier_leases = [rival for rival in lease.rivals() if lease.is_after(rival)]
         if not earlier_leases:
             return
 
-        # Report whose turn it is, once, and again when that process is suspended or continued.
+        # Report the first of them. A build without a ticket is about to draw one: it comes first.
         first = min(earlier_leases, key=lambda rival: (rival.ticket or 0, rival.name))
         owner = first.work.owner
         is_suspended = owner is not None and owner.is_stopped
         state = (first.name, is_suspended)
         if state != reported_state:
-            # Name one of the outputs that both builds make.
-            common_outputs = first.made.intersection(lease.made)
+            common_outputs = first.made.intersection(lease.made)  # at least one
             on_wait(min(common_outputs), first.work)
             reported_state = state
 
@@ -382,9 +386,6 @@ def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
 def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
     """Make new builds wait until the block ends, so that it can delete outputs.
 
-    This is done with a *gate*: an object in the store that builds look for when they begin. If the
-    outputs are in a bucket, there is a gate in the bucket, and one in the local folder for copies.
-
     Args:
         access: The output root.
 
@@ -393,25 +394,27 @@ def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
         must not delete these.
 
     Raises:
-        StorageError: A gate cannot be written.
+        StorageError: The disk is full, or the bucket cannot be written to.
     """
-    # If another process of this machine deletes outputs now, let it finish.
-    _wait_for_gates(LocalStore(access.folder))
+    # Let another command of this machine that deletes outputs finish first. This is no lock: if two
+    # begin at the same moment, both continue.
+    _wait_for_collections(LocalStore(access.folder))
 
+    # Stop new builds by a *gate*, an object that they look for: in the local folder, and in the
+    # bucket if the outputs are in one. It is renewed until the block ends.
     with contextlib.ExitStack() as stack:
         for store in _stores(access):
-            name = f"{FOLDER}/{_GATE}-{new_mark()}"
+            gate_name = f"{FOLDER}/{_GATE}-{new_mark()}"
             content = functools.partial(_gate_content, store)
-            # Write the gate, and renew it until the block ends: a gate that is not renewed is
-            # ignored, since its process has died.
             with explained(access.folder, expected="room for one empty file"):
-                stack.enter_context(kept_fresh(store, name, content))
-        # Builds that began before the gates were written have leases.
+                stack.enter_context(kept_fresh(store, gate_name, content))
+
+        # Builds that began before the gates were written have written what they use, their leases.
         yield leased_names(access)
 
 
 def _gate_content(store: Store) -> bytes:
-    """Return the content of a gate."""
+    """Return the content of the object that makes new builds wait; only its name matters."""
     if isinstance(store, LocalStore):
         # An empty file can be written on a full disk, and a collection is what makes room there.
         return b""
@@ -529,7 +532,7 @@ def _leases(access: FileAccess) -> Iterator[_Lease]:
 
 def _leases_in(store: Store) -> list[_Lease]:
     """Return all leases in a store that count."""
-    names = live_objects(store, FOLDER, _LEASE)
+    names = live_objects_after_sweep(store, FOLDER, _LEASE)
     contents = in_parallel(store.read, names, CONNECTIONS)
     leases: list[_Lease] = []
     for name, data in zip(names, contents, strict=True):
@@ -545,38 +548,32 @@ def _stores(access: FileAccess) -> list[Store]:
     return [local_store] if access.origin is None else [local_store, access.origin]
 
 
-def _wait_for_gates(store: Store, *, ignored: str | None = None) -> None:
+def _wait_for_collections(store: Store, *, own_lease: str | None = None) -> None:
     """Wait while a command that deletes outputs, such as `nanoset gc`, is running.
 
-    Each of these commands writes an object to the store, its *gate*, and deletes it at its end.
-
     Args:
-        store: Where gates are stored.
-        ignored: Name of an object that the caller has written, and that must not be deleted: the
-            search for gates also cleans up objects of processes that have died.
+        store: Where these commands write a *gate*, an object that exists while they run.
+        own_lease: Name of an object of the caller in the same folder. Often it is the only one, and
+            then a single request is enough.
     """
     pause = _FIRST_PAUSE_SECONDS
     reported_state: tuple[str, bool] | None = None
     while True:
-        gates = live_objects(store, FOLDER, _GATE, ignored=ignored)
-        if not gates:
+        gate_names = live_objects_after_sweep(store, FOLDER, _GATE, ignored=own_lease)
+        if not gate_names:
             return
 
         # Log which process is waited for, once, and again when it is suspended or continued.
-        owner = owner_of(gates[0])
-        state = (gates[0], owner.is_stopped)
+        first_name = gate_names[0]
+        process = owner_of(first_name)
+        state = (first_name, process.is_stopped)
         if state != reported_state:
-            _log_wait_for_gate(store, owner)
+            logger.warning(
+                "waits until `nanoset gc` of %s has ended: %s; %s",
+                store.url(),
+                process,
+                process.remedy(),
+            )
             reported_state = state
         time.sleep(pause)
         pause = min(2 * pause, _MAX_PAUSE_SECONDS)
-
-
-def _log_wait_for_gate(store: Store, owner: Owner) -> None:
-    """Log that a process is waited for which deletes outputs of a store."""
-    logger.warning(
-        "waits until `nanoset gc` of %s has ended: %s; %s",
-        store.url(),
-        owner,
-        owner.remedy(),
-    )

@@ -383,7 +383,7 @@ def remote_location(
     """
     storage = storage or StorageSpec()
     scheme, _, rest = url.partition("://")
-    check_without_secrets(url, rest, where)
+    check_without_secrets(url, where)
     check_address(url, where)
     host, _, path = rest.rstrip("/").partition("/")
     if not _names_a_place(url, host, path):

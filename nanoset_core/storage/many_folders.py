@@ -6,7 +6,7 @@ versions of an output, one listing of the folder above them replaces hundreds of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
@@ -43,26 +43,29 @@ def call_for_folders(
 ) -> list[R]:
     """Call a function for many folders of one parent, with as few requests to a store as possible.
 
-    Most of the folders should exist. Usually the parent is listed once, which is much cheaper than
-    a listing of each folder.
+    Usually the parent is listed once, instead of each folder. Most of the folders should exist.
 
     Args:
         access: Access to the files.
-        work: Called with access that answers from a listing of one folder, and with that folder.
+        work: Called with access to the files of one folder, which looks them up in the listing of
+            the parent instead of asking the store, and with the path of that folder.
         parent: The parent of the folders.
         names: Names of the folders.
 
     Returns:
         The results, in the order of the names.
     """
-    objects = _objects_below(access, parent, len(names))
+    objects = _listing_if_cheaper(access, parent, len(names))
     if objects is None:
+        # Let the function ask the store, or the local disk, for each folder.
         return access.each(lambda name: work(access, parent / name), names)
-    return _call_with_listings(access, work, parent, names, objects)
+    return _call_with_listing(access, work, parent, names, objects)
 
 
-def _objects_below(access: FileAccess, parent: Path, n_folders: int) -> Iterable[Stored] | None:
-    """List the objects below a folder, if this takes fewer requests than to list its subfolders.
+def _listing_if_cheaper(
+    access: FileAccess, parent: Path, n_folders: int
+) -> Iterable[Stored] | None:
+    """List all objects below a folder, unless it takes fewer requests to list some subfolders.
 
     Args:
         access: Access to the files.
@@ -70,47 +73,38 @@ def _objects_below(access: FileAccess, parent: Path, n_folders: int) -> Iterable
         n_folders: How many of its subfolders are needed.
 
     Returns:
-        The objects, ordered by name; None if each subfolder should be looked at alone.
+        The objects, ordered by name; None if each of the subfolders should be listed alone.
     """
-    # A local folder needs no requests, and a single subfolder no common listing.
     store = access.origin
     if store is None or n_folders < 2:
-        return None
+        return None  # a local folder needs no requests, and a single subfolder only its own
     parent_name = access.name(parent)
-    is_listed_already = access.snapshot_with(parent_name) is not None
-    if is_listed_already:
-        return None
+    if access.snapshot_with(parent_name) is not None:
+        return None  # the caller has listed it already, so that subfolders need no requests
 
     objects = store.list(parent_name)  # an iterator, which sends requests as it is read
     if n_folders > _FEW_FOLDERS:
         return objects
-    return _all_if_few(objects)
 
-
-def _all_if_few(objects: Iterable[Stored]) -> list[Stored] | None:
-    """Return listed objects if one request returns all of them, and otherwise None.
-
-    A request returns up to a thousand objects. If it returns that many, there may be far more: then
-    a listing of each of a few folders is cheaper.
-    """
+    # For a few subfolders, a common listing is cheaper only if a single request returns all of it.
+    # A request that returns a thousand objects may be followed by many others.
     first_objects = list(islice(objects, _OBJECTS_PER_REQUEST))
-    if len(first_objects) == _OBJECTS_PER_REQUEST:
-        return None
-    return first_objects
+    is_complete = len(first_objects) < _OBJECTS_PER_REQUEST
+    return first_objects if is_complete else None
 
 
-def _call_with_listings(
+def _call_with_listing(
     access: FileAccess,
     work: Callable[[FileAccess, Path], R],
     parent: Path,
     names: Sequence[str],
     objects: Iterable[Stored],
 ) -> list[R]:
-    """Call a function for many folders, with the objects that a listing has found in each.
+    """Call a function for many folders of one parent whose objects have been listed.
 
     Args:
         access: Access to the files.
-        work: Called with access that answers from a listing of one folder, and with that folder.
+        work: Called with access to the files of one folder, and with the path of that folder.
         parent: The parent of the folders.
         names: Names of the folders.
         objects: All objects below the parent, ordered by name.
@@ -118,42 +112,28 @@ def _call_with_listings(
     Returns:
         The results, in the order of the names.
     """
-    # The function may ask for the size of a file in another folder. The calls share these answers,
-    # so that the store is asked once for a file that many folders refer to.
+    # The function may also ask for the size of a file in another folder. All calls share these
+    # answers, so that the store is asked once for a file that many folders refer to.
     known_sizes: dict[str, int | None] = {}
     parent_name = access.name(parent)
+    result_by_name: dict[str, R] = {}
 
-    def call(folder: _ListedFolder) -> R:
-        """Call the function for a folder."""
-        snapshot = Snapshot.of_folder(f"{parent_name}/{folder.name}", folder.objects)
-        access_to_folder = replace(access, snapshot=snapshot, known_sizes=known_sizes)
-        return work(access_to_folder, parent / folder.name)
+    def call(folder: _ListedFolder) -> None:
+        """Call the function for a folder, with access that answers from its listing."""
+        listing = Snapshot.of_folder(f"{parent_name}/{folder.name}", folder.objects)
+        access_to_folder = replace(access, snapshot=listing, known_sizes=known_sizes)
+        result_by_name[folder.name] = work(access_to_folder, parent / folder.name)
 
+    # The listing may be long: take folders from it only as fast as the function is called.
+    requested_names = set(names)
     folders = _folders_of(objects, parent_name)
-    result_by_name = _results_by_name(call, folders, set(names))
+    requested_folders = (folder for folder in folders if folder.name in requested_names)
+    in_parallel(call, requested_folders, CONNECTIONS, window=_FOLDERS_IN_MEMORY)
 
-    # Folders that were not found in the listing have no objects.
-    for name in set(names) - result_by_name.keys():
-        result_by_name[name] = call(_ListedFolder(name, []))
+    # Folders that are not in the listing have no objects.
+    for name in requested_names - result_by_name.keys():
+        call(_ListedFolder(name, []))
     return [result_by_name[name] for name in names]
-
-
-def _results_by_name(
-    call: Callable[[_ListedFolder], R], folders: Iterable[_ListedFolder], names: Set[str]
-) -> dict[str, R]:
-    """Return folder name → what a function returns for the folder, for the folders with some names.
-
-    A few folders are in memory at a time, so that a large listing never is as a whole.
-    """
-
-    def call_with_name(folder: _ListedFolder) -> tuple[str, R]:
-        """Return the name of a folder, and what the function returns for it."""
-        return folder.name, call(folder)
-
-    requested_folders = (folder for folder in folders if folder.name in names)
-    return dict(
-        in_parallel(call_with_name, requested_folders, CONNECTIONS, window=_FOLDERS_IN_MEMORY)
-    )
 
 
 def _folders_of(objects: Iterable[Stored], parent_name: str) -> Iterator[_ListedFolder]:

@@ -74,10 +74,10 @@ _MEMORY_ERRORS = (errno.ENOMEM, errno.EAGAIN)
 
 @contextmanager
 def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
-    """Replace errors of the operating system, raised in the block, by errors with a remedy.
+    """Replace errors of the block such as "disk full" by errors that say what to do about them.
 
-    Only errors that mean something is wrong with the machine are replaced. Others, such as a
-    missing file, are raised unchanged.
+    Errors that do not mean that something is wrong with the machine, such as a missing file, are
+    raised unchanged.
 
     Args:
         folder: The folder that is written to. The error names it if the system does not say which
@@ -92,16 +92,16 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
         yield
     except NanosetError:
         raise  # it has a remedy already
-    except (MemoryError, RuntimeError, ImportError, OSError) as error:
-        # Python raises RuntimeError if there is not enough memory for another thread, and
-        # ImportError if there is not enough for a module. All others of them have no error number.
-        number = _number_of(error)
+    except (OSError, MemoryError, RuntimeError, ImportError) as error:
+        # Without enough memory for a thread or a library, Python raises RuntimeError or
+        # ImportError. These count as ENOMEM, and all others of the two as 0, which is no errno.
+        number = _errno_of(error)
         if number not in _EXPLANATIONS and number not in _MEMORY_ERRORS:
             raise  # it says nothing about the machine
-        explanation = refusal(error, folder, expected=expected)
-        if explanation is None:
+        new_error = explained_error(error, folder, expected=expected)
+        if new_error is None:
             raise
-        raise explanation from error
+        raise new_error from error
 
 
 @contextmanager
@@ -119,22 +119,19 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     """
     with explained(folder, expected=expected):
         try:
-            _create_writable(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            # Creating a temporary file shows that files can be written.
+            with tempfile.TemporaryFile(dir=folder):
+                pass
         except OSError as error:
-            if error.errno in _EXPLANATIONS:
-                # Something is wrong with the machine: `explained` replaces the error. Let its
-                # message name the folder instead of the temporary file.
-                error.filename = os.fspath(folder)
-                raise
-            raise _wrong_path_error(folder, error) from error
+            if error.errno not in _EXPLANATIONS:
+                # The machine is all right, so the path must be wrong.
+                raise _wrong_path_error(folder, error) from error
+            # Something is wrong with the machine, such as a full disk: `explained` replaces the
+            # error. Let its message name the folder instead of the temporary file.
+            error.filename = os.fspath(folder)
+            raise
         yield
-
-
-def _create_writable(folder: Path) -> None:
-    """Create a folder, and a temporary file in it, which shows that it can be written to."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
 
 
 def _wrong_path_error(folder: Path, error: OSError) -> StorageError:
@@ -148,10 +145,10 @@ def _wrong_path_error(folder: Path, error: OSError) -> StorageError:
     )
 
 
-def refusal(
+def explained_error(
     error: BaseException, where: object, *, expected: str | None = None
 ) -> NanosetError | None:
-    """Return the error with a remedy that explains an error of the operating system.
+    """Return an error that explains one of the operating system, and says what to do about it.
 
     Args:
         error: The error that was raised.
@@ -161,22 +158,15 @@ def refusal(
     Returns:
         The new error; None if `error` is not one of the operating system.
     """
-    number = _number_of(error)
+    number = _errno_of(error)
     if number in _MEMORY_ERRORS:
-        return NanosetError(
-            "there is not enough memory",
-            where=where,
-            found=str(error) or type(error).__name__,
-            remedy=(
-                "take fewer workers, a smaller range_mib or memory_mib, or a larger limit, "
-                f"{_RUN_AGAIN}"
-            ),
-        )
+        return _memory_error(error, where)
     if not isinstance(error, OSError):
         return None
 
-    path = error.filename
     explanation = _EXPLANATIONS.get(number, _OTHER)
+    # The system does not say whether permission to read or to write was denied: look at the file.
+    path = error.filename
     if number in _PERMISSION_ERRORS and path and _exists_unreadable(path):
         explanation = _NOT_READABLE
     return StorageError(
@@ -188,15 +178,28 @@ def refusal(
     )
 
 
+def _memory_error(error: BaseException, where: object) -> NanosetError:
+    """Return the error that explains one that was raised for lack of memory."""
+    return NanosetError(
+        "there is not enough memory",
+        where=where,
+        found=str(error) or type(error).__name__,
+        remedy=(
+            "take fewer workers, a smaller range_mib or memory_mib, or a larger limit, "
+            f"{_RUN_AGAIN}"
+        ),
+    )
+
+
 def _exists_unreadable(path: str) -> bool:
     """Return whether there is a file or folder at a path that this user may not read."""
     return os.path.lexists(path) and not os.access(path, os.R_OK)
 
 
-def _number_of(error: BaseException) -> int:
-    """Return the system's number of an error; 0 if it has none."""
-    is_no_thread = isinstance(error, RuntimeError) and str(error) == _NO_THREAD
-    is_no_library = isinstance(error, ImportError) and str(error).endswith(_NO_LIBRARY)
-    if is_no_thread or is_no_library or isinstance(error, MemoryError):
+def _errno_of(error: BaseException) -> int:
+    """Return the errno of an error: ENOMEM for every lack of memory, and 0 if it has none."""
+    lacks_thread = isinstance(error, RuntimeError) and str(error) == _NO_THREAD
+    lacks_library = isinstance(error, ImportError) and str(error).endswith(_NO_LIBRARY)
+    if lacks_thread or lacks_library or isinstance(error, MemoryError):
         return errno.ENOMEM
     return getattr(error, "errno", None) or 0

@@ -13,7 +13,7 @@ from pathlib import Path
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
-from nanoset_core.storage.location import Location, RemoteFolder
+from nanoset_core.storage.location import Location, RemoteFolder, store_of
 from nanoset_core.storage.os_errors import explained
 
 _ROOM = (
@@ -60,14 +60,13 @@ def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
             TMPDIR if the output is in a bucket.
 
     Returns:
-        `name` next to the output. In `scratch` or below TMPDIR, which outputs of the same name may
-        share, a digest of the output's path is added: `web-<digest>.work`.
+        `name` next to the output; or `web-<digest>.work` in `scratch` or below TMPDIR.
     """
     if scratch is None and isinstance(target, Path):
         return target.parent / name
 
-    # Add a digest of the output's path to the name. The URL of an output in a bucket counts as a
-    # path, too: s3://bucket/web as /s3:/bucket/web.
+    # Outputs of the same name may share the folder: add a digest of the output's path to the name.
+    # A URL is digested as a path, too: s3://bucket/web as /s3:/bucket/web.
     full_path = Path("/", str(target.absolute()))
     digest = hashlib.sha256(os.fsencode(full_path)).hexdigest()[:8]
     stem, _, ending = name.rpartition(".")
@@ -98,10 +97,10 @@ def any_remote(paths: Iterable[Location]) -> bool:
 
 
 def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
-    """Return local paths of files, after copying those in buckets to a folder.
+    """Return local paths of files, after downloading those in buckets to a folder.
 
-    Files that were next to each other in a bucket have copies next to each other. The folder may
-    have copies from an earlier call with the same paths: those that are up to date are kept.
+    Files that are next to each other in a bucket have copies next to each other. Copies of an
+    earlier call with the same paths are kept if they are up to date.
 
     Args:
         folder: The folder for copies.
@@ -111,37 +110,25 @@ def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
         MissingError: A file in a bucket does not exist.
         StorageError: There is no room for the copies.
     """
-    subfolders: dict[RemoteFolder, Path] = {}  # folder of a bucket → folder of the copies
+    # Folder of a bucket → folder of its copies: "0", "1", …, since files of several folders may
+    # have the same name.
+    copy_folders: dict[RemoteFolder, Path] = {}
     local_paths: list[Path] = []
-    with explained(folder, expected=_ROOM):
+    with explained(folder, expected=_ROOM):  # an error says so if the disk is full
         for path in paths:
             if isinstance(path, Path):
                 local_paths.append(path)
-            else:
-                if path.parent not in subfolders:
-                    subfolders[path.parent] = folder / str(len(subfolders))
-                local_paths.append(_copy_in(subfolders[path.parent], path))
+                continue
+            if path.parent not in copy_folders:
+                copy_folders[path.parent] = folder / str(len(copy_folders))
+            copy_folder = copy_folders[path.parent]
+            copy = copy_folder / path.name
+            # Download the file, unless its copy has the same size and time.
+            FileAccess(copy_folder, store_of(path.parent)).revalidate(copy)
+            if not copy.exists():
+                raise _missing(path)
+            local_paths.append(copy)
     return local_paths
-
-
-def _copy_in(folder: Path, path: RemoteFolder) -> Path:
-    """Copy a file of a bucket to a local folder, unless an up-to-date copy exists.
-
-    Args:
-        folder: The local folder.
-        path: The file.
-
-    Returns:
-        Path of the copy.
-
-    Raises:
-        MissingError: The file does not exist.
-    """
-    copy = folder / path.name
-    FileAccess(folder, path.parent.place).revalidate(copy)
-    if not copy.exists():
-        raise _missing(path)
-    return copy
 
 
 @contextmanager
@@ -164,17 +151,14 @@ def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
 
 @contextmanager
 def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
-    """Yield what is needed to read a file, and files next to it, locally or in a bucket.
-
-    Errors of the block name the file in the bucket instead of its copy.
+    """Yield a local path of a file, and access that downloads it if it is in a bucket.
 
     Args:
-        path: The file, or what the names of the files begin with.
+        path: The file, or how the names of several files begin: `web` for web.bin and web.idx.
 
     Yields:
-        (path, access). For a local file, its path and None. For a file of a bucket, the path of a
-        copy in a temporary folder, and access that downloads files of the bucket to there. Nothing
-        is downloaded before the block asks the access for it.
+        (path, access). For a local file, its path and None. For a file of a bucket, a path in a
+        temporary folder, where the access downloads the files that the block asks it for.
 
     Raises:
         MissingError: The block did not find a file in the bucket.
@@ -183,12 +167,12 @@ def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
         yield path, None
         return
 
-    # Errors of the disk name the temporary folder, and what it needs room for.
-    with temporary_folder("copies") as folder, explained(folder, expected=_ROOM):
+    with temporary_folder("copies") as folder:
         copy = folder / path.name
-        store_of_parent = path.parent.place  # the folder of the bucket that contains the file
-        with _errors_naming(path, copy):
-            yield copy, FileAccess(folder, store_of_parent)
+        access = FileAccess(folder, store_of(path.parent))
+        # Explain errors of the disk, and let other errors name the file in the bucket.
+        with explained(folder, expected=_ROOM), _errors_naming(path, copy):
+            yield copy, access
 
 
 @contextmanager
@@ -203,10 +187,12 @@ def _errors_naming(path: RemoteFolder, copy: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise _missing(path) from error
     except NanosetError as error:
-        where = error.where
-        if where:
-            where = where.replace(str(copy), str(path))
-        raise error.at(where) from error
+        # Raise the same error with another place. Only the path of the copy in it is replaced, so
+        # that `<copy>.idx:3` becomes `s3://bucket/web.idx:3`.
+        place = error.where
+        if place:
+            place = place.replace(str(copy), str(path))
+        raise error.at(place) from error
 
 
 def _missing(path: RemoteFolder) -> MissingError:
