@@ -139,21 +139,19 @@ class ObjectFile(io.RawIOBase):
         super().close()
 
     def _range_at_position(self) -> _Range:
-        """Return a range of the object that contains the current position.
-
-        Two ranges are in memory: the one that reading in order has reached, and the last one that
-        was read at another place. If neither contains the position, one of them is replaced.
-        """
+        """Return a range of the object that contains the current position; read it if necessary."""
+        # Two ranges are in memory: the one that reading in order has reached, and the last one that
+        # was read at another place.
         for in_memory in (self._sequential, self._elsewhere):
             if in_memory.contains(self._position):
                 return in_memory
 
-        # Decide whether the file is read in order. Either the caller has announced it, or the
-        # position is where a range in memory ends.
+        # The file is read in order if the caller has announced that, or if the position is where
+        # one of the two ranges ends. Requests have run ahead for the sequential range alone.
         continues_sequential = self._sequential.ends_at(self._position)
         continues_elsewhere = self._elsewhere.ends_at(self._position)
         if self._is_in_order or continues_sequential or continues_elsewhere:
-            self._sequential = self._read_in_order(was_requested=continues_sequential)
+            self._sequential = self._read_in_order(is_requested=continues_sequential)
             return self._sequential
 
         # The reader has moved to another place, and may come back. So keep the sequential range,
@@ -161,28 +159,25 @@ class ObjectFile(io.RawIOBase):
         self._elsewhere = self._read_elsewhere()
         return self._elsewhere
 
-    def _read_in_order(self, *, was_requested: bool) -> _Range:
-        """Return the range that begins at the position, and start requests for those after it.
+    def _read_in_order(self, *, is_requested: bool) -> _Range:
+        """Return the range that begins at the position, and request the ranges after it ahead.
 
         Args:
-            was_requested: Whether the pending requests, if there are any, begin at the position.
-                Otherwise they are for another place, and are dropped.
+            is_requested: Whether this range is the next one after those that were requested in
+                order, so that a pending request may be for it.
         """
-        if not was_requested:
+        if not is_requested:
+            # The pending requests are for another place: forget them, and begin at the position.
             self._pending.clear()
-        if not self._pending:
-            # Begin with a request for the position.
             self._requested_end = self._position
 
-        # The first pending request is for the range that is returned: start one more than usual.
-        self._run_ahead(AHEAD + 1)
-        if self._pending:
-            data = self._pending.popleft().result()
-        else:
-            # The position is beyond the end that the caller has announced, up to which requests run
-            # ahead. Read some bytes without requests for the next ones.
-            data = self._read(self._position, FIRST_BYTES)
-        return _Range(self._position, data)
+        # Request this range, unless it is pending already, and the ranges after it. There is none
+        # to request if the position is beyond the end that the caller has announced.
+        self._run_ahead(1 + AHEAD)
+        if not self._pending:
+            return _Range(self._position, self._read(self._position, FIRST_BYTES))
+        oldest_request = self._pending.popleft()
+        return _Range(self._position, oldest_request.result())
 
     def _read_elsewhere(self) -> _Range:
         """Return the range at a position that is out of order."""
@@ -209,27 +204,26 @@ class ObjectFile(io.RawIOBase):
 def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = None) -> BinaryIO:
     """Open an object for reading.
 
-    If it is read in order, pass `end`: then the first range is requested at once, and the following
-    ones before the reader needs them.
-
     Args:
         store: The store of the object.
         name: Name of the object.
         begin: Position at which reading in order will begin.
-        end: Position up to which the object will be read in order. If it is None, the order is not
-            known.
+        end: Position up to which the object will be read in order. Its bytes are then requested
+            before the reader needs them. None: the order is not known.
 
     Raises:
         FileNotFoundError: The object does not exist.
     """
-    stored: Stored | None
-    if end is None or begin >= end:
-        data = b""
-        stored = store.stat(name)
+    data = b""  # the first bytes, if they are requested at once
+    stored: Stored | None = None  # the description of the object
+    is_read_in_order = end is not None and begin < end
+    if end is not None and is_read_in_order:
+        # A single request gets both.
+        data_and_stored = store.open_range(name, begin, min(begin + FIRST_BYTES, end))
+        if data_and_stored is not None:
+            data, stored = data_and_stored
     else:
-        # One request gets the first bytes and the description.
-        first_end = min(begin + FIRST_BYTES, end)
-        data, stored = store.open_range(name, begin, first_end) or (b"", None)
+        stored = store.stat(name)
     if stored is None:
         raise FileNotFoundError(store.url(name))
     file = ObjectFile(store, stored, end, begin=begin, data=data)

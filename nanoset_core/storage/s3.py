@@ -145,7 +145,7 @@ class S3Store(Store):
         self,
         operation: str,
         name: str | None,
-        take: Callable[[Any], T],
+        read_answer: Callable[[Any], T],
         *,
         body: Callable[[], Any] | None = None,
         read_seconds: int | None = None,
@@ -156,14 +156,14 @@ class S3Store(Store):
         Args:
             operation: boto3's name of the request, such as `get_object`.
             name: Name of the object; None for a request about the bucket.
-            take: Called with the answer. It may raise KeyError, ValueError or DamagedTransferError
-                for a faulty answer; then the request is sent again.
+            read_answer: Called with the answer. It may raise KeyError, ValueError or
+                DamagedTransferError for a faulty answer; then the request is sent again.
             body: Opens the bytes that the request sends; it is called for each attempt.
             read_seconds: How long to wait for the next bytes of an answer; None for the default.
             arguments: Arguments of boto3's operation, except `Bucket`, `Key` and `Body`.
 
         Returns:
-            What `take` returns.
+            What `read_answer` returns.
         """
         call = getattr(self.client(read_seconds), operation)
         if name is not None:
@@ -181,7 +181,7 @@ class S3Store(Store):
                 answer = call(Bucket=self.bucket, **arguments, **content)
                 if "Body" in answer:
                     answer["Body"] = Body(answer["Body"])
-                return take(answer)
+                return read_answer(answer)
 
         return with_retries(request, where, reads=operation in _READING)
 
@@ -230,7 +230,7 @@ class S3Store(Store):
         Args:
             operation: boto3's name of the request.
             folder: The folder that is listed, with all folders in it.
-            next_page: How to ask for the next page: argument of the request → key in the answer.
+            next_page: Argument that asks for the next page → key of its value in this page.
             arguments: Further arguments of the request.
 
         Raises:
@@ -239,22 +239,22 @@ class S3Store(Store):
         arguments["Prefix"] = self._prefix(folder)
         listing = LongListing(self.url(folder), self.server.address or "AWS")
         while True:
-            # The request is about the bucket, and not about one object.
-            page = self.ask(operation, name=None, take=_complete_page, **arguments)
+            # `name` is None, since the request is about the bucket and not about one object.
+            page = self.ask(operation, name=None, read_answer=_complete_page, **arguments)
             yield page
-            is_last_page = not page["IsTruncated"]
-            if is_last_page:
-                return
+            if not page["IsTruncated"]:
+                return  # this is the last page
 
-            # Raise an error if the server sends a page again, or if the listing does not end.
-            next_arguments = {name: page[key] for name, key in next_page.items()}
+            next_arguments = {argument: page[key] for argument, key in next_page.items()}
+            arguments |= next_arguments
+
+            # Raise an error if a faulty server sends the same page again, or pages without end.
             entries = _entries_of(page)
             listing.turn_page(
                 len(entries),
                 next_token=repr(next_arguments),
                 first_entry=repr(entries[:1]),
             )
-            arguments |= next_arguments
 
     def stat(self, name: str) -> Stored | None:
         """Return the description of an object, or None if it does not exist."""
@@ -266,18 +266,18 @@ class S3Store(Store):
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         """Return the bytes and the description of a small object, or None if it does not exist."""
 
-        def take(answer: Any) -> tuple[bytes, Stored]:
-            """Read the bytes, and compare them with their description."""
+        def read_answer(answer: Any) -> tuple[bytes, Stored]:
+            """Read the bytes, and compare their size and, if it is known, their sha256."""
             data: bytes = answer["Body"].read()
             stored = _stored(name, answer)
             if not _has_bytes(stored, data):
-                # `ask` then sends the request again.
+                # This error makes `ask` send the request again.
                 raise DamagedTransferError(
                     f"{len(data):,} bytes that are not those of {self.url(name)}"
                 )
             return data, stored
 
-        return unless_missing(lambda: self.ask("get_object", name, take))
+        return unless_missing(lambda: self.ask("get_object", name, read_answer))
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         """Return the bytes from `begin` to `end`, exclusive, of an object.
@@ -340,7 +340,7 @@ class S3Store(Store):
             condition: Arguments of the request that set a condition, such as `IfMatch`.
         """
 
-        def take(answer: Any) -> tuple[bytes, Stored]:
+        def read_answer(answer: Any) -> tuple[bytes, Stored]:
             """Read the bytes, and check that none is missing; if so, the request is sent again."""
             object_bytes = _bytes_of_object(answer)
             data: bytes = answer["Body"].read()
@@ -350,7 +350,7 @@ class S3Store(Store):
             return data, Stored(name, object_bytes, answer["ETag"], _written_ns(answer))
 
         byte_range = f"bytes={begin}-{end - 1}"
-        return self.ask("get_object", name, take, Range=byte_range, **condition)
+        return self.ask("get_object", name, read_answer, Range=byte_range, **condition)
 
     @contextlib.contextmanager
     def reading(self, name: str, mark: str | None) -> Iterator[None]:
@@ -464,14 +464,18 @@ class S3Store(Store):
                 each attempt.
         """
 
-        def check(answer: Any) -> None:
-            """Check that the bucket has received the bytes; if not, they are sent again."""
+        def check_received(answer: Any) -> None:
+            """Compare the digest that the bucket reports with the bytes that were sent.
+
+            If they differ, `check_sent` raises an error that makes `ask` send the bytes again.
+            """
+            # The digest may be the ETag, which is an MD5 in some buckets only.
             check_sent(answer, part, is_md5=etags_are_md5(answer))
 
         self.ask(
             "put_object",
             name,
-            take=check,
+            read_answer=check_received,
             body=part.open,
             ChecksumSHA256=encoded(part.sha256),
             Metadata={SHA256: part.sha256.hex()},
@@ -640,14 +644,14 @@ class Upload:
         self._mark = secrets.token_hex(8)
         """Stored with the object, so that it can be recognised as that of this upload."""
 
-        def take(answer: Any) -> tuple[str, bool]:
+        def read_answer(answer: Any) -> tuple[str, bool]:
             """Return the id of the upload, and whether the ETags of its parts are MD5 digests."""
             return answer["UploadId"], etags_are_md5(answer)
 
         self._id, self.etags_are_md5 = store.ask(
             "create_multipart_upload",
             name,
-            take,
+            read_answer,
             ChecksumAlgorithm="SHA256",
             Metadata=metadata | {UPLOAD: self._mark},
         )
@@ -666,14 +670,19 @@ class Upload:
             StorageError: The bucket has received other bytes in each attempt, or another process
                 aborted the upload.
         """
-        # If the answer shows that the bucket has received other bytes, they are sent again. `check`
-        # returns the ETag in the answer.
-        check = partial(check_sent, part=part, is_md5=self.etags_are_md5)
+
+        def checked_etag(answer: Any) -> str:
+            """Return the ETag in the answer, if the bucket has received the bytes of the part.
+
+            If it has not, `check_sent` raises an error that makes `ask` send the bytes again.
+            """
+            return check_sent(answer, part, is_md5=self.etags_are_md5)
+
         part_number = number + 1  # S3 counts parts from 1
         sha256 = encoded(part.sha256)
         etag = self._ask(
             "upload_part",
-            take=check,
+            read_answer=checked_etag,
             body=part.open,
             PartNumber=part_number,
             ChecksumSHA256=sha256,
@@ -708,7 +717,7 @@ class Upload:
         part_number = number + 1  # S3 counts parts from 1
         values = self._ask(
             "upload_part_copy",
-            take=_values_of_copy,
+            read_answer=_values_of_copy,
             read_seconds=read_seconds,
             PartNumber=part_number,
             CopySource={"Bucket": self._store.bucket, "Key": self._store.key(name)},
@@ -726,37 +735,46 @@ class Upload:
         Raises:
             StorageError: Another process aborted the upload.
         """
+
+        def etag_of_object(answer: Any) -> str:
+            """Return the ETag in the answer; it is missing, a KeyError, if that was cut off."""
+            etag: str = answer["ETag"]
+            return etag
+
         numbers = sorted(self._finished_parts)
         parts = [self._finished_parts[number] for number in numbers]
         try:
             self._ask(
                 "complete_multipart_upload",
-                lambda answer: answer["ETag"],
+                etag_of_object,
                 MultipartUpload={"Parts": parts},
             )
         except UploadAbortedError:
-            # A completed upload does not exist any more either. If the first answer was lost, and
-            # the request was sent again, the object exists, and has the mark of this upload.
+            # The bucket does not know the upload. Perhaps this request was sent twice, since the
+            # first answer was lost: the first one has completed the upload, which ends it. Then the
+            # object has the random mark that this upload began with.
             stored = self._store.stat(self._name)
-            if stored is None or stored.upload != self._mark:
+            is_complete = stored is not None and stored.upload == self._mark
+            if not is_complete:
                 raise
 
-    def _ask(self, operation: str, take: Callable[[Any], Any], **arguments: Any) -> Any:
+    def _ask(self, operation: str, read_answer: Callable[[Any], Any], **arguments: Any) -> Any:
         """Send a request about the upload, with retries.
 
         Args:
             operation: boto3's name of the request.
-            take: Called with the answer, as in `S3Store.ask`.
+            read_answer: Called with the answer, as in `S3Store.ask`.
             arguments: Further arguments of `S3Store.ask`.
 
         Returns:
-            What `take` returns.
+            What `read_answer` returns.
 
         Raises:
             UploadAbortedError: The upload does not exist any more.
         """
+        arguments["UploadId"] = self._id
         try:
-            return self._store.ask(operation, self._name, take, UploadId=self._id, **arguments)
+            return self._store.ask(operation, self._name, read_answer, **arguments)
         except Exception as error:
             if not _is_missing_upload(error):
                 raise

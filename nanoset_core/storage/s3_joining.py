@@ -73,20 +73,17 @@ class _Run(NamedTuple):
 
 
 def most_bytes(sizes: Sequence[int], usual: int) -> int:
-    """Return how large a part may be if an object is written as the concatenation of others.
-
-    The object is uploaded in parts, and S3 allows 10,000 of them. The parts of a large object are
-    larger than usual, so that 5,000 of them could hold its bytes. The others are a reserve, since
-    the last part of each source may be small.
+    """Return the maximum size of the parts of an upload that concatenates objects.
 
     Args:
-        sizes: Bytes of each source, which is an object that becomes a range of the new one.
-        usual: Maximum size of a part of an object that is not large.
+        sizes: Bytes of each object.
+        usual: The maximum size, unless there would be too many parts.
     """
-    half_of_parts = MAX_PARTS // 2
-    needed_bytes = _divide_up(sum(sizes), half_of_parts)
-    largest_part_of_s3 = MOST_BYTES
-    return min(largest_part_of_s3, max(usual, needed_bytes))
+    # S3 allows 10,000 parts, so those of a large object are larger than usual. Aim at 5,000: there
+    # will be more, since a part cannot be copied from two objects, and the last one of each object
+    # may be small.
+    needed_bytes = _divide_up(sum(sizes), MAX_PARTS // 2)
+    return min(MOST_BYTES, max(usual, needed_bytes))
 
 
 def _divide_up(number: int, divisor: int) -> int:
@@ -97,45 +94,32 @@ def _divide_up(number: int, divisor: int) -> int:
 def runs_of(
     sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES
 ) -> list[slice]:
-    """Divide the objects that are to be joined into runs, each of which needs a single upload.
-
-    An upload consists of parts, and S3 allows `MAX_PARTS` of them. A large source becomes several
-    parts; several small sources share one.
+    """Divide objects that are concatenated into runs, so that one upload can join each run.
 
     Args:
-        sizes: Bytes of each source, which is an object that is to be joined with the others.
-        least: Minimum size of a part.
+        sizes: Bytes of each object.
+        least: Minimum size of a part of an upload.
         most: Maximum size of a part.
 
     Returns:
-        The sources of each run, as slices of `sizes`. There is one run if a single upload is enough
-        for all sources.
+        Slices of `sizes`; only one if a single upload can join all objects.
     """
-    if len(plan_parts(sizes, least=least, most=most)) <= MAX_PARTS:
+    n_all_parts = len(plan_parts(sizes, least=least, most=most))
+    if n_all_parts <= MAX_PARTS:
         return [slice(0, len(sizes))]
-    bounds = pairwise([*_run_starts(sizes, most), len(sizes)])
+
+    # Begin another run before the current one has too many parts. Every object is counted with a
+    # part of its own. Small ones share parts, so a run never needs more parts than are counted.
+    starts = [0]
+    n_run_parts = 0
+    for number, size in enumerate(sizes):
+        n_object_parts = max(1, _divide_up(size, most))
+        if n_run_parts and n_run_parts + n_object_parts > MAX_PARTS:
+            starts.append(number)
+            n_run_parts = 0
+        n_run_parts += n_object_parts
+    bounds = pairwise([*starts, len(sizes)])
     return [slice(start, stop) for start, stop in bounds]
-
-
-def _run_starts(sizes: Sequence[int], most: int) -> list[int]:
-    """Return the first source of each run, so that the sources of a run fit into one upload.
-
-    Every source is counted with a part of its own. As small sources share parts, a run may need
-    fewer than were counted, but never more.
-
-    Args:
-        sizes: Bytes of each source.
-        most: Maximum size of a part.
-    """
-    run_starts = [0]
-    n_parts = 0  # of the current run, at most
-    for source, size in enumerate(sizes):
-        n_source_parts = max(1, _divide_up(size, most))
-        if n_parts and n_parts + n_source_parts > MAX_PARTS:
-            run_starts.append(source)
-            n_parts = 0
-        n_parts += n_source_parts
-    return run_starts
 
 
 def plan_parts(
@@ -143,12 +127,8 @@ def plan_parts(
 ) -> list[list[JoinedRange]]:
     """Divide the bytes of concatenated objects, the sources, into the parts of an upload.
 
-    A part is either one range of a large source, which the bucket copies, or it is filled with
-    ranges of several sources until it has `least` bytes, and sent. So what is sent are sources
-    smaller than `least`, and the bytes of the next source that fill the part up. For example, with
-    `least=10` and `most=35`, the sizes 4, 50 become the parts
-
-        4 bytes of source 0 and 6 of source 1 (sent), 34 of source 1 (copied), 10 of it (copied)
+    The bucket copies parts that are one range of a large source. A source that is too small for a
+    part is read and sent, in one part with bytes of the next ones.
 
     Args:
         sizes: Bytes of each source.
@@ -158,72 +138,35 @@ def plan_parts(
     Returns:
         The ranges of each part, in order.
     """
-    plan = _PartPlan(least, most)
+    # For example, with sizes 4 and 50, least = 10 and most = 35:
+    #   part 0: 4 bytes of source 0 and 6 of source 1, sent
+    #   part 1: the next 34 bytes of source 1, copied; 35 would leave too few for a part
+    #   part 2: the last 10 bytes of source 1, copied
+    parts: list[list[JoinedRange]] = []
+    sent_ranges: list[JoinedRange] = []  # the part that is being filled from several sources
+    n_sent_bytes = 0
     for source, size in enumerate(sizes):
         begin = 0
         while begin < size:
-            begin = plan.add(source, begin, size)
-    return plan.parts()
-
-
-class _PartPlan:
-    """The parts of an upload, to which the bytes of the sources are added in order.
-
-    Args:
-        least: Minimum size of a part, except the last one.
-        most: Maximum size of a part.
-    """
-
-    def __init__(self, least: int, most: int) -> None:
-        self._least = least
-        self._most = most
-        self._complete_parts: list[list[JoinedRange]] = []
-        self._small_ranges: list[JoinedRange] = []
-        """The part that is being filled."""
-        self._missing_bytes = least
-        """Bytes until this part has `least`."""
-
-    def parts(self) -> list[list[JoinedRange]]:
-        """Return the ranges of each part, in order."""
-        if self._small_ranges:
-            return [*self._complete_parts, self._small_ranges]
-        return self._complete_parts
-
-    def add(self, source: int, begin: int, end: int) -> int:
-        """Add the next bytes of a source to a part.
-
-        Args:
-            source: Index of the source.
-            begin: Position of the first byte that is in no part yet.
-            end: Size of the source.
-
-        Returns:
-            Position after the bytes that were added.
-        """
-        can_be_copied = not self._small_ranges and end - begin >= self._least
-        if can_be_copied:
-            return self._add_copied(source, begin, end)
-        return self._add_sent(source, begin, end)
-
-    def _add_copied(self, source: int, begin: int, end: int) -> int:
-        """Add a part that the bucket copies, and return where it stops in its source."""
-        stop = end
-        if end - begin > self._most:
-            # Leave at least `least` bytes, so that the rest can be copied, too.
-            stop = min(begin + self._most, end - self._least)
-        self._complete_parts.append([JoinedRange(source, begin, stop)])
-        return stop
-
-    def _add_sent(self, source: int, begin: int, end: int) -> int:
-        """Add bytes to the part that is being filled, and return where they stop."""
-        stop = min(begin + self._missing_bytes, end)
-        self._small_ranges.append(JoinedRange(source, begin, stop))
-        self._missing_bytes -= stop - begin
-        if self._missing_bytes == 0:
-            self._complete_parts.append(self._small_ranges)
-            self._small_ranges = []
-            self._missing_bytes = self._least
-        return stop
+            if sent_ranges or size - begin < least:
+                # Fill the part that is sent until it is large enough.
+                end = min(begin + least - n_sent_bytes, size)
+                sent_ranges.append(JoinedRange(source, begin, end))
+                n_sent_bytes += end - begin
+                if n_sent_bytes == least:
+                    parts.append(sent_ranges)
+                    sent_ranges = []
+                    n_sent_bytes = 0
+            else:
+                # Copy all that remains of the source, or as much that the rest is a part, too.
+                end = size
+                if size - begin > most:
+                    end = min(begin + most, size - least)
+                parts.append([JoinedRange(source, begin, end)])
+            begin = end
+    if sent_ranges:
+        parts.append(sent_ranges)
+    return parts
 
 
 def _size(part: Sequence[JoinedRange]) -> int:
@@ -248,9 +191,6 @@ def join(
 ) -> str | None:
     """Write an object that is the concatenation of other objects of a bucket, the sources.
 
-    If there are too many sources for one upload, runs of them are joined first, and then the
-    results.
-
     Args:
         store: The bucket.
         name: Name of the new object.
@@ -271,6 +211,7 @@ def join(
     most = most_bytes(sizes, COPIED_BYTES)
     slices = runs_of(sizes, most=most)
     if len(slices) > 1:
+        # These are too many sources for one upload: join runs of them first, and then the results.
         runs = [_Run(sources[run], sha256[run] if sha256 else None) for run in slices]
         _join_runs(store, name, runs, joined)
         return None
@@ -291,18 +232,21 @@ def join(
 
 
 def _may_have_copied_lists(error: NanosetError, sources: Sequence[Stored]) -> bool:
-    """Return whether a bucket may have copied something else than the bytes of the sources.
+    """Return whether joining may have failed since the bucket is OpenStack Swift.
 
-    If a source was sent in parts, OpenStack Swift copies the list of its parts instead of its
-    bytes, so that the copy has another size.
+    If a source was uploaded in parts, Swift copies the list of its parts instead of its bytes.
 
     Args:
         error: Why joining the sources failed.
         sources: The sources.
     """
+    # The list has another size than the source, which is reported as a change of the source, or it
+    # is smaller than S3 allows for a part.
     is_other_size = isinstance(error, SourceChangedError)
     _, code = status_of(error.__cause__)
-    is_too_small = code == "EntityTooSmall"  # The copied list is smaller than a part may be.
+    is_too_small = code == "EntityTooSmall"
+
+    # The ETag of an object is an MD5 only if it was uploaded by one request.
     was_any_sent_in_parts = any(md5_of_etag(source.mark) is None for source in sources)
     return (is_other_size or is_too_small) and was_any_sent_in_parts
 
@@ -310,18 +254,19 @@ def _may_have_copied_lists(error: NanosetError, sources: Sequence[Stored]) -> bo
 def _join_runs(store: S3Store, name: str, runs: Sequence[_Run], joined: OnJoin) -> None:
     """Join many objects in two steps: runs of them to temporary objects, then these to one object.
 
-    The temporary objects are stored next to the object. They are deleted at the end, also after an
-    error.
+    The temporary objects are deleted at the end, also after an error.
 
     Args:
         store: The bucket.
         name: Name of the new object.
-        runs: The objects to be joined, in order.
+        runs: The objects to be joined, in order. Each run is small enough for one upload.
         joined: Receives the progress of the first step, which takes almost all of the time.
     """
+    # Name the temporary objects so that they are in the same folder, and known to be unfinished.
     folder, slash, base = checked_name(name).rpartition("/")
     prefix = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
     temporary_names = [f"{prefix}-{number}" for number in range(len(runs))]
+
     joined_runs: list[Stored] = []
     try:
         for temporary_name, run in zip(temporary_names, runs, strict=True):
@@ -330,7 +275,8 @@ def _join_runs(store: S3Store, name: str, runs: Sequence[_Run], joined: OnJoin) 
             if stored is None:
                 raise gone(store.url(temporary_name))
             joined_runs.append(stored)
-        join(store, name, joined_runs, None, no_progress)
+        # The bucket has joined the runs, so their sha256 is not known here.
+        join(store, name, joined_runs, sha256=None, joined=no_progress)
     finally:
         # If they cannot be deleted now, `nanoset gc` recognises them by their names.
         with contextlib.suppress(StorageError):
@@ -374,18 +320,18 @@ class Joining:
             self._joined(size)
 
     def write_at_once(self, name: str, plan: Sequence[Sequence[JoinedRange]]) -> str:
-        """Write a small object by one request, from sources that this process reads.
+        """Write a small object by one request, after reading the bytes of all sources.
 
         Args:
             name: Name of the object.
-            plan: The ranges of each part.
+            plan: The ranges of the sources, as `plan_parts` has divided them into parts.
 
         Returns:
             The sha256 of the object as hex.
         """
         data = b"".join(self.read(part) for part in plan)
         self._store.put(name, data)
-        self._joined(len(data))
+        self.report(len(data))
         return hashlib.sha256(data).hexdigest()
 
     def write_without_copies(self, name: str) -> None:
@@ -401,12 +347,13 @@ class Joining:
     def write(
         self, name: str, plan: Sequence[Sequence[JoinedRange]], *, copies: bool = True
     ) -> None:
-        """Write the object in parts, several at the same time.
+        """Write the object by an upload in parts, several of them at the same time.
 
         Args:
             name: Name of the object.
-            plan: The ranges of each part.
-            copies: Whether the bucket copies large parts; False: this process sends all bytes.
+            plan: For each part, the ranges of the sources that it consists of.
+            copies: Whether the bucket copies the parts that it can. False: this process reads and
+                sends all bytes.
 
         Raises:
             SourceChangedError: A source was replaced, or the new object has another size than the
@@ -415,17 +362,19 @@ class Joining:
         """
         with uploading(self._store, name, {}) as upload:
 
-            def make_part(number: int) -> None:
-                """Write one of the parts, and report it."""
-                ranges = plan[number]
-                if copies and not _is_sent(ranges):
-                    [copied_range] = ranges  # a part that is copied has a single source
+            def write_part(number: int) -> None:
+                """Copy or send one of the parts, and report its bytes as joined."""
+                part = plan[number]
+                if copies and not _is_sent(part):
+                    [copied_range] = part  # a part that is copied has a single source
                     self._copy(upload, number, copied_range)
                 else:
-                    upload.send(number, bytes_part(self.read(ranges)))
-                self.report(_size(ranges))
+                    upload.send(number, bytes_part(self.read(part)))
+                self.report(_size(part))
 
-            in_parallel(make_part, range(len(plan)))
+            in_parallel(write_part, range(len(plan)))
+
+        # At the end of its block, `uploading` lets the bucket join the parts to the object.
         self._check_size(name, expected_size=sum(_size(part) for part in plan))
 
     def _check_size(self, name: str, *, expected_size: int) -> None:
@@ -465,13 +414,17 @@ class Joining:
             SourceChangedError: A source was replaced.
         """
         blocks: list[bytes] = []
-        for piece in part:
-            source = self._sources[piece.source]
-            expected_sha256 = self._sha256[piece.source]
-            begin = source.begin + piece.begin
-            end = source.begin + piece.end
+        for sent_range in part:
+            # A source may itself be a range of an object: count from the start of the object.
+            source = self._sources[sent_range.source]
+            begin = source.begin + sent_range.begin
+            end = source.begin + sent_range.end
             data = self._store.read_range(source.name, begin, end, source.mark)
-            if expected_sha256 is not None and len(data) == source.size:
+
+            # The expected sha256 is that of a whole source.
+            expected_sha256 = self._sha256[sent_range.source]
+            is_whole_source = len(data) == source.size
+            if expected_sha256 is not None and is_whole_source:
                 sha256 = hashlib.sha256(data).hexdigest()
                 if sha256 != expected_sha256:
                     raise damaged(
@@ -496,24 +449,24 @@ class Joining:
         """
         # A source may itself be a range of an object: count from the start of the object.
         source = self._sources[copied_range.source]
-        begin_in_object = source.begin + copied_range.begin
-        end_in_object = source.begin + copied_range.end
+        begin = source.begin + copied_range.begin
+        end = source.begin + copied_range.end
 
         # Turn the bucket's answer that the object is missing or was replaced into an error.
         with self._store.reading(source.name, source.mark):
-            copy = upload.copy(number, source.name, source.mark, begin_in_object, end_in_object)
+            copy = upload.copy(number, source.name, source.mark, begin, end)
+
+        # The answer has an ETag of the copy. In most buckets it is the MD5 of the copied bytes,
+        # unless the bucket encrypts them with a key of the customer.
         self._check_copy(copied_range, copy, etags_are_md5=upload.etags_are_md5)
 
     def _check_copy(
-        self, piece: JoinedRange, copy: Mapping[str, Any], *, etags_are_md5: bool
+        self, copied_range: JoinedRange, copy: Mapping[str, Any], *, etags_are_md5: bool
     ) -> None:
         """Check that the bucket has copied the bytes of a source, by the best evidence that it has.
 
-        This is the sha256 of the part, or equal MD5 digests as ETags, or at least that the source
-        was not replaced.
-
         Args:
-            piece: The range of a source that was copied.
+            copied_range: The range of a source that was copied.
             copy: What the bucket says about the copy: its `ETag` and perhaps `ChecksumSHA256`.
             etags_are_md5: Whether the ETag of the copy is the MD5 of its bytes.
 
@@ -521,9 +474,10 @@ class Joining:
             StorageError: The copy has another sha256 than expected.
             SourceChangedError: The source was replaced.
         """
-        source = self._sources[piece.source]
-        expected_sha256 = self._sha256[piece.source]
-        is_whole_source = piece.end - piece.begin == source.size
+        source = self._sources[copied_range.source]
+        expected_sha256 = self._sha256[copied_range.source]
+        n_copied_bytes = copied_range.end - copied_range.begin
+        is_whole_source = n_copied_bytes == source.size
 
         # The best evidence: sha256. It is known for a whole source only.
         if is_whole_source and expected_sha256 is not None and "ChecksumSHA256" in copy:
@@ -535,11 +489,12 @@ class Joining:
         if is_whole_source and source_md5 is not None and md5_of_etag(copy["ETag"]) == source_md5:
             return
 
-        # Otherwise the source must be the object that was listed. A source may be a range of an
-        # object, whose ETag is that of all its bytes. If all of them were copied, and both ETags
-        # are MD5, but differ, then the server copied other bytes.
-        source_object = self._check_source(piece.source)
-        is_whole_object = piece.end - piece.begin == source_object.size
+        # The least: the source has not been replaced since it was listed.
+        source_object = self._check_source(copied_range.source)
+
+        # Different ETags prove that the server copied other bytes, if both are MD5 digests of the
+        # same bytes. The ETag of the source is that of its object, of which it may be a range.
+        is_whole_object = n_copied_bytes == source_object.size
         source_has_md5 = source_md5 is not None and source_object.is_digest
         if is_whole_object and source_has_md5 and etags_are_md5:
             raise changed(

@@ -225,74 +225,72 @@ class Store(ABC):
             StorageError: The object has other bytes.
             SourceChangedError: The object was replaced while it was read.
         """
-        # If the sha256 is known, the description of the object is requested together with its first
-        # bytes, which saves a request. Otherwise it is needed first, since it has the sha256.
-        stored: Stored | None
         first_block = b""
+        stored: Stored | None = None
         if sha256 is None:
+            # The description of the object has the sha256, so it is needed first.
             stored = self.stat(name)
         else:
-            first_block, stored = self.open_range(name, 0, RANGE_BYTES) or (b"", None)
+            # Save a request: get the description together with the first bytes.
+            block_and_stored = self.open_range(name, 0, RANGE_BYTES)
+            if block_and_stored is not None:
+                first_block, stored = block_and_stored
         if stored is None:
             return False
         expected_sha256 = sha256 or stored.sha256
 
-        # Bytes may be damaged on their way: if they are wrong, read all of them a second time.
         with atomic_file(target) as file:
-            for _ in range(2):
+            fault = self._copy(stored, first_block, file, expected_sha256, pieces)
+            if fault is not None:
+                # The bytes may have been damaged on their way: read all of them a second time.
                 file.seek(0)
                 file.truncate()
-                found_sha256, fault = self._copy(stored, first_block, file, pieces)
-                first_block = b""
-                is_right = expected_sha256 is None or found_sha256 == expected_sha256
-                if is_right and fault is None:
-                    return True
-            # The error keeps the local file from appearing.
-            raise self._damaged_error(name, expected_sha256, found_sha256, fault)
+                fault = self._copy(stored, b"", file, expected_sha256, pieces)
 
-    def _damaged_error(
-        self, name: str, expected_sha256: str | None, found_sha256: str, fault: str | None
-    ) -> StorageError:
-        """Return the error for an object that was read twice, and had wrong bytes each time.
-
-        Args:
-            name: Name of the object.
-            expected_sha256: Its expected sha256; None if only its pieces are known.
-            found_sha256: The sha256 of the bytes.
-            fault: How the bytes differ from the pieces; None if they do not.
-        """
-        expected = "the digests of its pieces"
-        if expected_sha256:
-            expected = f"sha256 {expected_sha256}"
-        return damaged(self.url(name), fault or f"sha256 {found_sha256}", expected)
+            if fault is not None:
+                expected = "the digests of its pieces"
+                if expected_sha256:
+                    expected = f"sha256 {expected_sha256}"
+                # This error keeps the local file from appearing.
+                raise damaged(self.url(name), found=fault, expected=expected)
+        return True
 
     def _copy(
         self,
         stored: Stored,
         first_block: bytes,
         file: BinaryIO,
+        expected_sha256: str | None,
         pieces: Sequence[PieceDigest] | None,
-    ) -> tuple[str, str | None]:
-        """Write the bytes of an object to a file.
+    ) -> str | None:
+        """Copy the bytes of an object to a file, and compare them with their digests.
 
         Args:
             stored: The object.
             first_block: Its first bytes, if they have been read already; the others are read.
             file: The file.
+            expected_sha256: Expected sha256 of all bytes; None: it is not compared.
             pieces: Expected digests of consecutive pieces; None: they are not compared.
 
         Returns:
-            (sha256 of all bytes, how the bytes differ from the pieces or None)
+            How the bytes differ from what was expected; None if they do not.
         """
         sha256 = hashlib.sha256()
-        check = PieceCheck(pieces or ())
+        piece_check = PieceCheck(pieces or ())
         rest = replace(stored, begin=len(first_block), size=stored.size - len(first_block))
         for block in chain([first_block], self.blocks(rest)):
             file.write(block)
             sha256.update(block)
             if pieces is not None:
-                check.add(block)
-        return sha256.hexdigest(), check.fault()
+                piece_check.add(block)
+
+        # A wrong piece tells more than a wrong sha256 of the whole object.
+        piece_fault = piece_check.fault()
+        if piece_fault is not None:
+            return piece_fault
+        if expected_sha256 is not None and sha256.hexdigest() != expected_sha256:
+            return f"sha256 {sha256.hexdigest()}"
+        return None
 
     def put(self, name: str, data: bytes) -> None:
         """Write a small object."""
@@ -357,28 +355,29 @@ class Store(ABC):
             StorageError: A source has other bytes than expected, or the object cannot be written.
             MissingError: A source does not exist.
         """
-        whole_sha256 = hashlib.sha256()
-        expected_sha256 = sha256 or [None] * len(sources)
+        object_sha256 = hashlib.sha256()
+        expected_digests = sha256 or [None] * len(sources)
 
-        def blocks() -> Iterator[bytes]:
-            """Yield the bytes of all sources, and report each source that was read."""
-            for source, expected in zip(sources, expected_sha256, strict=True):
+        def bytes_of_sources() -> Iterator[bytes]:
+            """Yield the bytes of all sources, in order, and check each source at its end."""
+            for source, expected_sha256 in zip(sources, expected_digests, strict=True):
                 source_sha256 = hashlib.sha256()
                 for block in self.blocks(source):
-                    whole_sha256.update(block)
-                    if expected is not None:
+                    object_sha256.update(block)
+                    if expected_sha256 is not None:
                         source_sha256.update(block)
                     yield block
-                if expected is not None and source_sha256.hexdigest() != expected:
+                if expected_sha256 is not None and source_sha256.hexdigest() != expected_sha256:
                     raise damaged(
                         self.url(source.name),
                         found=f"sha256 {source_sha256.hexdigest()}",
-                        expected=f"sha256 {expected}",
+                        expected=f"sha256 {expected_sha256}",
                     )
-                joined(source.size)
+                joined(source.size)  # report the progress
 
-        self.put_parts(name, blocks())
-        return whole_sha256.hexdigest()
+        # Write the blocks while they are read. An error in between leaves no object.
+        self.put_parts(name, bytes_of_sources())
+        return object_sha256.hexdigest()
 
     def check_writable(self, name: str) -> None:  # noqa: B027 - most stores need no check
         """Check that this process may write an object with this name.

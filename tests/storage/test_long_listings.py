@@ -50,8 +50,8 @@ def store_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Page]], S3St
     def create(pages: Iterable[Page]) -> S3Store:
         next_pages = iter(pages)
 
-        def ask(store, operation, name, take, **options):
-            return take(next(next_pages))
+        def ask(store, operation, name, read_answer, **options):
+            return read_answer(next(next_pages))
 
         monkeypatch.setattr(S3Store, "ask", ask)
         return S3Store("b", "p", "http://server")

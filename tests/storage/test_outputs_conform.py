@@ -265,9 +265,9 @@ def test_an_upload_that_arrives_with_other_bytes_is_retried_and_then_an_error(
     def open_wrong_body():
         return io.BytesIO(b"wrong")
 
-    def damage_body(store, operation, name, take, body=None, **options):
+    def damage_body(store, operation, name, read_answer, body=None, **options):
         wrong_body = open_wrong_body if operation == "put_object" else None
-        return real_ask(store, operation, name, take, body=wrong_body, **options)
+        return real_ask(store, operation, name, read_answer, body=wrong_body, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(S3Store, "ask", damage_body)
