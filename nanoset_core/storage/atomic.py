@@ -336,29 +336,42 @@ def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
-
-    def try_lock() -> None:
-        """Lock the folder, or raise BlockingIOError if another process has locked it."""
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    is_alone = True
     try:
-        try:
-            if waits:
-                wait_for_lock(handle, try_lock, folder)
-            else:
-                try_lock()
-        except BlockingIOError:
-            is_alone = False
-        except OSError:
-            pass  # The file system has no locks.
-        yield is_alone
+        yield _lock_folder(handle, folder, waits=waits)
     finally:
         # To close the folder would not be enough: a worker process that was forked in the block has
         # inherited the descriptor, and with it the lock.
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
+
+
+def _lock_folder(handle: int, folder: Path, *, waits: bool) -> bool:
+    """Lock a folder for this process, as far as its file system has locks.
+
+    Args:
+        handle: Descriptor of the open folder.
+        folder: Its path, for the warning while this process waits.
+        waits: Whether to wait while another process holds the lock.
+
+    Returns:
+        False if another process holds the lock.
+    """
+
+    def try_lock() -> None:
+        """Lock the folder, or raise BlockingIOError if another process has locked it."""
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    try:
+        if waits:
+            wait_for_lock(handle, try_lock, folder)
+        else:
+            try_lock()
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # The file system has no locks.
+    return True
 
 
 def withdrawn(folder: Path, is_in_use: Callable[[], bool]) -> Path | None:

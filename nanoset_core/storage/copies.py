@@ -31,7 +31,7 @@ class _File(NamedTuple):
 
 
 def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
-    """Remove the copies in a folder that were not used for longest, until another file has room.
+    """Remove the copies in a folder that were not used for longest, until a new file has room.
 
     Hidden files are not removed, since they are unfinished or belong to other processes, but they
     take room.
@@ -39,11 +39,11 @@ def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
     Args:
         folder: The folder of copies.
         capacity: Bytes that all files in the folder may take.
-        size: Bytes of the other file.
-        what: Address of the other file, for the error.
+        size: Bytes of the new file.
+        what: Address of the new file, for the error.
 
     Raises:
-        StorageError: The other file, or the hidden files, are larger than the capacity.
+        StorageError: The new file, or the hidden files, are larger than the capacity.
     """
     copies: list[_File] = []
     hidden_bytes = 0
@@ -53,13 +53,13 @@ def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
         else:
             copies.append(file)
 
-    # The other file may get the room of hidden files once their processes have removed them. So it
-    # is an error only if one of the two alone needs more than the capacity.
-    needed_bytes = max(size, hidden_bytes)
-    if needed_bytes > capacity:
-        raise _too_large_error(what, needed_bytes, capacity)
+    # Both together may be larger than the capacity: other processes will remove their hidden files.
+    if size > capacity or hidden_bytes > capacity:
+        raise _too_large_error(what, max(size, hidden_bytes), capacity)
+
     copied_bytes = sum(copy.disk_bytes for copy in copies)
-    _remove_least_recent(copies, copied_bytes + hidden_bytes + size - capacity)
+    excess_bytes = copied_bytes + hidden_bytes + size - capacity
+    _remove_least_recent(copies, excess_bytes)
 
 
 def _remove_least_recent(copies: Sequence[_File], n_bytes: int) -> None:

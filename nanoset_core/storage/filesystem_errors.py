@@ -30,24 +30,24 @@ _STATUS_NAMES = ("status", "status_code", "code")
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return why a request failed, even if the error only says that the file is missing.
+    """Return the cause of a FileNotFoundError that does not mean that the file is missing.
 
-    Some file systems raise FileNotFoundError for every failure, for example if the connection was
-    closed. The error from which it was raised tells more.
+    Some file systems raise FileNotFoundError for every failure of a request, for example if the
+    connection was closed. Its `__cause__` is the error that the request really failed with.
 
     Args:
         error: What the request raised.
 
     Returns:
-        That other error if it shows that the request failed for another reason; otherwise `error`.
+        The cause, if it shows that the file need not be missing; otherwise `error`.
     """
     cause = error.__cause__
     if not isinstance(error, FileNotFoundError) or cause is None:
         return error
 
     was_refused = http_status(cause) in _REFUSED_STATUSES
-    has_other_reason = isinstance(cause, NanosetError) or is_transient(cause) or was_refused
-    return cause if has_other_reason else error
+    is_other_failure = isinstance(cause, NanosetError) or is_transient(cause) or was_refused
+    return cause if is_other_failure else error
 
 
 def is_missing_file(error: BaseException) -> bool:

@@ -83,10 +83,15 @@ def names_of_both(first: Location | str, second: Location | str) -> str:
 
 
 def _canonical_url(url: str) -> str:
-    """Return a form of a URL that is the same for all URLs by which one object can be read."""
+    """Return a form of a URL that is the same for all URLs by which one object can be read.
+
+    For example, gcs://bucket/a and gs://bucket/a/ are the same, and so are http://host/a%20b and
+    http://HOST:80/a b.
+    """
     parts = urlsplit(url)
     scheme = _SAME_SCHEME.get(parts.scheme, parts.scheme)
-    if scheme not in _DEFAULT_PORTS:
+    is_web_server = scheme in _DEFAULT_PORTS
+    if not is_web_server:
         # Buckets compare keys byte by byte: there, %20 is not a space.
         address = url.partition("://")[2].rstrip("/")
         return f"{scheme}://{address}"

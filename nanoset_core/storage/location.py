@@ -266,11 +266,11 @@ class RemoteFolder:
                 errors[f"{name}/"] = self._bad_key(f"{name}/...")
             else:
                 readable.append(replace(self / name, kind="folder"))
+
+        # Consoles create an object whose key is that of the folder, with a slash, for an empty
+        # folder. Its name within the folder is empty: it is neither a file nor an error.
+        file_names = [name for name in file_names if name != ""]
         for name in file_names:
-            if name == "":
-                # The key is that of the folder itself, with a slash. Consoles create such an object
-                # for an empty folder: it is neither a file nor an error.
-                continue
             if name in _INVALID_NAMES:
                 errors[name] = self._bad_key(name)
             else:
@@ -345,9 +345,10 @@ def location(path: str | PathLike[str]) -> Location:
         ConfigError: The URL is not valid; see `remote_location`.
     """
     text = without_file_scheme(fspath(path))
+    # An error names the text itself as the place where the user has written it.
     if is_remote(text):
         return remote_location(text, where=text, only_read=True)
-    return expanded(text, text)
+    return expanded(text, where=text)  # with a user's home folder in place of ~
 
 
 def without_file_scheme(text: str) -> str:
@@ -381,11 +382,11 @@ def remote_location(
     Raises:
         ConfigError: The address or the endpoint is not valid, or contains credentials.
     """
-    storage = storage or StorageSpec()
-    scheme, _, rest = url.partition("://")
+    # Check what all kinds of addresses have in common.
     check_without_secrets(url, where)
     check_address(url, where)
-    host, _, path = rest.rstrip("/").partition("/")
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.rstrip("/").partition("/")  # such as "bucket" and "path/in/bucket"
     if not _names_a_place(url, host, path):
         raise ConfigError(
             "this does not name a place in a bucket",
@@ -398,11 +399,14 @@ def remote_location(
             remedy="name a bucket and perhaps a prefix in it",
         )
 
-    if not is_in_bucket(url):
-        check_filesystem_url(url, where, only_read=only_read)
-        return RemoteFolder(_filesystem(scheme.lower(), host, only_read=only_read), path)
-    check_endpoint(storage.endpoint_url or "")
-    return RemoteFolder(_bucket(host, storage, only_read=only_read), path)
+    # The store is the whole bucket or server, and the path is one within it. S3 has a store of its
+    # own, and fsspec accesses all others.
+    if is_in_bucket(url):
+        storage = storage or StorageSpec()
+        check_endpoint(storage.endpoint_url or "")
+        return RemoteFolder(_bucket(host, storage, only_read=only_read), path)
+    check_filesystem_url(url, where, only_read=only_read)
+    return RemoteFolder(_filesystem(scheme.lower(), host, only_read=only_read), path)
 
 
 def _names_a_place(url: str, host: str, path: str) -> bool:

@@ -44,7 +44,10 @@ class LongListing:
         self._place = place
         self._server = server
         self._seen_hashes: set[int] = set()
-        """Hashes of the tokens and first entries of all pages; the texts would need more memory."""
+        """Hashes of the tokens and first entries of all earlier pages.
+
+        The texts would need more memory.
+        """
         self._n_entries = 0
         self._n_empty_pages = 0
         """Empty pages since the last page with entries."""
@@ -52,7 +55,7 @@ class LongListing:
         self._warn_at = self._started_at + SECONDS_TO_FIRST_WARNING
 
     def turn_page(self, n_entries: int, next_token: str, first_entry: str) -> None:
-        """Count the entries of a page that is followed by another page.
+        """Count a page that is followed by another one, and check that the listing will end.
 
         Args:
             n_entries: Number of entries of the page.
@@ -64,22 +67,23 @@ class LongListing:
                 followed each other, or the listing has more than `MAX_ENTRIES` entries.
         """
         self._n_entries += n_entries
+
+        # A token that an earlier page had leads back to a page that was listed.
+        page_hashes = {hash(("token", next_token))}
         if n_entries:
+            # Under a new token, the server may send an earlier page again: it has the same entries.
+            page_hashes.add(hash(("first entry", first_entry)))
             self._n_empty_pages = 0
         else:
+            # An empty page has no entries to compare, so count those that follow each other.
             self._n_empty_pages += 1
 
-        # A repeated token leads back to a page that was read. A repeated first entry means that the
-        # server sends a page again under a new token. All empty pages have the same first entry.
-        hashes = {hash(("token", next_token))}
-        if n_entries:
-            hashes.add(hash(("first entry", first_entry)))
-        if not self._seen_hashes.isdisjoint(hashes):
+        is_repeated = not self._seen_hashes.isdisjoint(page_hashes)
+        if is_repeated:
             raise self._endless_error(
                 f"a page that was listed before, after {self._n_entries:,} entries"
             )
-        self._seen_hashes |= hashes
-
+        self._seen_hashes |= page_hashes
         if self._n_empty_pages > MAX_EMPTY_PAGES:
             raise self._endless_error(f"{self._n_empty_pages:,} empty pages in sequence")
         self._check_entries()

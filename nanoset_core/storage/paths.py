@@ -107,10 +107,12 @@ def check_utf_8(path: str | os.PathLike[str]) -> None:
     """
     if is_utf_8(path):
         return
-    # Either the name has other bytes, or the locale makes Python read its bytes in another way.
-    remedy = UTF_8_LOCALE
     if is_locale_utf_8():
-        remedy = "rename it, or the folder in it that is not"
+        # Python has read the bytes of the path as UTF-8, so they are not.
+        remedy = "rename it, or the folder above it whose name is not UTF-8"
+    else:
+        # The bytes may be UTF-8, and the locale makes Python read them as another encoding.
+        remedy = UTF_8_LOCALE
     raise ConfigError(
         "this path is not UTF-8, and would be written wrongly into other files",
         where=path,

@@ -20,12 +20,19 @@ from nanoset_core.storage.owners import process_stat
 
 _DIGEST_DIGITS = 4
 """Hex digits of each of the three digests in the name of a machine."""
+_ENDED_STATES = "ZX"
+"""States of a process that has ended, but that the system still lists.
+
+Z: its parent has not asked for its exit code yet. X: it is being removed.
+"""
 
 
 def new_mark() -> str:
     """Return a new mark of this process, which differs from all others."""
     pid = os.getpid()
-    return f"{_machine()}-{pid}.{_start_of(pid) or ''}-{secrets.token_hex(3)}"
+    process = process_stat(pid)
+    start = "" if process is None else process.start_ticks
+    return f"{_machine()}-{pid}.{start}-{secrets.token_hex(3)}"
 
 
 def is_owner_alive(mark: str) -> bool | None:
@@ -61,21 +68,23 @@ def _is_pid_in_use(pid: int) -> bool:
 
 
 def _was_started_at(pid: int, start: str) -> bool | None:
-    """Return whether a process is running, and is not a later one with the same id.
+    """Return whether the process that has an id now was started at a certain time.
 
     Args:
         pid: The process id.
-        start: When the process started, in clock ticks; "" if that is not known.
+        start: The time, in clock ticks since the machine started; "" if it is not known.
 
     Returns:
-        None if it cannot be known, since one of the starts is not known.
+        False also if that process has ended; None if one of the two times is not known.
     """
-    present_start = _start_of(pid)
-    if present_start == "":  # it has ended, but is still listed
+    process = process_stat(pid)
+    if process is None:
+        return None  # the system does not say when it was started
+    if process.state in _ENDED_STATES:
         return False
-    if present_start is None or start == "":
+    if start == "":
         return None
-    return present_start == start
+    return process.start_ticks == start
 
 
 def is_mark_of_this_machine(mark: str) -> bool:
@@ -94,41 +103,26 @@ def is_from_before_restart(mark: str) -> bool:
     return machine[host] == this_machine[host] and machine[boot] != this_machine[boot]
 
 
-def _start_of(pid: int) -> str | None:
-    """Return the time at which a process was started, in clock ticks since the machine started.
-
-    Returns:
-        "" if the process has ended, and None if the system says nothing about the process.
-    """
-    process = process_stat(pid)
-    if process is None:
-        return None
-    # Z: the process has ended, but its parent has not asked for its exit code yet. X: it is being
-    # removed.
-    has_ended = process.state in "ZX"
-    return "" if has_ended else process.start_ticks
-
-
 @functools.cache
 def _machine() -> str:
-    """Return a name of this machine that holds until its next restart.
+    """Return a name of this machine that two processes share if they see the same process ids.
 
-    The name has 12 characters, three digests of 4 hex digits:
-
-    1. of the host;
-    2. of its boot, so that `is_from_before_restart` can compare hosts and boots separately;
-    3. of both and the namespace of process ids. In another container of the same host, a process
-       id belongs to another process, so that its machine needs another name.
+    It changes when the machine is restarted, and differs between containers of one host.
     """
     host = platform.node()
     with contextlib.suppress(OSError):
         host += Path("/etc/machine-id").read_text(encoding="utf-8")
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
-        namespace = os.readlink("/proc/self/ns/pid")
+        # Each container has a namespace of its own, in which a process id means another process.
+        pid_namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
         return _random_machine()
-    return _digest(host) + _digest(boot) + _digest("\n".join([host, boot, namespace]))
+
+    # Three digests of 4 hex digits. Those of the host and of its boot can be compared separately,
+    # which shows that a mark is from before a restart; see `is_from_before_restart`.
+    everything = "\n".join([host, boot, pid_namespace])
+    return _digest(host) + _digest(boot) + _digest(everything)
 
 
 def _digest(text: str) -> str:

@@ -55,11 +55,11 @@ def withdraw_output(
             has to stay.
 
     Returns:
-        Local folders that contain what is left of the output, for the caller to delete at any time:
-        one for an output on a local disk, and none for one in a bucket. None if the output stays.
+        None if the output is in use, and stays. Otherwise the local folders that the caller has to
+        delete, at any time: one for an output on a local disk, and none for one in a bucket.
     """
-    # A local folder is renamed, so that readers do not find it any more.
     if access.origin is None:
+        # Rename the local folder, so that readers do not find it any more.
         renamed = withdrawn(folder, is_in_use)
         return None if renamed is None else (renamed,)
 

@@ -49,11 +49,14 @@ class Server(NamedTuple):
 def new_client(process: int, server: Server, address: str | None, read_seconds: int) -> Any:
     """Return boto3's client for all buckets of a server; the threads of a process share it.
 
+    A client is reused if all arguments are the same. `process` and `address` are there for that
+    alone: a forked process must not share the connections of its parent, and the address, which
+    boto3 may read from the environment, may change.
+
     Args:
-        process: Id of the process. A forked child must not share its parent's connections.
+        process: Id of the process.
         server: How the server is reached.
-        address: `server.address`. boto3 reads it from the environment when it creates a client, so
-            a client that was created for another address is not reused.
+        address: `server.address`.
         read_seconds: How long to wait for the next bytes of an answer.
 
     Raises:
@@ -66,9 +69,10 @@ def new_client(process: int, server: Server, address: str | None, read_seconds: 
     except ImportError as error:
         raise _no_boto3_error(server, error) from error
 
-    with setting_up(server):
+    with setting_up(server):  # errors of the AWS settings become errors with a remedy
         session = boto3.session.Session(
             region_name=server.region,
+            # Parse the times in answers with a faster function than botocore's own.
             botocore_session=with_quick_times(botocore.session.Session()),
             profile_name=server.profile,
         )

@@ -69,16 +69,17 @@ def file_parts(path: Path, min_part_bytes: int) -> FileParts:
         # `max` gives an empty file one part.
         for begin in range(0, max(size, 1), part_bytes):
             length = min(part_bytes, size - begin)
-            part_sha256 = hashlib.sha256()
+
+            # Add the bytes to two digests, unless both are the same since the part is the file.
             is_whole_file = length == size
+            part_sha256 = file_sha256 if is_whole_file else hashlib.sha256()
             for block in _blocks(file, length):
-                file_sha256.update(block)
+                part_sha256.update(block)
                 if not is_whole_file:
-                    part_sha256.update(block)
-            # A part that is the whole file has its digest, which need not be computed twice.
-            digest = file_sha256.digest() if is_whole_file else part_sha256.digest()
+                    file_sha256.update(block)
+
             open_part = partial(ReadFileChunk.from_filename, str(path), begin, length)
-            parts.append(Part(open_part, digest))
+            parts.append(Part(open_part, part_sha256.digest()))
     return FileParts(file_sha256.hexdigest(), parts)
 
 

@@ -79,18 +79,19 @@ class _Client:
         return call
 
     async def _send(self, operation: str, arguments: dict[str, Any]) -> Any:
-        """Send a request in the event loop of s3fs.
+        """Send a request in the event loop of s3fs, and return the answer with its whole body.
 
         Args:
             operation: Name of boto3's operation.
             arguments: Arguments of the operation.
-
-        Returns:
-            The answer. The body, if any, is a file in memory, since boto3's callers cannot read
-            from the event loop.
         """
+        # s3fs calls it `set_session`: it returns the client of aiobotocore, whose operations are
+        # those of boto3 as coroutines.
         client = await self._system.set_session()
-        answer = await getattr(client, operation)(**arguments)
+        send_request = getattr(client, operation)
+        answer = await send_request(**arguments)
+
+        # The caller runs in another thread, which cannot read from the event loop.
         if "Body" in answer:
             answer["Body"] = await _read_into_memory(answer["Body"])
         return answer
@@ -112,14 +113,14 @@ async def _read_into_memory(body: Any) -> io.BytesIO:
 def _client(process: int, server: Server, address: str | None, read_seconds: int) -> _Client | None:
     """Return a client that reads from a server with s3fs; None if s3fs is not installed.
 
-    The threads of a process share the clients, which are cached by the arguments. `process` and
-    `address` are only used as keys of the cache.
+    A client is reused if all arguments are the same. `process` and `address` are there for that
+    alone: a forked process must not share the connections of its parent, and the address, which
+    may come from the environment, may change.
 
     Args:
-        process: Id of the process. A forked child must not share its parent's connections.
+        process: Id of the process.
         server: How the server is reached.
-        address: `server.address`. It may come from the environment, so a client that was created
-            for another address is not reused.
+        address: `server.address`.
         read_seconds: How long to wait for the next bytes of an answer.
 
     Raises:

@@ -112,15 +112,17 @@ def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) ->
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    # Other errors are faults of this program, and are raised unchanged.
+    # Errors of other types are faults of this program, and are raised unchanged.
     request_errors = (BotoCoreError, ClientError, RecursionError, *_transient_errors())
     attempts = Attempts(where)
     while True:
         try:
             return request()
         except request_errors as error:
+            # The caller expects this answer, such as that an object does not exist.
             if _is_answer(error, reads=reads):
                 raise
+            # A server that redirects a request, since the bucket is elsewhere, will do so again.
             may_pass = _is_transient(error) and not is_redirect(error)
             if attempts.is_last or not may_pass:
                 raise _failure(error, where, attempts.number) from error
@@ -215,15 +217,14 @@ def unless_missing(call: Callable[[], T]) -> T | None:
 
 
 def is_redirect(error: BaseException) -> bool:
-    """Return whether a request failed because the server redirected it to another address.
-
-    botocore follows a redirect of S3 by asking the same server again, until Python's stack is full
-    or its HTTP client has counted too many redirects.
-    """
+    """Return whether a request failed because the server redirected it to another address."""
+    # Look at the error and at its causes, which may lead back to each other.
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
         if cause is None:
             return False
+        # botocore follows a redirect of S3 by a recursive call, which asks the same server again,
+        # until Python's stack is full. Its HTTP client stops after a number of redirects.
         is_endless = isinstance(cause, RecursionError) or type(cause).__name__ == "TooManyRedirects"
         status, _ = status_of(cause)
         if is_endless or status in _REDIRECTS:

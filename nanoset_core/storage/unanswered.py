@@ -86,20 +86,18 @@ class Unanswered:
 
     @contextlib.contextmanager
     def asking(self, what: str, patience: float = 0.0) -> Iterator[None]:
-        """Count a request as pending until the block ends.
-
-        If no server sends anything for long meanwhile, a thread logs a warning.
+        """Let a thread log a warning if no server sends anything for long during the block.
 
         Args:
-            what: The object and its server, for the warning.
+            what: The object that the block requests, and its server, for the warning.
             patience: Seconds that the server may be silent in addition to `SILENT_SECONDS`, if the
                 operation takes long.
         """
         key = object()  # stands for this request alone
         with self._lock:
             self._pending[key] = PendingRequest(time.monotonic(), patience, what)
-            # Start the thread unless it runs already. It ends, and resets `_is_watched`, once no
-            # request is pending.
+            # One thread watches all requests. It ends once none is pending, and then sets
+            # `_is_watched` to False, so that the next request starts another one.
             needs_thread = not self._is_watched
             self._is_watched = True
         if needs_thread:

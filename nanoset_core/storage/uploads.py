@@ -29,22 +29,22 @@ def upload_files(
 ) -> list[int]:
     """Upload files that were written to the local folder, several at the same time.
 
-    Each file appears in the store as a whole or not at all. A file that has no copy in the folder
-    must be in the store already.
+    Each file appears in the store as a whole or not at all. A file that is missing in the folder is
+    skipped if a listing has shown that the store has it.
 
     Args:
         access: Access to the store.
         paths: Paths of the files in the local folder.
         sha256: Checksums that the files must have, as hex. Files that are missing here, or have
             None, are not checked.
-        stored_sizes: Name in the store → bytes, of all files in the folders of these files. By
-            default the store is asked.
+        stored_sizes: A listing of the folders of the files: name in the store → bytes. By default
+            these folders are listed, unless there are only a few files.
 
     Returns:
         The bytes of each file; an empty list if there is no store.
 
     Raises:
-        MissingError: A file is neither in the folder nor in the store.
+        MissingError: A file is neither in the folder nor in a listing of the store.
         StorageError: A file has another checksum.
     """
     store = access.origin
@@ -52,6 +52,7 @@ def upload_files(
         return []
     files = list(paths)
     if stored_sizes is None and len(files) > _MAX_SINGLE_REQUESTS:
+        # One listing takes fewer requests than to ask for each of many files.
         stored_sizes = _sizes_next_to(access, store, files)
     uploader = _Uploader(access, store, sha256 or {}, stored_sizes)
     return in_parallel(uploader.upload, files)
@@ -69,21 +70,31 @@ class _Uploader:
     """Name in the store → bytes, or None if the store was not listed."""
 
     def upload(self, path: Path) -> int:
-        """Upload a file if it has a copy in the local folder, and return its bytes.
+        """Upload a file of the local folder, and return its bytes.
 
         Raises:
-            MissingError: The file is neither in the folder nor in the store.
+            MissingError: The file is neither in the folder nor in a listing of the store.
             StorageError: The file has another checksum.
         """
-        if not path.is_file():
-            return _stored_size(self.access, path, self.stored_sizes)
-        # Ask for the size before the upload: afterwards, another process may remove the copy to
-        # make room.
-        size = path.stat().st_size
         name = self.access.name(path)
-        is_new = self.stored_sizes is not None and name not in self.stored_sizes
-        self.store.put_file(name, path, sha256=self.checksums.get(path), is_new=is_new)
-        return size
+        is_listed = self.stored_sizes is not None and name in self.stored_sizes
+        if path.is_file():
+            # Ask for the size before the upload: afterwards, another process may remove the copy to
+            # make room.
+            size = path.stat().st_size
+            # If the listing shows that the store lacks the file, `put_file` need not ask.
+            is_new = self.stored_sizes is not None and not is_listed
+            self.store.put_file(name, path, sha256=self.checksums.get(path), is_new=is_new)
+            return size
+
+        # The file was uploaded before, and then removed here to make room.
+        if self.stored_sizes is None or not is_listed:
+            raise MissingError(
+                "a file of an output is neither on this machine nor in its store",
+                where=self.access.url(path),
+                remedy="run the command again, which rebuilds the file",
+            )
+        return self.stored_sizes[name]
 
 
 def _sizes_next_to(access: FileAccess, store: Store, files: Iterable[Path]) -> dict[str, int]:
@@ -93,27 +104,6 @@ def _sizes_next_to(access: FileAccess, store: Store, files: Iterable[Path]) -> d
         for stored in store.list(access.name(folder)):
             sizes[stored.name] = stored.size
     return sizes
-
-
-def _stored_size(access: FileAccess, path: Path, stored_sizes: Mapping[str, int] | None) -> int:
-    """Return the bytes of a file that has no copy, so that it must be in the store.
-
-    Args:
-        access: Access to the store.
-        path: Path that a copy would have.
-        stored_sizes: Name in the store → bytes, or None if the store was not listed.
-
-    Raises:
-        MissingError: The file is not known to be in the store.
-    """
-    name = access.name(path)
-    if stored_sizes is None or name not in stored_sizes:
-        raise MissingError(
-            "a file of an output is neither on this machine nor in its store",
-            where=access.url(path),
-            remedy="run the command again, which rebuilds the file",
-        )
-    return stored_sizes[name]
 
 
 def write_small_file(access: FileAccess, path: Path, data: bytes) -> None:
