@@ -135,8 +135,11 @@ def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
         store: The store.
         mirror: Folder for the copies of all stores. By default it is in the user's cache folder.
     """
-    cache = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/nanoset/mirror"
-    return (expanded(mirror or cache, "the folder of working copies") / store.copies_name).resolve()
+    if not mirror:
+        cache_folder = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        mirror = f"{cache_folder}/nanoset/mirror"
+    parent = expanded(mirror, where="the folder of working copies")
+    return (parent / store.copies_name).resolve()
 
 
 class ObjectStat(NamedTuple):

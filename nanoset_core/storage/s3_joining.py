@@ -222,6 +222,7 @@ def join(
     is_small = len(plan) <= 1 and all(_is_sent(part) for part in plan)
     if is_small:
         return joining.write_at_once(name, plan)
+    # Let the bucket copy the sources. If it has copied something else, read and send their bytes.
     try:
         joining.write(name, plan)
     except (SourceChangedError, StorageError) as error:
