@@ -519,9 +519,9 @@ def leave_folder(tmp_path):
     """A function that leaves an unfinished folder of a process of a machine, and returns it."""
 
     def leave(machine: str) -> Path:
-        pid = os.getpid()
-        start = process_marks._start_of(pid)
-        folder = tmp_path / f"{UNFINISHED}digest-{machine}-{pid}.{start}-123456"
+        own_mark = process_marks.new_mark()
+        _, process, _ = own_mark.split("-")
+        folder = tmp_path / f"{UNFINISHED}digest-{machine}-{process}-123456"
         folder.mkdir()
         return folder
 
@@ -618,7 +618,7 @@ def test_it_is_unknown_whether_a_process_is_alive_if_its_start_is_not_in_the_mar
 def test_it_is_unknown_whether_a_process_is_alive_if_the_system_hides_its_start(monkeypatch):
     """/proc may be mounted so that users do not see each other's processes."""
     mark = process_marks.new_mark()
-    monkeypatch.setattr(process_marks, "_start_of", lambda pid: None)
+    monkeypatch.setattr(process_marks, "process_stat", lambda pid: None)
 
     assert process_marks.is_owner_alive(mark) is None
 
