@@ -290,7 +290,8 @@ def leased(
     with contextlib.ExitStack() as stack:
         stack.enter_context(explained(access.folder, expected=expected))
 
-        # Write a lease to each store: a local folder and perhaps a bucket.
+        # Write a lease, an object that names the outputs, to each store: the local folder and, if
+        # the outputs are in one, the bucket.
         stores = _stores(access)
         for store in stores:
             if _holds_lease(store, requested_names):

@@ -173,13 +173,15 @@ class S3Store(Store):
         place = arguments.get("Key", arguments.get("Prefix", ""))
         where = f"{SCHEME}{self.bucket}/{place}"
         object_and_server = f"{where} at {self.server.address or 'AWS'}"
+        # If the server copies bytes before it answers, a warning that it is silent comes later.
         patience = _SLOW_PATIENCE_SECONDS if operation in _SLOW else 0.0
 
         def request() -> T:
-            """Send the request once, and report it as pending meanwhile."""
+            """Send the request once, and log a warning if the server does not answer for long."""
             with _content_of(body) as content, unanswered().asking(object_and_server, patience):
                 answer = call(Bucket=self.bucket, **arguments, **content)
                 if "Body" in answer:
+                    # Each block that is read of it shows that the server is not silent.
                     answer["Body"] = Body(answer["Body"])
                 return read_answer(answer)
 
