@@ -8,14 +8,16 @@ little. For a budget of 10 tokens and the documents
     tokens     4    3    5    2    6
 
 those with the hashes 17 and 35 are kept. The next document has 5 tokens and does not fit, although
-a later one would: it is the gap of the budget. `sampling.ranks` finds it without sorting.
+a later one would. The budget *ends* there: it does not skip documents. 7 of 10 tokens are used, so
+this budget has a *gap*, which is reported with the document that causes it.
+
+A view may have a document several times. All its copies have the same hash, and are taken together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -52,14 +54,16 @@ class BudgetGap:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The documents that the leading filters of a view keep."""
+    """The documents among which a view chooses: those that its leading filters keep."""
 
     hashes: NDArray[np.uint64]
     """Hash of each document's id, shape (n_candidates,)."""
     tokens: NDArray[np.int32]
     """Tokens of each document, shape (n_candidates,)."""
     copy_counts: NDArray[np.uint32]
-    """Number of copies of each document, shape (n_candidates,). The later steps change it."""
+    """Number of copies of each document, shape (n_candidates,). The steps that follow the leading
+    filters change it in place: 0 means that a document is left out.
+    """
 
     @property
     def chunks(self) -> Iterator[slice]:
@@ -86,23 +90,25 @@ class Candidates:
         """Multiply the number of copies of every document.
 
         Args:
-            step: How many times each document is taken. With `times` = 2.3, every document is taken
-                twice, and the documents with the smallest 30 % of hashes a third time.
+            step: How many times each document is repeated. With `times` = 2.3, every document is
+                taken twice, and about 30 % of the documents, by their hashes, a third time.
         """
         whole_times = int(step.times)
         fraction = step.times - whole_times
         for chunk in self.chunks:
+            # The salt gives hashes that are independent of those by which other steps choose.
             hashes = salted(self.hashes[chunk], f"repeat {step.view}")
-            is_once_more = below(hashes, fraction)
-            self.copy_counts[chunk] *= (whole_times + is_once_more).astype(np.uint32)
+            is_once_more = below(hashes, fraction)  # (n_chunk,) true for this fraction of hashes
+            factors = whole_times + is_once_more  # 2 or 3
+            self.copy_counts[chunk] *= factors.astype(np.uint32)
 
     def keep(self, mask: NDArray[np.bool_]) -> None:
-        """Keep some documents only; `mask` has the shape (n_candidates,)."""
+        """Leave out the documents for which a mask, shape (n_candidates,), is False."""
         for chunk in self.chunks:
             self.copy_counts[chunk] *= mask[chunk]
 
     def keep_before(self, end: BudgetEnd) -> None:
-        """Keep the documents that precede the end of a budget."""
+        """Keep the documents before the end of a budget, and leave out the others."""
         for chunk in self.chunks:
             self.copy_counts[chunk] *= end.precedes(chunk)
 
@@ -130,21 +136,22 @@ class BudgetEnd(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HashEnd:
-    """The end of a budget."""
+    """Where a budget ends that takes documents by hash."""
 
     candidates: Candidates
-    limit: np.uint64
+    hash_limit: np.uint64
     """The smallest of the `budget_hashes` whose documents do not fit."""
     amount_before: int
     """How many documents or tokens have smaller hashes."""
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
         """Return which candidates of a range have a smaller hash."""
-        return budget_hashes(self.candidates.hashes[chunk]) < self.limit
+        return budget_hashes(self.candidates.hashes[chunk]) < self.hash_limit
 
     def is_at(self, chunk: slice) -> NDArray[np.bool_]:
         """Return which candidates of a range have this hash."""
-        is_at_end: NDArray[np.bool_] = budget_hashes(self.candidates.hashes[chunk]) == self.limit
+        hashes = budget_hashes(self.candidates.hashes[chunk])
+        is_at_end: NDArray[np.bool_] = hashes == self.hash_limit
         return is_at_end
 
 
@@ -153,27 +160,55 @@ def budget_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return salted(hashes, "budget")
 
 
+def apply_budget(budget: Budget, candidates: Candidates) -> BudgetGap | None:
+    """Leave out the documents that do not fit into a budget.
+
+    Args:
+        budget: A number of documents or tokens.
+        candidates: The documents to choose from. The number of copies of each that does not fit
+            becomes 0.
+
+    Returns:
+        If the budget stays far from full, the document because of which it does. Its field
+        `document` is an index among the candidates.
+    """
+    end = budget_end(budget, candidates)
+    if end is None:  # all candidates fit
+        return None
+    gap = find_gap(budget, end, candidates)  # first, since it looks at the documents after the end
+    candidates.keep_before(end)
+    return gap
+
+
 def budget_end(budget: Budget, candidates: Candidates) -> HashEnd | None:
-    """Find the smallest hash whose documents do not fit into a budget.
+    """Find where a budget ends: at the first document, in the order of hashes, that does not fit.
+
+    For a budget of 10 tokens, and documents with
+
+        hash      17   35   38   52
+        tokens     4    3    5    2
+
+    the budget ends at the hash 38. The documents before it have 7 tokens.
 
     Args:
         budget: A number of documents or tokens.
         candidates: The documents to choose from.
 
     Returns:
-        The end: the budget keeps the documents that precede it. None if all documents fit.
+        The hash at the end, and the amount before it. None if all documents fit.
     """
-    excess = first_excess(partial(_hashes_and_amounts, budget, candidates), budget.limit)
+
+    def hashes_and_amounts() -> Iterator[KeyedAmounts]:
+        """Yield the hash of each document, and how many documents or tokens it takes."""
+        for chunk in candidates.chunks:
+            hashes = budget_hashes(candidates.hashes[chunk])
+            yield KeyedAmounts(hashes, candidates.amounts(chunk, budget.unit))
+
+    # Add up the amounts in the order of hashes, until the sum exceeds the limit.
+    excess = first_excess(hashes_and_amounts, budget.limit)
     if excess is None:
         return None
-    return HashEnd(candidates, excess.key, excess.amount_below)
-
-
-def _hashes_and_amounts(budget: Budget, candidates: Candidates) -> Iterator[KeyedAmounts]:
-    """Yield the hash of each candidate, and what it takes of a budget, in chunks."""
-    for chunk in candidates.chunks:
-        hashes = budget_hashes(candidates.hashes[chunk])
-        yield KeyedAmounts(hashes, candidates.amounts(chunk, budget.unit))
+    return HashEnd(candidates, hash_limit=excess.key, amount_before=excess.amount_below)
 
 
 def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGap | None:

@@ -5,8 +5,14 @@
 - `missing_ids`: key of nanoset.yaml → how many ids in its files match no document.
 - `budget_gaps`: budgets that are far from full because the next document does not fit; absent if
   there are none, and in manifests of earlier versions.
-- `tops`: the rules `top`, each with the value at which it ends and a histogram of its column;
-  absent if there are none.
+- `tops`: the rules `top`, each with its *cut*, which is the value at which it ends, and a histogram
+  of its column; absent if there are none.
+
+For example, these are the steps of a view that chooses the best English documents:
+
+    ["", "all", 10000, 7500000]
+    ["best", "where lang = 'en'", 6000, 4100000]
+    ["best", "top 1,000 documents by quality", 1000, 690000]
 """
 
 from __future__ import annotations
@@ -37,18 +43,17 @@ def choice_facts(
 ) -> dict[str, Any]:
     """Return what a view's manifest records about the choice of its documents.
 
-    A view is a selection of a corpus's documents, made in steps such as filters and budgets. The
-    facts are listed at the top of this module.
-
     Args:
-        selection: The documents of the view.
+        selection: The documents of the view, and how they were chosen: counts after each step, gaps
+            (budgets far from full, since the next document is too long for the rest), and tops
+            (budgets that were filled with the documents that have the best values of a column).
         missing_ids: Key of nanoset.yaml that names files of ids → how many of the ids match no
             document.
         places: Number of a document → its file, line and id, for each document that does not fit
             into a budget.
 
     Returns:
-        Name of the fact → plain value.
+        Name of the fact → plain value, for JSON.
     """
     step_rows = []
     for count in selection.step_counts:
@@ -162,25 +167,32 @@ class TopRow(NamedTuple):
 
 
 def top_rows(top: Mapping[str, Any]) -> list[TopRow]:
-    """Return the histogram of the column of a rule `top`, the best values first.
+    """Return the rows of a histogram: how many documents a rule `top` chooses of each value.
+
+    The rule chooses the documents with the best values of a column. These are in the first rows.
 
     Args:
-        top: An entry of the fact `tops`.
+        top: What the manifest records about the rule: its histogram, lowest values first, and the
+            numbers of documents without a value, `nulls` and `nans`.
     """
     bins: Sequence[Mapping[str, Any]] = top["histogram"]
-    if not top["ascending"]:
+    if not top["ascending"]:  # the greatest values are the best ones
         bins = bins[::-1]
-    counts = [top["nulls"], top["nans"], *(row["documents"] for row in bins)]
-    most_documents = max(counts)
+    n_without_value = {"null": top["nulls"], "NaN": top["nans"]}
+    most_documents = max([*n_without_value.values(), *(row["documents"] for row in bins)])
 
     rows: list[TopRow] = []
     for row in bins:
+        n_documents = row["documents"]
         n_chosen = row["chosen_documents"]
-        bar = _split_bar(row["documents"], n_chosen, most_documents)
-        rows.append(TopRow(row["values"], row["documents"], row["tokens"], n_chosen, bar))
-    for name, count in (("null", top["nulls"]), ("NaN", top["nans"])):
-        if count:
-            rows.append(TopRow(name, count, None, 0, _split_bar(count, 0, most_documents)))
+        bar = _split_bar(n_documents, n_chosen, most_documents)
+        rows.append(TopRow(row["values"], n_documents, row["tokens"], n_chosen, bar))
+
+    # Documents without a value are never chosen. The manifest does not record their tokens.
+    for name, n_documents in n_without_value.items():
+        if n_documents > 0:
+            bar = _split_bar(n_documents, 0, most_documents)
+            rows.append(TopRow(name, n_documents, tokens=None, chosen=0, bar=bar))
     return rows
 
 
@@ -202,20 +214,28 @@ def _split_bar(count: int, n_chosen: int, most: int) -> str:
 
 
 def cut_text(top: Mapping[str, Any]) -> str:
-    """Return in a sentence which values a rule `top` chooses.
+    """Return in a sentence which documents a rule `top` chooses, by their values of a column.
+
+    For example, "top 10 documents by quality: the cut is at quality = 4. Documents with higher
+    values are chosen, and 3 of the 7 documents with this value, by hash".
 
     Args:
-        top: An entry of the fact `tops`.
+        top: What the manifest records about the rule: its text (`step`), its column, the value at
+            which its budget is used up (`cut`), and how many documents have this value (`tied`).
     """
     column = top["column"]
     if top["cut"] is None:
         return f"{top['step']}: all documents with a value of {column} fit"
-    cut = top["cut"] if isinstance(top["cut"], str) else format_number(top["cut"])
+    if isinstance(top["cut"], str):  # "inf" or "-inf": JSON has no such numbers
+        cut = top["cut"]
+    else:
+        cut = format_number(top["cut"])
     side = "lower" if top["ascending"] else "higher"
     text = f"{top['step']}: the cut is at {column} = {cut}. Documents with {side} values are chosen"
-    n_tied = top["tied"]["documents"]
+
+    # Documents with the value of the cut are chosen by hash, as far as there is room.
+    tied = format_count(top["tied"]["documents"], "document")
     n_chosen = top["tied"]["chosen"]
-    tied = format_count(n_tied, "document")
     if n_chosen == 0:
         return f"{text}, and none of the {tied} with this value"
     return f"{text}, and {n_chosen:,} of the {tied} with this value, by hash"
@@ -224,65 +244,73 @@ def cut_text(top: Mapping[str, Any]) -> str:
 def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
     """Yield a warning for each budget of a view that is not full although more documents exist.
 
-    A budget is a limit on the documents or tokens of a view. It is not filled if the next document
-    is too long for the rest of it.
+    A budget limits the documents or tokens of a view. It has a gap if the next document is too long
+    for the rest of it.
 
     Args:
         facts: The facts of the view's manifest.
         name: Name of the view. If it is chosen from another view, the budgets of that one are not
             reported here.
     """
-    if GAPS in facts:
-        for gap in facts[GAPS]:
-            if gap["view"] == name:
-                yield _gap_warning(gap)
-    else:
-        # There is no such budget, or an earlier version of this program made the view, which did
-        # not record these documents. The counts show which it is.
+    if GAPS not in facts:
+        # Usually all budgets are full. But earlier versions of this program did not record gaps, so
+        # look for them in the counts of documents and tokens before and after each budget.
         yield from _unfilled_budget_warnings(facts, name)
+        return
+    for gap in facts[GAPS]:
+        if gap["view"] == name:
+            yield _gap_warning(gap)
 
 
 def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
     """Yield a warning for each rule `top` that is short of documents since some have no value.
+
+    The rule takes the documents with the best values of a column, until its budget is used up.
 
     Args:
         facts: The facts of the view's manifest.
         name: Name of the view. Rules of views from which it is chosen are not reported.
     """
     for top in facts.get(TOPS, []):
+        if top["view"] != name:
+            continue
+        unit = top["unit"]  # documents or tokens
         n_without_value = top["nulls"] + top["nans"]
-        takes_all = top["cut"] is None
-        reached = sum(row[f"chosen_{top['unit']}"] for row in top["histogram"])
-        is_full = reached >= top["budget"]
-        if top["view"] == name and takes_all and n_without_value and not is_full:
+        n_chosen = sum(histogram_bin[f"chosen_{unit}"] for histogram_bin in top["histogram"])
+        takes_all_values = top["cut"] is None  # no value at which the budget is used up
+        has_room = n_chosen < top["budget"]
+        if takes_all_values and has_room and n_without_value > 0:
             documents = format_count(n_without_value, "document")
             yield (
-                f"`top` of {top['budget']:,} {top['unit']} holds {reached:,}: "
+                f"`top` of {top['budget']:,} {unit} holds {n_chosen:,}: "
                 f"{documents} without a value of {top['column']} cannot be chosen"
             )
 
 
 def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each budget of a view that is far from full.
+    """Yield a warning for each budget of a view that is far from full, by counts of its steps.
 
     This is for manifests of earlier versions, which do not record the document that does not fit.
-    A budget of 1,000 tokens that was given documents of 5,000 tokens, and kept 600 tokens of them,
-    must have ended at a document that does not fit.
+    For example, these steps have 5,000 tokens before a budget, and only 600 after it:
+
+        where lang = 'en'     9 documents     5,000 tokens
+        1,000 tokens          2 documents       600 tokens
+
+    So there was a third document, which did not fit into the budget of 1,000 tokens.
 
     Args:
-        facts: The facts of the view's manifest, with the counts before and after each step.
+        facts: The facts of the view's manifest, with the counts after each step.
         name: Name of the view. Budgets of views from which it is chosen are not reported.
     """
-    for row_before_step, row_after_step in pairwise(step_rows(facts)):
-        budget = _BUDGET.fullmatch(row_after_step.step)  # None for other steps, such as `where …`
-        if budget is None or row_after_step.view != name:
-            continue
+    for before, after in pairwise(step_rows(facts)):
+        budget = _BUDGET.fullmatch(after.step)  # such as "1,000 tokens"
+        if budget is None or after.view != name:
+            continue  # another kind of step, such as `where …`
         limit = int(budget["limit"].replace(",", ""))
         unit = budget["unit"]
-        used = row_after_step.amount(unit)
-        could_be_filled = row_before_step.amount(unit) > limit
-        is_filled = used >= FULL_SHARE * limit
-        if could_be_filled and not is_filled:
+        available = before.amount(unit)
+        used = after.amount(unit)
+        if available > limit and used < FULL_SHARE * limit:
             usage = _usage_text(limit, unit, used)
             yield f"{usage}: the next document does not fit; `nanoset view {name}` names it"
 

@@ -1,5 +1,8 @@
 """Apply the first filters of many views at once to the documents of a corpus.
 
+A filter decides about each document separately, such as `where lang = 'en'`. The leading filters of
+a view are those before its first step of another kind, such as a budget.
+
 Views often begin with the same filters, since a view may be chosen from another view. So the
 filters form a tree. For three views
 
@@ -7,12 +10,15 @@ filters form a tree. For three views
     v2    where lang = 'en', split [0, 0.1)
     v3    where lang = 'en', split [0.1, 1)
 
-the tree has four nodes. Each node keeps the documents that its parent and its filter keep:
+the tree has four nodes, which are numbered so that parents precede their children. Each node keeps
+the documents that its parent and its filter keep:
 
     node 0    all documents
     └── node 1    where lang = 'en'         v1
         ├── node 2    split [0, 0.1)        v2
         └── node 3    split [0.1, 1)        v3
+
+The path of v2 from the root to its last filter is 0, 1, 2.
 
 Documents are added some ten thousand at a time. For each node, the documents and tokens that it
 keeps are counted. For each view, the documents that its last node keeps are written to a scratch
@@ -43,11 +49,12 @@ class RemainingCounts(NamedTuple):
 
 
 class _FilterNode(NamedTuple):
-    """A node of the tree, other than its root."""
+    """A node of the tree of filters."""
 
     parent: int
-    """Number of another node, which is smaller than its own number."""
-    filter_number: int
+    """Number of the parent, which is smaller than that of the node."""
+    step: Filter | None
+    """A filter of the documents that the parent keeps; None for the root, which keeps all."""
 
 
 class LeadingFilters:
@@ -65,29 +72,24 @@ class LeadingFilters:
             rules: Rules of the views. Methods name a view by its position here.
             scratch: An empty folder for scratch files.
         """
-        # Number filters and nodes in the order in which they first occur. `setdefault` returns the
-        # number of an equal one, if there is one, and otherwise adds it with the next number. Nodes
-        # are equal if they have the same filter and the same parent.
-        number_by_filter: dict[Filter, int] = {}
-        number_by_node: dict[_FilterNode, int] = {}
+        # Number the nodes in the order in which they first occur. `setdefault` returns the number
+        # of an equal node, which has the same parent and filter, or else adds this one.
+        root = _FilterNode(parent=0, step=None)
+        number_by_node = {root: 0}
         self._paths: list[list[int]] = []
         """A path for each view: numbers of the nodes from the root to its last leading filter."""
         for rule in rules:
-            parent = 0  # the root, which keeps all documents and has no filter
-            path = [parent]
+            path = [0]
             for step in rule.leading_filters:
-                filter_number = number_by_filter.setdefault(step, len(number_by_filter))
-                node = _FilterNode(parent, filter_number)
-                node_number = number_by_node.setdefault(node, len(number_by_node) + 1)
-                path.append(node_number)
-                parent = node_number
+                node = _FilterNode(parent=path[-1], step=step)
+                path.append(number_by_node.setdefault(node, len(number_by_node)))
             self._paths.append(path)
-        self._filters = list(number_by_filter)
-        self._nodes = list(number_by_node)  # the nodes 1, 2, …
+        self._nodes = list(number_by_node)
 
-        # (n_nodes, 2) number of documents and of tokens that each node keeps, the root included
-        self._counts = np.zeros((len(self._nodes) + 1, 2), np.int64)
-        self._last_kept: list[NDArray[np.int64]] = []
+        # How many documents and tokens each node keeps, shape (n_nodes,).
+        self._document_counts = np.zeros(len(self._nodes), np.int64)
+        self._token_counts = np.zeros(len(self._nodes), np.int64)
+        self._last_rows: list[NDArray[np.int64]] = []
         """The rows that each node keeps of the documents that were added last, ascending."""
         self._kept_documents: list[_KeptDocuments] = []
         """What each view keeps of the corpus, in a scratch file."""
@@ -96,68 +98,75 @@ class LeadingFilters:
 
     def add_totals(self, n_documents: int, n_tokens: int) -> None:
         """Count documents and tokens of the corpus, whether or not `add` gets them."""
-        self._counts[0] += n_documents, n_tokens
+        self._document_counts[0] += n_documents
+        self._token_counts[0] += n_tokens
 
     def add(self, documents: DocumentValues) -> None:
         """Apply the filters of all views to the next documents of the corpus.
 
+        Count what each filter leaves, and store for each view which documents are left after its
+        last filter. The filters form a tree, in which views share those with which they all begin.
+
         Args:
             documents: The documents. Those that no view keeps may be left out.
         """
-        kept_rows = self._rows_by_node(documents)
-        for node, rows in enumerate(kept_rows):
-            if node > 0:  # the root is counted by `add_totals`
-                n_tokens = documents.tokens[rows].sum(dtype=np.int64)
-                self._counts[node] += [len(rows), n_tokens]
+        rows_by_node = self._rows_by_node(documents)
+        for node, rows in enumerate(rows_by_node):
+            is_root = node == 0  # it has no filter, and `add_totals` counts its documents
+            if not is_root:
+                self._document_counts[node] += len(rows)
+                self._token_counts[node] += documents.tokens[rows].sum(dtype=np.int64)
 
-        # A view keeps what the last node of its path keeps.
+        # A view has a path of filters in the tree, and keeps what the last one keeps.
         for path, kept_documents in zip(self._paths, self._kept_documents, strict=True):
-            last_node = path[-1]
-            kept_documents.add(documents.numbers[kept_rows[last_node]])
-        self._last_kept = kept_rows  # for `kept`
+            rows = rows_by_node[path[-1]]
+            kept_documents.add(documents.numbers[rows])
+        self._last_rows = rows_by_node  # for `kept_rows`
 
     def _rows_by_node(self, documents: DocumentValues) -> list[NDArray[np.int64]]:
-        """Return which documents each node of the tree of filters keeps, the root first.
+        """Return which documents are left after each filter of the tree of filters.
 
-        A node keeps those documents that its parent keeps and for which its filter is true.
+        A filter in the tree is applied to what its parent leaves. The root has no filter.
 
         Args:
             documents: The documents.
 
         Returns:
-            For each node the rows of documents, ascending, shape (n_kept,).
+            For each node of the tree, the rows of the documents, ascending, shape (n_left,).
         """
-        kept_rows = [np.arange(len(documents.numbers))]  # the root keeps all
-        mask_by_filter: dict[int, NDArray[np.bool_]] = {}  # several nodes may have one filter
+        rows_by_node: list[NDArray[np.int64]] = []
+        mask_by_filter: dict[Filter, NDArray[np.bool_]] = {}  # nodes may have equal filters
         for node in self._nodes:  # parents precede their children
-            parent_rows = kept_rows[node.parent]
+            if node.step is None:  # the root
+                rows_by_node.append(np.arange(len(documents.numbers)))
+                continue
+            parent_rows = rows_by_node[node.parent]
             if len(parent_rows) == 0:  # the filter need not be computed
-                kept_rows.append(parent_rows)
+                rows_by_node.append(parent_rows)
                 continue
 
-            if node.filter_number not in mask_by_filter:
-                node_filter = self._filters[node.filter_number]
-                mask_by_filter[node.filter_number] = node_filter.mask(documents)
-            mask = mask_by_filter[node.filter_number]
-            if node.parent == 0:
-                kept_rows.append(np.flatnonzero(mask))  # faster than to index by all rows
+            if node.step not in mask_by_filter:
+                mask_by_filter[node.step] = node.step.mask(documents)
+            mask = mask_by_filter[node.step]  # (n_documents,)
+            if node.parent == 0:  # all rows: the next line would do the same, but take longer
+                rows_by_node.append(np.flatnonzero(mask))
             else:
-                kept_rows.append(parent_rows[mask[parent_rows]])
-        return kept_rows
+                rows_by_node.append(parent_rows[mask[parent_rows]])
+        return rows_by_node
 
-    def kept(self, view: int) -> NDArray[np.int64]:
+    def kept_rows(self, view: int) -> NDArray[np.int64]:
         """Return which of the documents that were added last a view keeps.
 
         Returns:
             Rows of these documents, ascending, shape (n_kept,).
         """
-        return self._last_kept[self._paths[view][-1]]
+        last_node = self._paths[view][-1]
+        return self._last_rows[last_node]
 
     def counts(self, view: int) -> Iterator[RemainingCounts]:
         """Yield the counts of the corpus, and then those after each leading filter of a view."""
         for node in self._paths[view]:
-            documents, tokens = self._counts[node].tolist()
-            yield RemainingCounts(documents, tokens)
+            yield RemainingCounts(int(self._document_counts[node]), int(self._token_counts[node]))
 
     def chunks(self, view: int) -> Iterator[NDArray[np.int64]]:
         """Yield the numbers of the documents that a view keeps, ascending, in chunks.
@@ -189,10 +198,11 @@ class _KeptDocuments:
         """Append documents, given their numbers, ascending, shape (n_kept,)."""
         if not len(documents):
             return
+        # A run from the first to the last of them, with a bit for each document.
         first = int(documents[0])
         n_documents = int(documents[-1]) + 1 - first
         self._runs.append(_KeptRun(first, n_documents, self._file.size))
-        is_kept = np.zeros(n_documents, np.bool_)
+        is_kept = np.zeros(n_documents, np.bool_)  # (n_documents,) of the run
         is_kept[documents - first] = True
         self._file.append(np.packbits(is_kept))
 

@@ -1,4 +1,13 @@
-"""A column of numbers as sortable keys in scratch files, since it may not fit into memory."""
+"""The values of a column by which documents are ranked, in scratch files.
+
+A column of billions of numbers does not fit into memory, and floats are awkward to rank. So each
+value is stored as a *key*: an unsigned integer in the same order, from which the value can be
+computed again (see `sampling.ranks`). A second file says which documents cannot be ranked, since
+they have no value or NaN: their *faults*. For example:
+
+    values     0.5    null    2.0    NaN
+    faults     0      NULL    0      NAN
+"""
 
 from __future__ import annotations
 
@@ -18,7 +27,10 @@ NAN = 2
 
 
 class RankedColumn:
-    """The values of a column of numbers for many documents, in scratch files."""
+    """The values of a column of numbers, for more documents than memory can hold.
+
+    First append them, then read them back as memory-mapped arrays.
+    """
 
     def __init__(self, path: Path) -> None:
         """Describe the files, which are created when values are appended.
@@ -27,29 +39,33 @@ class RankedColumn:
             path: The beginning of the paths of the files.
         """
         self.dtype: type[np.int64 | np.float64] = np.int64
-        """Type of the values, of those that were appended."""
+        """Type of the values that were appended."""
         self._keys = ScratchArray(Path(f"{path}-keys"), np.uint64)
         self._faults = ScratchArray(Path(f"{path}-faults"), np.uint8)
 
     def append(self, array: Any) -> None:
-        """Append the values of the next documents.
+        """Append the values of the next documents, as integers that are in the same order.
 
         Args:
-            array: An Arrow array of integers, of floats, or of nulls only. All arrays of a column
-                have the same type.
+            array: An Arrow array of integers, of floats, or of nulls only. All arrays that are
+                appended have the same type.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         self.dtype = np.float64 if pa.types.is_floating(array.type) else np.int64
-        filled = pc.fill_null(array.cast(pa.from_numpy_dtype(self.dtype)), 0)
-        values = filled.to_numpy(zero_copy_only=False)
-        faults = np.zeros(len(values), np.uint8)
+        numbers = array.cast(pa.from_numpy_dtype(self.dtype))
+        values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)  # (n_documents,)
+
+        # Mark the documents that cannot be ranked.
+        faults = np.zeros(len(values), np.uint8)  # (n_documents,) 0: it has a value
         if array.null_count:
-            faults[array.is_null().to_numpy(zero_copy_only=False)] = NULL
+            is_null = array.is_null().to_numpy(zero_copy_only=False)
+            faults[is_null] = NULL
         if self.dtype is np.float64:
             faults[np.isnan(values)] = NAN
-        self._keys.append(order_keys(values))
+
+        self._keys.append(order_keys(values))  # unsigned integers in the order of the values
         self._faults.append(faults)
 
     def keys(self) -> NDArray[np.uint64]:

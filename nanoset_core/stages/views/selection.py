@@ -2,13 +2,25 @@
 
 The steps of a view are applied in two phases:
 
-1. The leading filters decide about each document for itself. They are applied while the tables are
-   read, for all views at once (see `leading_filters`). What they keep are the candidates of the
-   view.
+1. The leading filters, those before all other steps, decide about each document separately. They
+   are applied while the tables are read, for all views at once (see `leading_filters`). The
+   documents that they keep are the candidates of the view.
 2. Tops, budgets and repeats, and the filters after them, change how many copies of each candidate
    the view has. If a view has such steps, or a shuffled order, then a hash and the number of tokens
    of each of its candidates are written to scratch files in phase 1, and phase 2 works on these
    alone. So are the values by which a top ranks the candidates.
+
+For a view with the steps `where lang = 'en'`, `2 documents`, `repeat 2`, for example:
+
+    document              0     1     2     3
+    lang                  en    de    en    en
+    hash                  52          17    35      of the candidates 0, 2 and 3
+    copies, at first      1           1     1
+    after 2 documents     0           1     1       the smallest hashes are chosen
+    after repeat 2        0           2     2
+
+Documents are named by their numbers in the corpus, such as 3, or by their indices among the
+candidates: document 3 is the candidate with the index 2.
 
 An order takes 24 bytes of memory for each document of the view.
 """
@@ -31,8 +43,7 @@ from nanoset_core.stages.views.budgets import (
     CHUNK_DOCUMENTS,
     BudgetGap,
     Candidates,
-    budget_end,
-    find_gap,
+    apply_budget,
 )
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.leading_filters import LeadingFilters
@@ -47,9 +58,9 @@ from nanoset_core.stages.views.rules import (
     Repeat,
     Rule,
     ShardDocuments,
+    Step,
     StepCount,
     Top,
-    ViewOrder,
     Where,
 )
 from nanoset_core.stages.views.scratch import ScratchArray
@@ -66,8 +77,8 @@ class CopyChunk(NamedTuple):
     """0 for the first copies of documents, 1 for the second ones, …"""
     documents: NDArray[np.int64]
     """Numbers in the corpus, ascending, shape (n_documents,)."""
-    positions: NDArray[np.int64]
-    """Their positions among the candidates of the view, shape (n_documents,)."""
+    candidate_indices: NDArray[np.int64]
+    """Their indices among the candidates of the view, ascending, shape (n_documents,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,7 @@ class Selection:
 
     step_counts: list[StepCount]
     """What is left after each step, in order; the first entry counts the whole corpus."""
-    candidates: Callable[[], Iterator[NDArray[np.int64]]]
+    read_candidates: Callable[[], Iterator[NDArray[np.int64]]]
     """Yields the numbers of the documents that the leading filters kept, ascending, in chunks."""
     copy_counts: NDArray[np.uint32] | None = None
     """Number of copies of each candidate, shape (n_candidates,); None if each has one copy."""
@@ -114,38 +125,33 @@ class Selection:
     def copies(self) -> Iterator[CopyChunk]:
         """Yield the documents of the view: the first copies of all, then all second copies, …
 
-        A view can contain a document several times. Candidates are the documents among which it
-        chooses. If they are the documents 3, 5 and 8, and have 1, 2 and 0 copies, this yields 3 and
-        5, and then 5 once more.
+        The view chooses among candidates, and can have several copies of each. If the candidates
+        are the documents 3, 5 and 8 of the corpus, and have 1, 2 and 0 copies, this yields
+
+            CopyChunk(copy=0, documents=[3, 5], candidate_indices=[0, 1])
+            CopyChunk(copy=1, documents=[5], candidate_indices=[1])
         """
         max_copies = 1
         if self.copy_counts is not None:
             max_copies = int(self.copy_counts.max(initial=0))  # 0 if there are no candidates
-        # Read the candidates again for every copy, since memory may not hold all of them.
         for copy_number in range(max_copies):
-            for documents, positions in self._numbered_candidates():
+            # Read the candidates again for every copy, since memory may not hold all of them.
+            stop = 0
+            for documents in self.read_candidates():
+                start = stop
+                stop = start + len(documents)
+                indices = np.arange(start, stop)
                 # A document with two copies has those with the numbers 0 and 1.
                 if self.copy_counts is not None:
-                    has_copy = self.copy_counts[positions] > copy_number
+                    has_copy = self.copy_counts[start:stop] > copy_number
                     documents = documents[has_copy]
-                    positions = positions[has_copy]
+                    indices = indices[has_copy]
                 if len(documents):
-                    yield CopyChunk(copy_number, documents, positions)
-
-    def _numbered_candidates(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield the numbers of candidates in the corpus, and their indices among all candidates.
-
-        Yields:
-            Chunks of both, ascending, shape (n_chunk,) each.
-        """
-        n_earlier = 0
-        for documents in self.candidates():
-            yield documents, n_earlier + np.arange(len(documents))
-            n_earlier += len(documents)
+                    yield CopyChunk(copy_number, documents, indices)
 
 
 class _LaterFilter(NamedTuple):
-    """A filter that follows a budget or repeat, computed while the tables are read."""
+    """A filter that follows a top, budget or repeat. It is evaluated while the tables are read."""
 
     step: Filter
     mask: ScratchArray
@@ -161,7 +167,7 @@ class _CandidateFiles:
     tokens: ScratchArray
     """Number of tokens of each candidate."""
     later_filters: dict[int, _LaterFilter]
-    """Number of the step → the filter."""
+    """Index of the step in the rule of the view → the filter."""
     ranked_columns: dict[str, RankedColumn]
     """Name of each column by which a step `top` ranks candidates → their values."""
 
@@ -180,45 +186,48 @@ class _CandidateFiles:
             ranked_columns=_ranked_columns(rule, path),
         )
 
-    def append(self, documents: DocumentValues, candidates: NDArray[np.int64]) -> None:
-        """Append the hashes and token counts of some candidates to the scratch files.
+    def append(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
+        """Write to the scratch files what the later steps of a view need of its next candidates.
 
-        Candidates are the documents that the first filters of the view kept. For each filter that
-        follows later, it is also stored whether this filter keeps them.
+        Candidates are the documents that the first filters of the view keep. Later steps are
+        budgets, which need hashes and token counts, tops, which need values of a column, and
+        filters that follow these.
 
         Args:
             documents: Documents of the corpus.
-            candidates: Which of them are candidates: their rows, ascending, shape (n_candidates,).
+            candidate_rows: Which of them are candidates, ascending, shape (n_candidates,).
         """
         import pyarrow as pa
 
-        if not len(candidates):
+        if not len(candidate_rows):
             return  # so that the ids of the documents need not be hashed
-        self.hashes.append(documents.hashes()[candidates])
-        self.tokens.append(documents.tokens[candidates])
+        self.hashes.append(documents.hashes()[candidate_rows])
+        self.tokens.append(documents.tokens[candidate_rows])
+        # Evaluate the filters already now, while the columns that they need are in memory.
         for later_filter in self.later_filters.values():
             is_kept = later_filter.step.mask(documents)  # (n_documents,)
-            later_filter.mask.append(is_kept[candidates])
+            later_filter.mask.append(is_kept[candidate_rows])
         for name, column in self.ranked_columns.items():
-            column.append(documents.columns[name].take(pa.array(candidates)))
+            column.append(documents.columns[name].take(pa.array(candidate_rows)))
 
 
 def _later_filters(rule: Rule, path: Path) -> dict[int, _LaterFilter]:
-    """Return the filters of a view that follow a budget or repeat, by the number of their step.
-
-    The steps of a view are filters, budgets and repeats. The filters before all budgets and repeats
-    are called leading filters.
+    """Return the filters of a view that follow a step of another kind, such as a budget.
 
     Args:
-        rule: The rule of the view.
-        path: The beginning of the paths of the scratch files.
+        rule: The steps of the view. It begins with its `leading_filters`, if it has any: those
+            before all steps of another kind.
+        path: The beginning of the paths of the scratch files for their results.
+
+    Returns:
+        Index of the step in the rule → the filter.
     """
     later_filters: dict[int, _LaterFilter] = {}
-    for number in range(len(rule.leading_filters), len(rule.steps)):
-        step = rule.steps[number]
-        if isinstance(step, FILTERS):
-            mask = ScratchArray(Path(f"{path}-{number}"), np.bool_)
-            later_filters[number] = _LaterFilter(step, mask)
+    n_leading_filters = len(rule.leading_filters)
+    for index, step in enumerate(rule.steps):
+        if index >= n_leading_filters and isinstance(step, FILTERS):
+            mask = ScratchArray(Path(f"{path}-{index}"), np.bool_)
+            later_filters[index] = _LaterFilter(step, mask)
     return later_filters
 
 
@@ -268,28 +277,28 @@ class _ViewInProgress:
         return None if self.rule.order is None else self.rule.order.by
 
     @property
-    def needs_rows(self) -> bool:
+    def needs_candidates(self) -> bool:
         """Whether `add` has to be called after the leading filters were applied."""
         return self.files is not None or self.sort_column is not None
 
-    def add(self, documents: DocumentValues, candidates: NDArray[np.int64]) -> None:
-        """Store what is needed of some candidates to choose and sort documents after reading.
+    def add(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
+        """Store what is needed of candidates to choose and sort documents after reading.
 
-        Candidates are the documents that the first filters of the view kept. Its budgets and
-        repeats need their hashes and token counts. If the view is sorted by a column, the values of
-        this column are needed.
+        Candidates are the documents that the first filters of the view keep. Steps such as budgets
+        choose among them when all documents have been read. They need hashes and token counts, for
+        example. If the view is sorted by a column, its values are needed.
 
         Args:
             documents: Documents of the corpus.
-            candidates: Which of them are candidates: their rows, ascending, shape (n_candidates,).
+            candidate_rows: Which of them are candidates, ascending, shape (n_candidates,).
         """
         import pyarrow as pa
 
-        if self.files is not None:
-            self.files.append(documents, candidates)  # to scratch files
-        if self.sort_column is not None and len(candidates):
+        if self.files is not None:  # the view has such steps
+            self.files.append(documents, candidate_rows)
+        if self.sort_column is not None and len(candidate_rows):
             values = documents.columns[self.sort_column]
-            self.sort_values.append(values.take(pa.array(candidates)))
+            self.sort_values.append(values.take(pa.array(candidate_rows)))
 
 
 def select(
@@ -315,23 +324,25 @@ def select(
         ConfigError: A condition names a column that is missing, or compares it with a value of
             another type.
     """
-    # Phase 1: read the tables once, and apply the leading filters of all views.
+    # 1. Read the tables once. Apply the filters with which views begin, and keep what the other
+    # steps need of the documents that these keep.
     views = [_ViewInProgress.of(number, rule, scratch) for number, rule in enumerate(rules)]
-    filters = LeadingFilters(rules, scratch)
+    leading_filters = LeadingFilters(rules, scratch)
     reading = _TableReading(
         scan=_scan_for(rules),
         id_sets=_id_sets_of(rules),
-        filters=filters,
-        views_with_rows=[view for view in views if view.needs_rows],
+        leading_filters=leading_filters,
+        views_with_candidates=[view for view in views if view.needs_candidates],
         progress=progress,
     )
     for shard in shards:
         reading.read(shard)
 
-    # Phase 2: budgets, repeats, later filters and orders work on what phase 1 kept of each view.
+    # 2. Apply the other steps, such as budgets and repeats, and the orders.
     selections = []
     for view in views:
-        selections.append(_apply_later_steps(view, filters, scratch / f"{view.number}-copies"))
+        copies_path = scratch / f"{view.number}-copies"
+        selections.append(_apply_later_steps(view, leading_filters, copies_path))
     return selections
 
 
@@ -343,28 +354,34 @@ class _TableReading:
     """Reads the columns that the views need."""
     id_sets: list[Ids]
     """The sets of ids that views include or exclude."""
-    filters: LeadingFilters
+    leading_filters: LeadingFilters
     """The filters with which the views begin; they collect the documents that these keep."""
-    views_with_rows: list[_ViewInProgress]
+    views_with_candidates: list[_ViewInProgress]
     """Views that need more of the documents that their leading filters keep."""
     progress: Callable[[int], None]
     """Called with the number of documents that were read."""
 
     def read(self, shard: ShardDocuments) -> None:
-        """Read the documents of a shard, and apply the leading filters to them."""
+        """Read the documents of a shard, and apply to them the filters with which views begin."""
+        # Find the documents that are named in files of ids, which views include or exclude.
         listed = {ids: _find_listed(ids, shard) for ids in self.id_sets}
-        self.filters.add_totals(shard.n_documents, shard.n_tokens)
-        n_read = 0
+
+        self.leading_filters.add_totals(shard.n_documents, shard.n_tokens)
+        n_reported = 0  # how many documents of the shard `progress` was called for
         for scanned in self.scan.batches(shard.relation):
             documents = DocumentValues(shard.first, scanned, listed)
-            self.filters.add(documents)
-            for view in self.views_with_rows:
-                view.add(documents, self.filters.kept(view.number))
-            row_stop = int(scanned.rows[-1]) + 1
-            self.progress(row_stop - n_read)
-            n_read = row_stop
-        # The scan leaves out documents that no view keeps.
-        self.progress(shard.n_documents - n_read)
+            self.leading_filters.add(documents)
+
+            # Store what the other steps of views, such as budgets, need of the documents that the
+            # filters keep.
+            for view in self.views_with_candidates:
+                view.add(documents, self.leading_filters.kept_rows(view.number))
+
+            n_read = int(scanned.rows[-1]) + 1
+            self.progress(n_read - n_reported)
+            n_reported = n_read
+        # The scan leaves out documents that no view keeps: count those at the end, too.
+        self.progress(shard.n_documents - n_reported)
 
 
 def _id_sets_of(rules: Sequence[Rule]) -> list[Ids]:
@@ -391,34 +408,32 @@ def _find_listed(ids: Ids, shard: ShardDocuments) -> NDArray[np.int64]:
 
 
 def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
-    """Return the scan that reads what the steps and orders of some rules need.
-
-    A scan is a query on the tables of a corpus's documents.
+    """Return a query that reads what some views need of the documents of their corpus.
 
     Args:
-        rules: Rules of views, which are all applied in one pass over the tables of a corpus.
+        rules: The rule of each view: steps that choose documents, such as `where`, and an order.
     """
-    sort_columns: set[str] = set()
-    hashed_columns: set[str] = set()
-    conditions: dict[Condition, None] = {}  # each of them once, in order
+    columns = {TOKENS_COLUMN}  # read, since all views count tokens
+    hashed_columns: set[str] = set()  # read, and then hashed for choices that look random
+    conditions: dict[Condition, None] = {}  # evaluated by the query; each once, in order
     for rule in rules:
-        if rule.needs_hashes:
+        if rule.needs_hashes:  # of ids, for budgets, repeats and shuffled orders
             hashed_columns.add(ID_COLUMN)
         if rule.order is not None and rule.order.by is not None:
-            sort_columns.add(rule.order.by)
+            columns.add(rule.order.by)
         for step in rule.steps:
             if isinstance(step, Where):
                 conditions[step.condition] = None
             elif isinstance(step, HashSplit):
                 hashed_columns.add(step.by)
             elif isinstance(step, Top):
-                sort_columns.add(step.by)
+                columns.add(step.by)
     return DocumentScan(
-        {TOKENS_COLUMN, *sort_columns},
+        columns,
         # Of documents without a value in these columns, the file and line are hashed instead.
         identifying=hashed_columns,
         conditions=list(conditions),
-        # Only documents that meet one of these are read; all documents if there are none.
+        # Leave out documents for which none of these is true. They are in no view.
         only=_conditions_of_all_documents(rules),
     )
 
@@ -448,67 +463,82 @@ def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
 
 
 def _apply_later_steps(
-    view: _ViewInProgress, filters: LeadingFilters, copies_path: Path
+    view: _ViewInProgress, leading_filters: LeadingFilters, copies_path: Path
 ) -> Selection:
-    """Apply the steps of a view that follow its leading filters, and its order.
-
-    These steps are tops, budgets, repeats, and filters after one of these. They change how many
-    copies the view has of each candidate, which is a document that the leading filters kept.
+    """Choose the documents of a view among those that its first filters keep, and order them.
 
     Args:
-        view: The view.
-        filters: The leading filters, which were applied to all documents.
-        copies_path: A file that is created, for the number of copies of each candidate.
+        view: The view, with what was stored of the documents while they were read.
+        leading_filters: The filters with which views begin. They were applied while the documents
+            were read, and know which ones each view keeps, and how many.
+        copies_path: A file that is created, for how many copies the view has of each document.
 
     Returns:
         The documents of the view.
     """
-    step_counts = _counts_after_leading_filters(view, filters)
-    # Called to read the numbers of all candidates, ascending, in chunks.
-    candidate_numbers = partial(filters.chunks, view.number)
-    selection = Selection(step_counts, candidate_numbers)
-    if view.files is None:
-        # All candidates are in the view, and nothing else of them was needed.
-        hashes = np.empty(0, np.uint64)
-    else:
-        hashes = view.files.hashes.mapped()  # (n_candidates,)
-        candidates = Candidates(
-            hashes,
-            tokens=view.files.tokens.mapped(),
-            copy_counts=_ones(len(hashes), copies_path),  # at first, one copy of each
-        )
-        selection = _apply_steps(view.rule, candidates, view.files, selection)
+    selection = Selection(
+        step_counts=_counts_after_leading_filters(view, leading_filters),
+        read_candidates=partial(leading_filters.chunks, view.number),
+    )
+    # Without files, no other steps follow.
+    if view.files is not None:
+        selection = _apply_steps(view.rule, view.files, selection, copies_path)
 
-    if view.rule.order is None:
+    order = view.rule.order
+    if order is None:
         return selection
-    order = _ordered_documents(view.rule.order, selection, hashes, view.sort_values)
-    return replace(selection, order=order)
+    if order.by is not None:
+        documents = _sorted_documents(selection, view.sort_values, descending=order.descending)
+    else:
+        assert view.files is not None  # since a shuffled order needs hashes
+        assert order.seed is not None
+        documents = _shuffled_documents(order.seed, selection, view.files.hashes.mapped())
+    return replace(selection, order=documents)
 
 
 def _apply_steps(
-    rule: Rule, candidates: Candidates, files: _CandidateFiles, selection: Selection
+    rule: Rule, files: _CandidateFiles, selection: Selection, copies_path: Path
 ) -> Selection:
-    """Apply the steps of a view that follow its leading filters.
+    """Apply the steps of a view that follow its first filters, such as budgets and repeats.
+
+    Each step changes how many copies the view has of each document, at first one. 0 copies mean
+    that the document is left out.
 
     Args:
-        rule: The rule of the view.
-        candidates: The documents that the leading filters kept. Their `copy_counts` are changed.
-        files: The scratch files about the candidates.
-        selection: What the leading filters chose.
+        rule: The rule of the view. It begins with its `leading_filters`, which have been applied.
+        files: What is needed of the documents that these filters keep, the candidates.
+        selection: These documents.
+        copies_path: A file that is created, for the numbers of copies.
 
     Returns:
         What is left of the selection.
     """
+    hashes = files.hashes.mapped()  # (n_candidates,)
+    candidates = Candidates(
+        hashes,
+        tokens=files.tokens.mapped(),
+        copy_counts=_ones(len(hashes), copies_path),
+    )
+
     step_counts = list(selection.step_counts)
-    gaps: list[BudgetGap] = []
+    gaps: list[BudgetGap] = []  # budgets far from full, since the next document does not fit
     tops: list[TopResult] = []
-    for number in range(len(rule.leading_filters), len(rule.steps)):
-        outcome = _apply(rule, number, candidates, files)
-        step_counts.append(_count_step(rule, number, candidates))
-        if outcome.gap is not None:
-            gaps.append(_in_corpus(outcome.gap, selection.candidates()))
-        if outcome.top is not None:
-            tops.append(outcome.top)
+    for index in range(len(rule.leading_filters), len(rule.steps)):
+        step = rule.steps[index]
+        gap = None
+        if isinstance(step, Repeat):
+            candidates.repeat(step)
+        elif isinstance(step, Budget):
+            gap = apply_budget(step, candidates)
+        elif isinstance(step, Top):
+            top = apply_top(step, candidates, files.ranked_columns[step.by])
+            tops.append(top)
+            gap = top.gap
+        else:  # a filter, which was evaluated while the documents were read
+            candidates.keep(files.later_filters[index].mask.mapped())
+        step_counts.append(_count_after(step, candidates))
+        if gap is not None:
+            gaps.append(_in_corpus(gap, selection.read_candidates()))
     return replace(
         selection,
         step_counts=step_counts,
@@ -519,24 +549,29 @@ def _apply_steps(
 
 
 def _counts_after_leading_filters(
-    view: _ViewInProgress, filters: LeadingFilters
+    view: _ViewInProgress, leading_filters: LeadingFilters
 ) -> list[StepCount]:
     """Return the counts of the corpus, and of what each leading filter of a view leaves of it."""
-    corpus_counts, *filter_counts = filters.counts(view.number)
+    corpus_counts, *filter_counts = leading_filters.counts(view.number)
     step_counts = [StepCount("", "all", corpus_counts.documents, corpus_counts.tokens)]
     for step, counts in zip(view.rule.leading_filters, filter_counts, strict=True):
         step_counts.append(StepCount(step.view, step.text, counts.documents, counts.tokens))
     return step_counts
 
 
-def _in_corpus(gap: BudgetGap, candidate_numbers: Iterable[NDArray[np.int64]]) -> BudgetGap:
-    """Return the gap of a budget with a document's number in the corpus.
+def _in_corpus(gap: BudgetGap, candidate_chunks: Iterable[NDArray[np.int64]]) -> BudgetGap:
+    """Return a gap that names its document by the number in the corpus.
 
     Args:
-        gap: The gap. Its `document` is a position among the candidates.
-        candidate_numbers: Numbers of the candidates in the corpus, in chunks.
+        gap: The gap. Its `document` is an index among all candidates.
+        candidate_chunks: Numbers of the candidates in the corpus, in chunks.
     """
-    return replace(gap, document=_document_at(gap.document, candidate_numbers))
+    index = gap.document
+    for documents in candidate_chunks:
+        if index < len(documents):
+            return replace(gap, document=int(documents[index]))
+        index -= len(documents)
+    raise IndexError(gap.document)
 
 
 def _ones(count: int, path: Path) -> NDArray[np.uint32]:
@@ -548,69 +583,8 @@ def _ones(count: int, path: Path) -> NDArray[np.uint32]:
     return ones
 
 
-class _Outcome(NamedTuple):
-    """What is reported of a step, except for its counts."""
-
-    gap: BudgetGap | None = None
-    """The gap of a budget, if it has one, with a position among the candidates."""
-    top: TopResult | None = None
-
-
-def _apply(rule: Rule, number: int, candidates: Candidates, files: _CandidateFiles) -> _Outcome:
-    """Apply one step of a view: change how many copies each of its candidates has.
-
-    Args:
-        rule: The rule of the view.
-        number: Index of the step in the rule: a repeat, a top, a budget, or a filter after one of
-            these.
-        candidates: The candidates; their `copy_counts` are changed.
-        files: The scratch files, in which the results of such filters are stored.
-    """
-    step = rule.steps[number]
-    if isinstance(step, Repeat):
-        candidates.repeat(step)
-        return _Outcome()
-    if isinstance(step, Top):
-        result = apply_top(step, candidates, files.ranked_columns[step.by])
-        return _Outcome(result.gap, result)
-    if isinstance(step, Budget):
-        return _Outcome(_apply_budget(step, candidates))
-    # A filter, which was evaluated while the tables were read.
-    candidates.keep(files.later_filters[number].mask.mapped())
-    return _Outcome()
-
-
-def _apply_budget(budget: Budget, candidates: Candidates) -> BudgetGap | None:
-    """Keep the candidates that fit into a budget.
-
-    Args:
-        budget: The budget.
-        candidates: The candidates; their `copy_counts` are changed.
-
-    Returns:
-        The document that does not fit, if the budget stays far from full because of it. Its field
-        `document` is its position among the candidates.
-    """
-    end = budget_end(budget, candidates)
-    if end is None:  # all candidates fit
-        return None
-    gap = find_gap(budget, end, candidates)  # before the copies of others are removed
-    candidates.keep_before(end)
-    return gap
-
-
-def _document_at(position: int, candidate_numbers: Iterable[NDArray[np.int64]]) -> int:
-    """Return the number in the corpus of a candidate, by its position among the candidates."""
-    for documents in candidate_numbers:
-        if position < len(documents):
-            return int(documents[position])
-        position -= len(documents)
-    raise IndexError(position)
-
-
-def _count_step(rule: Rule, number: int, candidates: Candidates) -> StepCount:
+def _count_after(step: Step, candidates: Candidates) -> StepCount:
     """Count what is left after a step."""
-    step = rule.steps[number]
     count = StepCount(step.view, step.text)
     for chunk in candidates.chunks:
         documents = candidates.amounts(chunk, "documents")
@@ -619,51 +593,42 @@ def _count_step(rule: Rule, number: int, candidates: Candidates) -> StepCount:
     return count
 
 
-def _ordered_documents(
-    order: ViewOrder,
-    selection: Selection,
-    hashes: NDArray[np.uint64],
-    sort_values: Sequence[Any],
-) -> NDArray[np.int64]:
-    """Return the documents of a view in the order that nanoset.yaml sets for it.
-
-    Args:
-        order: The order: shuffled by a seed, or sorted by a column.
-        selection: The documents, which the view chose among candidates.
-        hashes: Hash of each candidate's id, if the order is shuffled, shape (n_candidates,).
-        sort_values: If it is sorted, the values of the column for all candidates: Arrow arrays.
-
-    Returns:
-        Numbers in the corpus, shape (n_documents,), each copy listed.
-    """
-    if order.seed is not None:
-        return _shuffled_documents(order.seed, selection, hashes)
-    return _sorted_documents(selection, sort_values, descending=order.descending)
-
-
 def _sorted_documents(
     selection: Selection, sort_values: Sequence[Any], *, descending: bool
 ) -> NDArray[np.int64]:
     """Return the documents of a view, sorted by their values of a column.
 
+    If the view chooses the documents 3, 5 and 8, and their values are "b", "c" and "a", then this
+    returns 8, 3, 5. Documents without a value come last in either order.
+
     Args:
-        selection: The documents.
+        selection: The documents, which the view chooses among candidates.
         sort_values: Values of the column for all candidates: Arrow arrays.
-        descending: Whether the largest value comes first.
+        descending: Whether the greatest value comes first.
 
     Returns:
         Numbers in the corpus, shape (n_documents,), each copy listed.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not sort_values:  # there are no candidates, and so no documents
+        return np.empty(0, np.int64)
     document_parts = [np.empty(0, np.int64)]
-    candidate_parts = [np.empty(0, np.int64)]
+    index_parts = [np.empty(0, np.int64)]
     for copies in selection.copies():
         document_parts.append(copies.documents)
-        candidate_parts.append(copies.positions)  # the index of each among the candidates
+        index_parts.append(copies.candidate_indices)
     documents = np.concatenate(document_parts)  # (n_documents,)
-    candidate_indices = np.concatenate(candidate_parts)  # (n_documents,)
-    if not sort_values:  # there are no candidates, and so no documents
-        return documents
-    return documents[_sorting_order(sort_values, candidate_indices, descending)]
+    candidate_indices = np.concatenate(index_parts)  # (n_documents,)
+
+    # Look up the value of each document among those of all candidates, and sort by these values.
+    candidate_values = pa.chunked_array(sort_values).combine_chunks()
+    values = candidate_values.take(pa.array(candidate_indices))
+    direction = "descending" if descending else "ascending"
+    order = pc.array_sort_indices(values, order=direction, null_placement="at_end").to_numpy()
+    sorted_documents: NDArray[np.int64] = documents[order]
+    return sorted_documents
 
 
 def _shuffled_documents(
@@ -677,48 +642,18 @@ def _shuffled_documents(
 
     Args:
         seed: The seed.
-        selection: The documents.
-        hashes: Hash of the id of each candidate, which is a document that the view could choose,
-            shape (n_candidates,).
+        selection: The documents, which the view chooses among candidates.
+        hashes: Hash of each candidate's id, shape (n_candidates,).
 
     Returns:
         Numbers in the corpus, shape (n_documents,), each copy listed.
     """
     document_parts = [np.empty(0, np.int64)]
-    key_parts = [np.empty(0, np.uint64)]
-    for copies in selection.copies():
-        # All documents of this chunk are copies with the same number, such as first ones.
-        id_hashes = hashes[copies.positions]
+    sort_key_parts = [np.empty(0, np.uint64)]
+    for copies in selection.copies():  # first copies of documents, then second ones, …
+        id_hashes = hashes[copies.candidate_indices]
         document_parts.append(copies.documents)
-        key_parts.append(salted(id_hashes, f"order {seed} {copies.copy}"))
-    sorted_positions = np.argsort(np.concatenate(key_parts), kind="stable")
-    return np.concatenate(document_parts)[sorted_positions]
-
-
-def _sorting_order(
-    sort_values: Sequence[Any], candidate_indices: NDArray[np.int64], descending: bool
-) -> NDArray[np.uint64]:
-    """Return the order that sorts the documents of a view by their values of a column.
-
-    For the values "b", "c" and "a", it is 2, 0, 1: the last document comes first.
-
-    Args:
-        sort_values: Values of all candidates, which are the documents that the view could choose:
-            Arrow arrays, to be concatenated.
-        candidate_indices: Index of each document among the candidates, shape (n_documents,).
-        descending: Whether the greatest values come first. Documents without a value come last in
-            either order.
-
-    Returns:
-        Indices of the documents in the new order, shape (n_documents,).
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    candidate_values = pa.chunked_array(sort_values).combine_chunks()
-    values = candidate_values.take(pa.array(candidate_indices))
-    direction = "descending" if descending else "ascending"
-    order: NDArray[np.uint64] = pc.array_sort_indices(
-        values, order=direction, null_placement="at_end"
-    ).to_numpy()
-    return order
+        sort_key_parts.append(salted(id_hashes, f"order {seed} {copies.copy}"))
+    documents = np.concatenate(document_parts)  # (n_documents,)
+    sort_keys = np.concatenate(sort_key_parts)  # (n_documents,)
+    return documents[np.argsort(sort_keys, kind="stable")]

@@ -1,4 +1,4 @@
-"""The rule `top`: the documents with the best values of a column, up to a budget.
+"""The step `top`: the documents with the best values of a column, up to a budget.
 
 Documents are taken in the order of their values, and those with equal values in the order in which
 budgets take them, by hash. For example, with a budget of 10 tokens and the highest values first:
@@ -7,15 +7,16 @@ budgets take them, by hash. For example, with a budget of 10 tokens and the high
     hash      70   17   35   52
     tokens    4    3    5    2
 
-The documents with the value 4 do not fit together, so 4 is the cut. The document with the value 5
-leaves 6 tokens. Of those with the value 4, the one with the hash 17 fits, and the next does not.
+The documents with the value 4 do not all fit, so 4 is the cut. The document with the value 5 leaves
+6 tokens. Of the two *tied* documents at the cut, the one with the hash 17 fits, and the next one
+does not: the step ends there.
 
 As with other budgets, a smaller one keeps a part of what a larger one keeps. Documents without a
 value, and those whose value is NaN, are never taken.
 
-The rule chooses among candidates: the documents that the filters before it keep. There may be
+The step chooses among candidates: the documents that the filters before it keep. There may be
 billions of them, so their values are mapped from scratch files, and are never sorted. Each value is
-stored as a key, an integer in the same order (see `sampling.ranks`).
+stored as a *key*, an unsigned integer in the same order (see `sampling.ranks`).
 """
 
 from __future__ import annotations
@@ -54,36 +55,37 @@ class ValueCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Candidates in the order in which a rule `top` takes them."""
+    """The order in which a step `top` takes candidates, by their values of a column."""
 
     candidates: Candidates
-    ascending_keys: NDArray[np.uint64]
-    """Key of each candidate's value, shape (n_candidates,)."""
+    value_keys: NDArray[np.uint64]
+    """Each candidate's value as an integer in the same order, shape (n_candidates,)."""
     faults: NDArray[np.uint8]
-    """0 for each candidate with a value, shape (n_candidates,)."""
+    """0 for each candidate with a value, NULL or NAN for the others, shape (n_candidates,)."""
     dtype: type[np.int64 | np.float64]
     """Type of the values."""
     ascending: bool
     """Whether the lowest values are taken first."""
 
-    def is_ranked(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range may be taken: those with a value other than NaN.
+    def is_eligible(self, chunk: slice) -> NDArray[np.bool_]:
+        """Return which candidates of a range may be taken, shape (n_candidates_in_range,).
 
-        Candidates without a copy, which earlier steps left out, may not be taken either.
+        These have a value other than NaN. They also have a copy: earlier steps of the view leave
+        out a candidate by giving it 0 copies.
         """
         has_copies = self.candidates.copy_counts[chunk] > 0
-        is_ranked: NDArray[np.bool_] = has_copies & (self.faults[chunk] == 0)
-        return is_ranked
+        is_eligible: NDArray[np.bool_] = has_copies & (self.faults[chunk] == 0)
+        return is_eligible
 
-    def keys(self, chunk: slice) -> NDArray[np.uint64]:
-        """Return keys of a range of candidates; those with the smallest keys are taken first."""
-        keys = self.ascending_keys[chunk]
-        return keys if self.ascending else ~keys
+    def rank_keys(self, chunk: slice) -> NDArray[np.uint64]:
+        """Return a number for each candidate of a range: the smallest ones are taken first."""
+        value_keys = self.value_keys[chunk]
+        return value_keys if self.ascending else ~value_keys  # inverted bits, opposite order
 
-    def value_of(self, key: np.uint64) -> int | float:
-        """Return the value that has a key."""
-        ascending_key = key if self.ascending else ~key
-        value: int | float = values_of_keys(np.array([ascending_key]), self.dtype)[0].item()
+    def value_of(self, rank_key: np.uint64) -> int | float:
+        """Return the value of the candidates with one of the `rank_keys`."""
+        value_key = rank_key if self.ascending else ~rank_key
+        value: int | float = values_of_keys(np.array([value_key]), self.dtype)[0].item()
         return value
 
     def count(self) -> ValueCounts:
@@ -98,33 +100,43 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class TopEnd:
-    """Where a rule `top` ends."""
+    """Where a step `top` ends: at the first candidates that do not fit into its budget."""
 
     ranking: Ranking
-    key: np.uint64
-    """Key of the value at the cut."""
+    cut_key: np.uint64
+    """The one of `Ranking.rank_keys` that belongs to the value at the cut."""
     hash_limit: np.uint64
     """The smallest of the `budget_hashes` of documents with this value that do not fit."""
     amount_before: int
     """How many documents or tokens are taken."""
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range are taken, shape (n_candidates_in_range,)."""
-        keys = self.ranking.keys(chunk)
-        is_before = keys < self.key
-        tied = np.flatnonzero(keys == self.key)  # often few, so that few hashes are computed
-        hashes = budget_hashes(self.ranking.candidates.hashes[chunk][tied])
-        is_before[tied] = hashes < self.hash_limit
-        is_taken: NDArray[np.bool_] = is_before & self.ranking.is_ranked(chunk)
+        """Return which candidates of a range are taken, shape (n_candidates_in_range,).
+
+        These are the candidates with a better value than the one at which the step ends, and those
+        with this value and a smaller hash than the first that does not fit.
+        """
+        rank_keys = self.ranking.rank_keys(chunk)
+        is_before = rank_keys < self.cut_key
+        tied = np.flatnonzero(rank_keys == self.cut_key)  # often few: few hashes are computed
+        tied_hashes = budget_hashes(self.ranking.candidates.hashes[chunk][tied])
+        is_before[tied] = tied_hashes < self.hash_limit
+        is_taken: NDArray[np.bool_] = is_before & self.ranking.is_eligible(chunk)
         return is_taken
 
     def is_at(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range do not fit, shape (n_candidates_in_range,)."""
-        is_at_end: NDArray[np.bool_] = self.ranking.keys(chunk) == self.key
+        """Return which candidates of a range are the first that do not fit.
+
+        There can be several, with equal ids and values: these are taken together or not at all.
+
+        Returns:
+            Shape (n_candidates_in_range,).
+        """
+        is_at_end: NDArray[np.bool_] = self.ranking.rank_keys(chunk) == self.cut_key
         tied = np.flatnonzero(is_at_end)
-        hashes = budget_hashes(self.ranking.candidates.hashes[chunk][tied])
-        is_at_end[tied] = hashes == self.hash_limit
-        return is_at_end & self.ranking.is_ranked(chunk)
+        tied_hashes = budget_hashes(self.ranking.candidates.hashes[chunk][tied])
+        is_at_end[tied] = tied_hashes == self.hash_limit
+        return is_at_end & self.ranking.is_eligible(chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +150,13 @@ class TiedDocuments:
 
 @dataclass(frozen=True, slots=True)
 class TopResult:
-    """What a rule `top` has done."""
+    """What a step `top` has done."""
 
     step: Top
     budget: int
     """Number of documents or tokens; for a share, the number of documents."""
     cut: float | None
-    """The value at which the rule ends; None if it takes all documents with a value."""
+    """The value at which the step ends; None if it takes all documents with a value."""
     tied: TiedDocuments
     counts: ValueCounts
     """Documents with and without a value."""
@@ -157,42 +169,45 @@ class TopResult:
 
 
 def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopResult:
-    """Keep the candidates with the best values of a column that fit into a budget.
+    """Keep the documents with the best values of a column, until the next one exceeds a budget.
 
     Args:
-        step: The rule.
-        candidates: The candidates; their `copy_counts` are changed.
-        column: Their values.
+        step: Names the column and the budget.
+        candidates: The documents to choose from. The number of copies of each that is not taken
+            becomes 0.
+        column: The values of the documents.
+
+    Returns:
+        What is reported to the user, such as the value at which the budget is used up.
     """
-    # Find where the rule ends.
     ranking = Ranking(candidates, column.keys(), column.faults(), column.dtype, step.ascending)
     counts = ranking.count()
     budget = _budget_of(step, counts.ranked)
-    end = _find_end(budget, ranking)
+    end = _find_end(budget, ranking)  # None if all documents with a value fit
 
-    # Describe it for the user.
+    # Describe the end for the user. This needs the documents that will be left out, too.
     cut = None
     tied = TiedDocuments()
     gap = None
     if end is not None:
-        cut = ranking.value_of(end.key)
+        cut = ranking.value_of(end.cut_key)
         tied = _count_tied(end)
         if step.share is None:
             gap = find_gap(budget, end, candidates)
-    bins = histogram(partial(_weighed_values, ranking, end))
+    bins = histogram(partial(_histogram_values, ranking, end))
 
-    # The histogram counts what is left out, so documents are left out at the end.
+    # Leave out the documents that are not taken.
     for chunk in candidates.chunks:
-        is_taken = ranking.is_ranked(chunk) if end is None else end.precedes(chunk)
+        is_taken = ranking.is_eligible(chunk) if end is None else end.precedes(chunk)
         candidates.copy_counts[chunk] *= is_taken
     return TopResult(step, budget.limit, cut, tied, counts, bins, gap)
 
 
 def _budget_of(step: Top, n_ranked: int) -> Budget:
-    """Return the budget of a rule.
+    """Return the budget of a step `top`, as a number of documents or tokens.
 
     Args:
-        step: The rule.
+        step: The step, which may have a share instead of a number.
         n_ranked: Documents with a value. A share is a share of these, rounded down.
     """
     if step.limit is not None:
@@ -203,60 +218,108 @@ def _budget_of(step: Top, n_ranked: int) -> Budget:
 
 
 def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
-    """Return where a rule ends; None if the budget has room for all documents with a value."""
-    # The first value whose documents do not fit together.
-    excess = first_excess(partial(_keyed_amounts, budget, ranking), budget.limit)
-    if excess is None:
+    """Find the first document that does not fit into the budget of a step `top`.
+
+    Documents are taken in the order of their values, and those with equal values by hash. Given a
+    budget of 10 tokens, and
+
+        value     5    4    4    2
+        hash      70   17   35   52
+        tokens    4    3    5    2
+
+    the step ends at the value 4 and the hash 35: 4 + 3 tokens fit, and the next 5 do not.
+
+    Returns:
+        None if all documents with a value fit.
+    """
+    # Find the best value whose documents do not all fit: in the example, 4.
+    first_misfit = first_excess(partial(_amounts_by_value, budget, ranking), budget.limit)
+    if first_misfit is None:
         return None
-    # The first hash of documents with this value that does not fit into the rest of the budget.
-    rest = budget.limit - excess.amount_below
-    tie_excess = first_excess(partial(_tied_amounts, budget, ranking, excess.key), rest)
-    if tie_excess is None:
+    cut_key = first_misfit.key
+    amount_above_cut = first_misfit.amount_below  # 4 tokens: better values have smaller keys
+
+    # Find the smallest hash of these documents that does not fit into the rest: of 6 tokens, 35.
+    rest = budget.limit - amount_above_cut
+    tied_misfit = first_excess(partial(_amounts_by_hash, budget, ranking, cut_key), rest)
+    if tied_misfit is None:
         raise AssertionError("the documents with this value do not fit together")
-    amount_before = excess.amount_below + tie_excess.amount_below
-    return TopEnd(ranking, excess.key, tie_excess.key, amount_before)
+    return TopEnd(
+        ranking,
+        cut_key,
+        hash_limit=tied_misfit.key,
+        amount_before=amount_above_cut + tied_misfit.amount_below,
+    )
 
 
-def _keyed_amounts(budget: Budget, ranking: Ranking) -> Iterator[KeyedAmounts]:
-    """Yield the keys of the candidates with a value, and what each takes of a budget."""
+def _amounts_by_value(budget: Budget, ranking: Ranking) -> Iterator[KeyedAmounts]:
+    """Yield how much of a budget each document with a value takes, with a key of its value.
+
+    Documents with the smallest keys are taken first.
+    """
     for chunk in ranking.candidates.chunks:
-        is_ranked = ranking.is_ranked(chunk)
-        amounts = ranking.candidates.amounts(chunk, budget.unit)
-        yield KeyedAmounts(ranking.keys(chunk)[is_ranked], amounts[is_ranked])
+        is_eligible = ranking.is_eligible(chunk)
+        amounts = ranking.candidates.amounts(chunk, budget.unit)  # documents or tokens
+        yield KeyedAmounts(ranking.rank_keys(chunk)[is_eligible], amounts[is_eligible])
 
 
-def _tied_amounts(budget: Budget, ranking: Ranking, key: np.uint64) -> Iterator[KeyedAmounts]:
-    """Yield the hashes of the candidates with one key, and what each takes of a budget."""
+def _amounts_by_hash(
+    budget: Budget, ranking: Ranking, rank_key: np.uint64
+) -> Iterator[KeyedAmounts]:
+    """Yield how much of a budget each document with one value takes, with its hash.
+
+    Args:
+        budget: The budget, which takes documents with equal values in the order of their hashes.
+        ranking: All documents.
+        rank_key: Key of the value.
+    """
     for chunk in ranking.candidates.chunks:
-        is_tied = (ranking.keys(chunk) == key) & ranking.is_ranked(chunk)
+        is_tied = (ranking.rank_keys(chunk) == rank_key) & ranking.is_eligible(chunk)
         hashes = budget_hashes(ranking.candidates.hashes[chunk][is_tied])
-        amounts = ranking.candidates.amounts(chunk, budget.unit)
+        amounts = ranking.candidates.amounts(chunk, budget.unit)  # documents or tokens
         yield KeyedAmounts(hashes, amounts[is_tied])
 
 
 def _count_tied(end: TopEnd) -> TiedDocuments:
-    """Count the documents whose value is that of the cut."""
+    """Count the documents with the value at which a step `top` ends, and how many it takes."""
     n_tied = 0
     n_chosen = 0
     ranking = end.ranking
     for chunk in ranking.candidates.chunks:
         copy_counts = ranking.candidates.amounts(chunk, "documents")
-        is_tied = (ranking.keys(chunk) == end.key) & ranking.is_ranked(chunk)
+        is_tied = (ranking.rank_keys(chunk) == end.cut_key) & ranking.is_eligible(chunk)
         n_tied += int(copy_counts[is_tied].sum())
         n_chosen += int(copy_counts[is_tied & end.precedes(chunk)].sum())
     return TiedDocuments(n_tied, n_chosen)
 
 
-def _weighed_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedValues]:
-    """Yield the values of the candidates, with the amounts of `TopResult.bins`."""
+def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedValues]:
+    """Yield the values of all documents, and four amounts of each for a histogram.
+
+    The amounts are its copies, the tokens of these, and both once more if the document is taken. A
+    document of 100 tokens with 2 copies has the amounts 2, 200, 2, 200 or 2, 200, 0, 0.
+
+    Args:
+        ranking: The documents in the order in which they are taken.
+        end: The first document that does not fit into the budget; None if all of them fit.
+    """
     candidates = ranking.candidates
     for chunk in candidates.chunks:
-        is_ranked = ranking.is_ranked(chunk)
-        is_taken = is_ranked if end is None else end.precedes(chunk)
+        has_value = ranking.is_eligible(chunk)  # (n_documents,)
+        is_taken = has_value if end is None else end.precedes(chunk)
         documents = candidates.amounts(chunk, "documents")
         tokens = candidates.amounts(chunk, "tokens")
-        amounts = [documents, tokens, documents * is_taken, tokens * is_taken]
+        taken_documents = documents * is_taken
+        taken_tokens = tokens * is_taken
+
+        # Leave out documents without a value. Values are stored as integers: decode them.
+        value_keys = ranking.value_keys[chunk][has_value]
         yield WeighedValues(
-            values=values_of_keys(ranking.ascending_keys[chunk][is_ranked], ranking.dtype),
-            amounts=[amount[is_ranked] for amount in amounts],
+            values=values_of_keys(value_keys, ranking.dtype),
+            amounts=[
+                documents[has_value],
+                tokens[has_value],
+                taken_documents[has_value],
+                taken_tokens[has_value],
+            ],
         )
