@@ -165,17 +165,16 @@ class ViewSpec(Section):
                 where=f"{where}.tokens",
                 remedy="keep one of them; a view that is chosen from this view may have the other",
             )
-        # An empty list is probably a mistake: it would choose no document, or leave none out.
-        includes_nothing = self.files("include") == ()
-        excludes_nothing = self.files("exclude") == ()
-        if includes_nothing or excludes_nothing:
-            # The error is about both keys, and names one place.
-            yield ConfigError(
-                "include and exclude are lists of files of ids",
-                where=f"{where}.exclude",
-                found="no file",
-                remedy="name a file, or remove the key",
-            )
+        for key in ID_LIST_KEYS:  # include, exclude
+            # An empty list is probably a mistake: it would choose no document, or leave none out.
+            # A view without the key has None instead.
+            if self.files(key) == ():
+                yield ConfigError(
+                    "include and exclude are lists of files of ids",
+                    where=f"{where}.{key}",
+                    found="no file",
+                    remedy="name a file, or remove the key",
+                )
 
 
 class Derived(Protocol):
@@ -222,10 +221,10 @@ def base_of(views: Mapping[str, Derived], name: str) -> str:
 def view_errors(
     file: Path, views: Mapping[str, ViewSpec], corpora: Mapping[str, object]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each view whose chain of views is wrong, or whose name is a corpus's.
+    """Yield an error for each view that has the name of a corpus, or is not chosen from a corpus.
 
-    A view is chosen from a corpus, or from another view. The chain of views must not be a circle or
-    too long. Names that do not exist are reported elsewhere.
+    A view is chosen from a corpus, or from another view, which is chosen from a corpus in turn. The
+    chain of views must not be a circle or too long. Names that do not exist are reported elsewhere.
 
     Args:
         file: nanoset.yaml, for messages.
@@ -234,36 +233,26 @@ def view_errors(
     """
     for name, view in views.items():
         where = f"{file}: views.{name}"
-        yield from _chain_errors(chain_of(views, name), view, where)
+        # The views from the corpus to this one, which is the last. It is cut off if it is too long,
+        # so that a circle of views is finite, too.
+        chain = chain_of(views, name)
+        has_circle = len(set(chain)) < len(chain)  # some view occurs twice
+        if has_circle:
+            yield ConfigError(
+                "this view is of itself, by way of others",
+                where=f"{where}.of",
+                found=view.of,
+                remedy="name a corpus at the end of the chain",
+            )
+        elif len(chain) > MAX_CHAIN_LENGTH:
+            from_this_view_on = reversed(chain)  # "c of b of a"
+            yield ConfigError(
+                "too many views of views",
+                where=f"{where}.of",
+                found=" of ".join(from_this_view_on),
+                remedy=f"name a view that is at most {MAX_CHAIN_LENGTH} views away from a corpus",
+            )
         if name in corpora:
             yield ConfigError(
                 "a view and a corpus share a name", where=f"{where}.of", remedy="rename the view"
             )
-
-
-def _chain_errors(chain: list[str], view: ViewSpec, where: str) -> Iterator[ConfigError]:
-    """Yield an error if a view is chosen from itself, or through too many other views.
-
-    Args:
-        chain: The views between the corpus and this view, which is the last one: if `b` is chosen
-            from `a`, and `a` from a corpus, the chain of `b` is `a`, `b`. It is cut off if it is
-            too long, so that a circle of views is finite, too.
-        view: Settings of the view.
-        where: Place of the view.
-    """
-    has_circle = len(set(chain)) < len(chain)  # some view occurs twice
-    if has_circle:
-        yield ConfigError(
-            "this view is of itself, by way of others",
-            where=f"{where}.of",
-            found=view.of,
-            remedy="name a corpus at the end of the chain",
-        )
-    elif len(chain) > MAX_CHAIN_LENGTH:
-        from_this_view_on = reversed(chain)  # "c of b of a"
-        yield ConfigError(
-            "too many views of views",
-            where=f"{where}.of",
-            found=" of ".join(from_this_view_on),
-            remedy=f"name a view that is at most {MAX_CHAIN_LENGTH} views away from a corpus",
-        )

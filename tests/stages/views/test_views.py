@@ -360,6 +360,12 @@ def test_views_in_a_bucket_are_those_of_a_local_root(
             id="two budgets",
         ),
         pytest.param(
+            'exclude: "drop/*.txt"',
+            "include: []",
+            r"views\.kept\.include: include and exclude are lists of files of ids",
+            id="list of no files",
+        ),
+        pytest.param(
             "order: {seed: 3}",
             "order: {}",
             "an order is by a column or by a seed",
