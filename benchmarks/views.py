@@ -14,7 +14,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -41,7 +40,7 @@ from nanoset_core.stages.columns.column_table import ColumnTable
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import HashSplit, Listed, Rule, Top, Where
 from nanoset_core.stages.views.selection import select
-from nanoset_core.stages.views.tables import ShardTables, joined_shards
+from nanoset_core.stages.views.tables import JoinedTables, ShardTables, joined_tables
 from nanoset_core.stages.views.writing import write_view_idx
 from nanoset_core.text.listing import stat_file
 
@@ -116,13 +115,11 @@ def document_ids(numbers: NDArray[np.int64]) -> pa.Array:
     return pa.array(np.char.add("https://", digits))
 
 
-def read_shards(folder: Path) -> Iterator[ShardTables]:
-    """Yield the files of a folder as shards that are read together."""
-    first = 0
+def read_shards(folder: Path) -> Iterator[JoinedTables]:
+    """Return the files of a folder as shards that are read together."""
     files = sorted(folder.glob("*.parquet"))
-    for tables in joined_shards(file_as_shard(path) for path in files):
-        yield replace(tables, first=first)
-        first += tables.n_documents
+    shards = [file_as_shard(path) for path in files]
+    return joined_tables(shards, first_document=0)
 
 
 def file_as_shard(path: Path) -> ShardTables:
@@ -131,7 +128,6 @@ def file_as_shard(path: Path) -> ShardTables:
         source = TableSource((path,), file.schema, metadata=(file.metadata,))
     types = {field.name: value_type(field.type) for field in source.stored_schema}
     return ShardTables(
-        first=0,
         n_documents=source.metadata[0].num_rows,
         n_tokens=0,  # of a real shard, its manifest has this number
         relation=DocumentRelation(pa.schema(types), (source,)),

@@ -325,4 +325,4 @@ class ExpandedNanosets:
     views: Mapping[str, ViewSpec]
     """All views of the project: those of nanoset.yaml, and those that shorthands stand for."""
     errors: list[ConfigError]
-    """Mistakes in the keys of the shorthands."""
+    """Mistakes in the keys of the shorthands. If there are any, the rest cannot be used."""

@@ -1,11 +1,12 @@
 """Mix a corpus by the values of one of its columns: the keys `of`, `by` and `values` of a mixture.
 
-A group of a mixture may divide a corpus by a column, instead of listing its parts:
+A mixture says which share of the training data comes from which corpus or view. Its parts can be
+groups of further parts. A *value group* divides a corpus by a column, instead of listing its parts:
 
     mix:
       topics: {of: web, by: topic, values: [news, science], others: true, temperature: 0.5}
 
-This is a shorthand for views of the corpus, one for each value, and a group of them:
+This is a shorthand for views of the corpus, one for each value, and a usual group of them:
 
     views:
       topics-news:    {of: web, where: "topic = 'news'"}
@@ -13,13 +14,15 @@ This is a shorthand for views of the corpus, one for each value, and a group of 
       topics-others:  {of: web, where: "topic not in ('news', 'science') or topic is null"}
     mix:
       topics: {temperature: 0.5, mix: {topics-news: {}, topics-science: {}, topics-others: {}}}
+
+`expand_value_groups` writes it out in this way, so that all other code knows usual groups only.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError
@@ -38,88 +41,125 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 def expand_value_groups(
     nanosets: Mapping[str, NanosetSpec], views: Mapping[str, ViewSpec], where: object
 ) -> ExpandedNanosets:
-    """Replace corpora that mixtures divide by a column by groups of views.
+    """Write out the groups of mixtures that divide a corpus by the values of a column.
+
+    The group `topics: {of: web, by: topic, values: [news, science]}` becomes a group of two views
+    of the corpus `web`: `topics-news` and `topics-science`.
 
     Args:
         nanosets: Name → settings, as they are written.
         views: The views that are written.
         where: The nanoset.yaml, for errors.
+
+    Returns:
+        The nanosets, whose groups consist of views, and all views.
     """
-    expansion = _Expansion(dict(views))
+    all_views = dict(views)
+    errors: list[ConfigError] = []
     expanded_nanosets: dict[str, NanosetSpec] = {}
     for name, nanoset in nanosets.items():
-        key = f"{where}: nanosets.{name}"
+        # Add the views of all groups. Two groups may divide the corpus in the same way, and share
+        # views.
+        for group in _value_groups_of(nanoset, f"{where}: nanosets.{name}"):
+            mistakes = list(_mistakes(group.part, group.where))
+            errors += mistakes
+            if mistakes:
+                continue
+            for value_view in _value_views(group.name, group.part):
+                existing_view = all_views.setdefault(value_view.name, value_view.view)
+                if existing_view != value_view.view:
+                    errors.append(_name_is_taken(value_view.name, group.where))
+
+        # Replace the groups.
         phases = []
-        for number, phase in enumerate(nanoset.phases):
-            phase_mix = expansion.expand(phase.mix, f"{key}.phases[{number}].mix")
-            phases.append(replace(phase, mix=phase_mix))
-        mix = expansion.expand(nanoset.mix, f"{key}.mix")
+        for phase in nanoset.phases:
+            phases.append(replace(phase, mix=_expanded(phase.mix)))
+        mix = _expanded(nanoset.mix)
         expanded_nanosets[name] = replace(nanoset, mix=mix, phases=tuple(phases))
-    return ExpandedNanosets(
-        nanosets=FrozenDict(expanded_nanosets),
-        views=FrozenDict(expansion.views),
-        errors=expansion.errors,
-    )
+    return ExpandedNanosets(FrozenDict(expanded_nanosets), FrozenDict(all_views), errors)
 
 
-@dataclass(frozen=True, slots=True)
-class _Expansion:
-    """Expands mixtures, and collects the views and mistakes of all of them."""
+class _ValueGroup(NamedTuple):
+    """A part of a mixture that divides a corpus by the values of a column."""
 
-    views: dict[str, ViewSpec]
-    errors: list[ConfigError] = field(default_factory=list)
+    name: str
+    part: MixPart
+    where: str
+    """Key of the part, for errors."""
 
-    def expand(self, mix: Mix | None, where: str) -> Mix | None:
-        """Return a mixture with groups of views in place of corpora that are divided by a column.
 
-        Args:
-            mix: Name of a part → the part; None if the nanoset has no mixture.
-            where: Key of the mixture, for errors.
-        """
-        if mix is None:
-            return None
-        parts: dict[str, MixPart | float] = {}
-        for name, part in mix.items():
-            if isinstance(part, MixPart):
-                parts[name] = self._expand_part(name, part, f"{where}.{name}")
-            else:
-                parts[name] = part  # only a share
-        return FrozenDict(parts)
+def _value_groups_of(nanoset: NanosetSpec, where: str) -> Iterator[_ValueGroup]:
+    """Yield the parts of a nanoset's mixtures that divide a corpus by the values of a column.
 
-    def _expand_part(self, name: str, part: MixPart, where: str) -> MixPart:
-        """Return one part of a mixture, expanded; mistakes are collected.
+    Args:
+        nanoset: The nanoset. Each of its phases can have a mixture of its own.
+        where: Key of the nanoset, for errors.
+    """
+    for number, phase in enumerate(nanoset.phases):
+        yield from _value_groups_in(phase.mix, f"{where}.phases[{number}].mix")
+    yield from _value_groups_in(nanoset.mix, f"{where}.mix")
 
-        Args:
-            name: Name of the part, with which the names of its views begin.
-            part: The part.
-            where: Key of the part, for errors.
-        """
-        if not part.has_value_keys:
-            return replace(part, mix=self.expand(part.mix, where))
 
-        mistakes = list(_mistakes(part, where))
-        if mistakes:
-            self.errors.extend(mistakes)
-            return part
-        members: dict[str, MixPart | float] = {}
-        for member in _members_of(name, part):
-            # Another mixture may divide the corpus in the same way, and share the view.
-            existing_view = self.views.setdefault(member.name, member.view)
-            if existing_view != member.view:
-                self.errors.append(_name_is_taken(member.name, where))
-            members[member.name] = MixPart(share=member.share)
-        return replace(part, of=None, by=None, values=None, others=False, mix=FrozenDict(members))
+def _value_groups_in(mix: Mix | None, where: str) -> Iterator[_ValueGroup]:
+    """Yield the parts of a mixture, and of its groups, that divide a corpus by a column.
+
+    Args:
+        mix: Name of a part → the part, or only its share; None if there is no mixture.
+        where: Key of the mixture, for errors.
+    """
+    for name, part in (mix or {}).items():
+        if not isinstance(part, MixPart):
+            continue  # only a share
+        if part.has_value_keys:
+            yield _ValueGroup(name, part, f"{where}.{name}")
+        else:
+            yield from _value_groups_in(part.mix, f"{where}.{name}")
+
+
+def _expanded(mix: Mix | None) -> Mix | None:
+    """Return a mixture in which groups that divide a corpus by a column consist of views.
+
+    The part {of: web, by: topic, values: [news], temperature: 0.5} of the name `topics`, for
+    example, becomes {mix: {topics-news: {}}, temperature: 0.5}.
+
+    Args:
+        mix: Name of a part → the part, or only its share; None if there is no mixture.
+    """
+    if mix is None:
+        return None
+    parts: dict[str, MixPart | float] = {}
+    for name, part in mix.items():
+        if not isinstance(part, MixPart):
+            parts[name] = part  # only a share
+        elif not part.has_value_keys:
+            # A corpus or view, or a usual group, which may contain groups that divide a corpus.
+            parts[name] = replace(part, mix=_expanded(part.mix))
+        else:
+            value_views = _value_views(name, part)
+            members = {view.name: MixPart(share=view.share) for view in value_views}
+            parts[name] = replace(
+                part, of=None, by=None, values=None, others=False, mix=FrozenDict(members)
+            )
+    return FrozenDict(parts)
 
 
 def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
-    """Yield the errors of a part that divides a corpus by a column."""
-    keys = {"of": part.of, "by": part.by, "values": part.values}
-    missing = [key for key, value in keys.items() if not value]
-    if missing:
+    """Yield the errors of a part of a mixture that divides a corpus by the values of a column.
+
+    Such a part has the keys {of: web, by: topic, values: [news, science]}, or a share for each
+    value: {news: 0.7, science: 0.3}. With `others`, documents with other values are one more part.
+
+    Args:
+        part: The part.
+        where: Key of the part.
+    """
+    setting_by_key = {"of": part.of, "by": part.by, "values": part.values}
+    missing_keys = [key for key, setting in setting_by_key.items() if not setting]
+    if missing_keys:
         yield ConfigError(
             "a corpus is divided by the values of a column",
             where=where,
-            found=f"no {' and no '.join(missing)}",
+            found=f"no {' and no '.join(missing_keys)}",
             expected="of, by and values",
             remedy="write it as in {of: web, by: topic, values: [news, science]}; "
             "`nanoset columns CORPUS` shows the values",
@@ -131,7 +171,9 @@ def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
             where=where,
             remedy="keep one of them",
         )
-    if part.others and isinstance(part.values, Mapping):
+    # If the values have shares, there is no share for the documents with other values.
+    values_have_shares = isinstance(part.values, Mapping)
+    if part.others and values_have_shares:
         yield ConfigError(
             "the other documents have no share",
             where=f"{where}.others",
@@ -140,44 +182,51 @@ def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
 
 
 class _ValueView(NamedTuple):
-    """The documents with one value of the column, as a part of the group."""
+    """A view with the documents that have one value of a column."""
 
     name: str
-    """Name of the view, such as "topics-news"."""
+    """Such as "topics-news"."""
     view: ViewSpec
     share: float | None
     """Its share of the group; None if the group is divided by tokens."""
 
 
-def _members_of(name: str, part: MixPart) -> list[_ValueView]:
-    """Return the parts into which a group divides its corpus.
+def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
+    """Return the views into which a group of a mixture divides its corpus, one for each value.
+
+    For `topics: {of: web, by: topic, values: [news], others: true}`, these are two views of `web`:
+
+        topics-news      where "topic" = 'news'
+        topics-others    where "topic" not in ('news') or "topic" is null
 
     Args:
-        name: Name of the group, such as "topics".
-        part: The group, without mistakes.
+        group_name: Name of the group, such as "topics".
+        group: The keys of the group. If one of them is missing, there are no views.
     """
-    assert part.of is not None
-    assert part.by is not None
-    column = _quoted(part.by, '"')
+    if group.of is None or group.by is None or not group.values:
+        return []
+    # `values` is a list, or a mapping with a share for each value.
     share_by_value: dict[str | int, float | None] = {}
-    if isinstance(part.values, Mapping):
-        share_by_value.update(part.values)
+    if isinstance(group.values, Mapping):
+        share_by_value.update(group.values)
     else:
-        share_by_value.update(dict.fromkeys(part.values or ()))
+        share_by_value.update(dict.fromkeys(group.values))
 
-    members: list[_ValueView] = []
+    # Write each condition as in nanoset.yaml: the column in double quotes, texts in single ones.
+    column = _quoted(group.by, '"')
+    value_views: list[_ValueView] = []
     literals: list[str] = []
     for value, share in share_by_value.items():
         literal = _quoted(value, "'") if isinstance(value, str) else str(value)
         literals.append(literal)
-        view = ViewSpec(of=part.of, where=f"{column} = {literal}")
-        members.append(_ValueView(_view_name(name, value), view, share))
+        view = ViewSpec(of=group.of, where=f"{column} = {literal}")
+        value_views.append(_ValueView(_view_name(group_name, value), view, share))
 
-    if part.others:
+    if group.others:
         condition = f"{column} not in ({', '.join(literals)}) or {column} is null"
-        view = ViewSpec(of=part.of, where=condition)
-        members.append(_ValueView(_view_name(name, OTHERS), view, share=None))
-    return members
+        view = ViewSpec(of=group.of, where=condition)
+        value_views.append(_ValueView(_view_name(group_name, OTHERS), view, share=None))
+    return value_views
 
 
 def _view_name(group: str, value: str | int) -> str:

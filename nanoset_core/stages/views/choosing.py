@@ -1,4 +1,19 @@
-"""Choose the documents of views by the settings in nanoset.yaml and the tables of their corpus."""
+"""Choose the documents of views by the settings in nanoset.yaml and the tables of their corpus.
+
+The settings of a view become the steps of its rule. For this view, for example,
+
+    views:
+      clean: {of: web, where: "quality >= 3", exclude: takedown.txt, tokens: 5e9}
+
+the ids in takedown.txt are read, and the steps are
+
+    Listed    leave out the documents with these ids
+    Where     keep those of the others with quality >= 3
+    Budget    keep as many of these, by hash, as have 5e9 tokens
+
+A view may be chosen from another view. Its steps are then applied after those of that view. The
+views from the corpus to it, such as `clean`, `clean-small`, are its *chain*.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +113,8 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     view_rules = [rule_of(project, name, steps_by_view=steps_by_view) for name in names]
     columns: set[str] = set()
     for name in names:
-        columns |= existing_columns(project, dataset, name)
+        _check_columns(project, dataset, name)
+        columns |= columns_used(project.config, name)
 
     # Apply all rules to the tables of the documents.
     work = project.progress.work(STAGE, corpus, int(dataset.facts["documents"]))
@@ -183,8 +199,9 @@ def check_rules(project: Project, dataset: Manifest, name: str) -> None:
     Raises:
         NanosetError: A rule has a mistake, such as a file or a column that does not exist.
     """
+    # Both raise an error if there is a mistake. The steps of the rule are not needed here.
     rule_of(project, name)
-    existing_columns(project, dataset, name)
+    _check_columns(project, dataset, name)
 
 
 def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
@@ -208,11 +225,8 @@ def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
     return frozenset(columns - DOCUMENT_COLUMNS)
 
 
-def existing_columns(project: Project, dataset: Manifest, name: str) -> frozenset[str]:
-    """Return the columns that a view's rules need, and check that they exist.
-
-    These are columns that users add to documents, such as `quality`. They are stored in tables next
-    to those of the documents. Columns that all documents have, such as `id`, are not returned.
+def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
+    """Check that the columns exist which a view's rules need, and that it ranks by numbers.
 
     Args:
         project: The project.
@@ -220,13 +234,14 @@ def existing_columns(project: Project, dataset: Manifest, name: str) -> frozense
         name: The view.
 
     Raises:
-        ConfigError: The corpus does not have a column.
+        ConfigError: The corpus does not have a column, or documents are ranked by texts.
         MissingError: The tables with the columns have not been made.
     """
-    needed_columns = columns_used(project.config, name)
+    # The columns that all documents have, such as `id`, and those that users add, such as
+    # `quality`. The latter are in other tables. If no table has any of these, they are None.
     schema = document_schema()
+    needed_columns = columns_used(project.config, name)
     if needed_columns:
-        # None if no table has any of these columns.
         shards = shards_of(project.outputs, dataset)
         tables = columns_of(project, dataset.name, shards, needed_columns)
         if tables is not None:
@@ -243,11 +258,13 @@ def existing_columns(project: Project, dataset: Manifest, name: str) -> frozense
             expected=f"one of {', '.join(all_columns)}",
             remedy=remedy_for_name(missing_columns[0], all_columns, remedy),
         )
+
+    # The rule `top` ranks documents by a column. The rules of views from which this one is chosen
+    # apply to it, too.
     for view in chain_of(project.config.views, name):
         top = project.config.views[view].top
         if top is not None:
             _check_numbers(schema, top.by, f"{project.config.file}: views.{view}.top.by")
-    return needed_columns
 
 
 def _check_numbers(schema: Any, column: str, where: str) -> None:
@@ -292,7 +309,7 @@ def rule_of(
     project: Project,
     name: str,
     *,
-    is_built: bool = True,
+    inputs_exist: bool = True,
     steps_by_view: dict[str, _ViewSteps] | None = None,
 ) -> ViewRule:
     """Return the steps that choose a view's documents from its corpus.
@@ -302,7 +319,7 @@ def rule_of(
     Args:
         project: The project.
         name: The view.
-        is_built: Whether everything that the view is made from has been built; otherwise steps
+        inputs_exist: Whether everything that the view is made from has been built; otherwise steps
             that need other outputs are left out.
         steps_by_view: A cache of the steps of each view, to which new ones are added. Pass it to
             several calls if views are chosen from the same view: its lists are then read once.
@@ -322,7 +339,7 @@ def rule_of(
     order = None
     for view in chain_of(project.config.views, name):
         if view not in steps_by_view:
-            steps_by_view[view] = _steps_of(project, view, is_built)
+            steps_by_view[view] = _steps_of(project, view, inputs_exist=inputs_exist)
         steps += steps_by_view[view].steps
         ids_by_key |= steps_by_view[view].ids_by_key
         # The last view of the chain that has an order decides it.
@@ -332,20 +349,26 @@ def rule_of(
     return ViewRule(Rule(tuple(steps), order), ids_by_key)
 
 
-def _steps_of(project: Project, view: str, is_built: bool) -> _ViewSteps:
-    """Return the steps that the rules of one view in nanoset.yaml ask for.
+def _steps_of(project: Project, view: str, *, inputs_exist: bool) -> _ViewSteps:
+    """Return the steps by which the rules of one view in nanoset.yaml choose documents.
+
+    Each rule becomes a step. For example, `where: quality >= 3` becomes a step that keeps the
+    documents for which this is true.
 
     Args:
         project: The project.
         view: The view. If it is chosen from another view, the steps of that one are left out.
-        is_built: Whether reports on contamination exist; otherwise steps that need them are left
-            out.
+        inputs_exist: Whether reports on contamination exist; otherwise steps that need them are
+            left out.
 
     Returns:
         The steps, in the order in which `ViewSpec` documents the rules.
     """
     spec = project.config.views[view]
     steps: list[Step] = []
+
+    # Rules that name files of ids: `include` keeps the documents with these ids, `exclude` the
+    # others. The ids are returned, too, so that those of no document can be reported.
     ids_by_key: dict[str, Ids] = {}
     for key in ID_LIST_KEYS:
         for pattern in spec.files(key) or ():
@@ -355,7 +378,8 @@ def _steps_of(project: Project, view: str, is_built: bool) -> _ViewSteps:
             keeps_listed = key == "include"
             steps.append(Listed(view, ids, keep=keeps_listed, text=f"{key} {pattern}"))
 
-    if is_built:
+    # Reports list the documents that contain a text of evaluation files.
+    if inputs_exist:
         corpus = base_of(project.config.views, view)
         for section in spec.clean_of:
             documents = contaminated_documents(project, section, corpus)

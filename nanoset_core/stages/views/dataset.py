@@ -29,6 +29,13 @@ class ViewDataset(Dataset):
     def corpus_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers that documents of the view have in the corpus.
 
+        The .idx of the view and of the corpus point into the same file of tokens. For example, if
+        document 1 of the corpus consists of two sequences, and is document 0 of the view:
+
+                                                        corpus             view
+            first byte of each sequence                 0, 600, 900, 950   600, 900
+            first sequence of each document, and end    0, 1, 3, 4         0, 2
+
         A document without tokens cannot be told from the one whose tokens follow, and gets the
         number of that one.
 
@@ -38,28 +45,21 @@ class ViewDataset(Dataset):
         Returns:
             Numbers in the corpus, shape (n_documents,).
         """
-        if not len(self.layout.sequence_pointers):
+        view = self.layout
+        corpus = self.corpus.layout
+        n_sequences = len(view.sequence_pointers)
+        if n_sequences == 0:  # all documents are without tokens
             return np.zeros(len(documents), np.int64)
 
-        # The view and the corpus share one file of tokens. A pointer is the position in it of the
-        # first token of a sequence. So find the sequence of the corpus with the same pointer, and
-        # then the document that contains it.
-        corpus = self.corpus.layout
-        pointers = self._first_pointers(documents)
-        sequences = last_not_greater(corpus.sequence_pointers, pointers)
-        return last_not_greater(corpus.document_indices, sequences)
+        # Find the first byte of each document, (n_documents,). Documents at the end of the view may
+        # have no sequence: use the last one for these.
+        view_sequences = np.minimum(view.document_indices[documents], n_sequences - 1)
+        pointers = view.sequence_pointers[view_sequences]
 
-    def _first_pointers(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the pointer of the first sequence of each document; shape (n_documents,).
-
-        Args:
-            documents: Numbers in the view, shape (n_documents,).
-        """
-        view = self.layout
-        # Documents at the end of the view may have no sequences: use the last sequence for these.
-        last_sequence = len(view.sequence_pointers) - 1
-        sequences = np.minimum(view.document_indices[documents], last_sequence)
-        return view.sequence_pointers[sequences]
+        # Find the sequence of the corpus that begins there, and the document that contains it: the
+        # last one whose first sequence is not after it.
+        corpus_sequences = last_not_greater(corpus.sequence_pointers, pointers)
+        return last_not_greater(corpus.document_indices, corpus_sequences)
 
     def copies_of(self, document: int) -> NDArray[np.int64]:
         """Return where a document of the corpus is in the view, which may contain it several times.
@@ -70,32 +70,23 @@ class ViewDataset(Dataset):
         Returns:
             Numbers in the view, ascending; none if the document has no tokens.
         """
+        view = self.layout
         corpus = self.corpus.layout
         first_sequence = int(corpus.document_indices[document])
         stop_sequence = int(corpus.document_indices[document + 1])
         if not corpus.sequence_lengths[first_sequence:stop_sequence].any():
             return np.empty(0, np.int64)
 
-        # Find the copies of the document's first sequence in the view, and then the document of the
-        # view to which each copy belongs: the last one whose first sequence is not after it.
-        sequences = self._copies_of_sequence(first_sequence)
-        documents = last_not_greater(self.layout.document_indices, sequences)
+        # Find the copies of its first sequence in the view. They begin at the same byte, since the
+        # view and the corpus share one file of tokens. A sequence without tokens begins at the same
+        # byte as the next one, so compare the lengths, too.
+        pointer = corpus.sequence_pointers[first_sequence]
+        length = corpus.sequence_lengths[first_sequence]
+        sequences = np.flatnonzero(view.sequence_pointers == pointer)
+        copies = sequences[view.sequence_lengths[sequences] == length]  # (n_copies,)
+
+        # Find the document of the view that contains each copy: the last one whose first sequence
+        # is not after it.
+        documents = last_not_greater(view.document_indices, copies)
         # A copy of the document is found twice if it begins with two equal, empty sequences.
         return np.unique(documents)
-
-    def _copies_of_sequence(self, sequence: int) -> NDArray[np.int64]:
-        """Return the sequences of the view that are a sequence of the corpus; shape (n_copies,).
-
-        The view and the corpus share one file of tokens, so copies have the same position in it. A
-        sequence without tokens may have the position of the next one, so the length is compared,
-        too.
-
-        Args:
-            sequence: Number in the corpus.
-        """
-        view = self.layout
-        corpus = self.corpus.layout
-        sequences = np.flatnonzero(view.sequence_pointers == corpus.sequence_pointers[sequence])
-        is_copy = view.sequence_lengths[sequences] == corpus.sequence_lengths[sequence]
-        copies: NDArray[np.int64] = sequences[is_copy]
-        return copies

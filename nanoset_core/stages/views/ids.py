@@ -149,20 +149,22 @@ def _ids_in_table(path: RawFolder) -> list[Any]:
     Raises:
         InputError: The file is damaged, has no column of ids, or has ids that are not text.
     """
-    column_path: tuple[str, ...] = ()  # set by `choose_column`, which is called first
 
-    def choose_column(schema: Any) -> list[str]:
+    def id_column_path(schema: Any) -> tuple[str, ...]:
+        """Return the names that lead to the column of the ids, as `locate` does."""
+        return locate(schema, _id_column(schema.names, path))
+
+    def choose_columns(schema: Any) -> list[str]:
         """Return the columns of the table that are read: that of the ids."""
-        nonlocal column_path
-        column_path = locate(schema, _id_column(schema.names, path))
-        return [".".join(column_path)]
+        return [".".join(id_column_path(schema))]
 
     def convert(rows: Any, first_row: int) -> Any:
         """Return the ids in some rows."""
-        return _ids_in_rows(column_at(rows, column_path), first_row, path)
+        column = column_at(rows, id_column_path(rows.schema))
+        return _ids_in_rows(column, first_row, path)
 
     try:
-        return list(read_table(path, choose_column, convert))
+        return list(read_table(path, choose_columns, convert))
     except FaultError as fault:
         raise InputError(
             "a list of ids cannot be read",
@@ -198,12 +200,15 @@ def _id_column(names: Sequence[str], path: RawFolder) -> str:
 
 
 def _ids_in_rows(column: Any, first_row: int, path: RawFolder) -> Any:
-    """Return the ids in some rows of a table as an Arrow array of strings.
+    """Return the ids in some rows of a table as texts; rows without an id are left out.
 
     Args:
-        column: The ids, an Arrow array of any type that ids may have.
+        column: The ids, an Arrow array of any type that ids may have, such as integers.
         first_row: Number of the first row, for messages.
-        path: The table, for messages.
+        path: The file of the table, for messages.
+
+    Returns:
+        An Arrow array of strings.
 
     Raises:
         InputError: A row has an id that cannot be written as text, such as a list.
@@ -211,7 +216,7 @@ def _ids_in_rows(column: Any, first_row: int, path: RawFolder) -> Any:
     import pyarrow as pa
 
     ids = ids_of(column)
-    if ids.n_dropped:
+    if ids.n_dropped > 0:  # ids without a text
         last_row = first_row + len(column) - 1
         raise InputError(
             "a list of ids has ids that are no text",

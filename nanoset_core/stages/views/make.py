@@ -72,33 +72,35 @@ def make_view(project: Project, name: str) -> Manifest:
 
 
 def _recipe_of(project: Project, name: str, dataset: Manifest) -> Recipe:
-    """Return the recipe of a view: everything that decides its bytes.
+    """Return the recipe of a view: its rules, and the digests of what it is made from.
+
+    A view is made from the dataset of a corpus, and possibly from tables of columns and reports on
+    contamination.
 
     Args:
         project: The project.
         name: The view.
-        dataset: The dataset that it is chosen from. The versions of its other inputs, such as
-            columns, are the current ones.
+        dataset: The version of the dataset. Of the other inputs, the current version is used.
 
     Raises:
         MissingError: Another input has not been built.
     """
     key = Key(dataset.name, name)
-    parents = {"dataset": dataset.digest}
-    for input_name, node in VIEW.inputs(project.config, key).items():
+    digest_by_input = {"dataset": dataset.digest}
+    for input_name, output in VIEW.inputs(project.config, key).items():
         if input_name != "dataset":
-            parents[input_name] = require(project, node.stage, node.key).digest
-    return VIEW.recipe(project, key, parents)
+            manifest = require(project, output.stage, output.key)
+            digest_by_input[input_name] = manifest.digest
+    return VIEW.recipe(project, key, digest_by_input)
 
 
 def _recipes_of_stale_views(
     project: Project, dataset: Manifest, except_for: str
 ) -> dict[str, Recipe]:
-    """Return the recipes of the views of a corpus that are out of date.
+    """Return the recipes of the views of a corpus that have to be made again.
 
-    They are chosen together with the view that was requested, since all views of a corpus can be
-    chosen in one pass over it. A view is out of date if it has not been made from the present
-    dataset with the present rules.
+    All views of a corpus can be chosen in one pass over it. So these are made together with the
+    view that was requested.
 
     Args:
         project: The project.
@@ -106,20 +108,20 @@ def _recipes_of_stale_views(
         except_for: The view that was requested, which is left out.
 
     Returns:
-        Name of the view → recipe. Views with a mistake in their rules are left out, so that they
-        do not keep the requested view from being made.
+        Name of the view → its present recipe: what it has to be made from. Views with a mistake in
+        their rules are left out, so that they do not keep the requested view from being made.
     """
     views = project.config.views
     recipes = {}
     for name in views:
         if name == except_for or base_of(views, name) != dataset.name:
             continue
-        # The mistake is reported when this view is requested.
+        # Skip the view if it has a mistake, which is reported when the view itself is requested.
         with contextlib.suppress(NanosetError):
             recipe = _recipe_of(project, name, dataset)
-            is_up_to_date = project.outputs.find(recipe) is not None
+            is_up_to_date = project.outputs.find(recipe) is not None  # a version with this recipe
             if not is_up_to_date:
-                check_rules(project, dataset, name)
+                check_rules(project, dataset, name)  # raises the error of a mistake
                 recipes[name] = recipe
     return recipes
 
@@ -146,17 +148,17 @@ class _ViewWriter:
         Returns:
             Facts about the view for its manifest, and checksums of the files.
         """
-        # Both files have the same name, except for their endings.
-        prefix = self._prefix
-        view_idx = idx_path(folder / prefix)
+        # Write the .idx. `chunks` yields the numbers of the chosen documents. It is a function,
+        # since it is called once for each array of the .idx.
         corpus_idx = self.dataset.path(f"{self.dataset.facts['prefix']}.idx")
         corpus_index = read_idx(corpus_idx, validate=False)
+        prefix = self._prefix  # both files have this name, and their endings
+        view_idx = idx_path(folder / prefix)
         selection = self.chosen.selection
-        # `selection.chunks` returns the numbers of the chosen documents, each time it is called.
         size = write_view_idx(view_idx, corpus_index, selection.chunks)
 
         files: FileFacts = {view_idx.name: sha256_file(view_idx)}
-        files |= self._place_tokens(folder)
+        files |= self._place_tokens(folder)  # the .bin
         facts = {
             "prefix": prefix,
             "corpus": self.dataset.name,
@@ -176,10 +178,10 @@ class _ViewWriter:
         return pair_name(config.tokenization.preset, self.chosen.name, text_key)
 
     def _place_tokens(self, folder: Path) -> dict[str, FileFact]:
-        """Make the corpus's .bin appear next to the view's .idx, where trainers expect it.
+        """Make the corpus's .bin appear next to the view's .idx, where trainers expect the tokens.
 
         Args:
-            folder: The folder that is being written, which is renamed when it is complete.
+            folder: The temporary folder in which the view is written.
 
         Returns:
             Name of the .bin → its size and checksum, which are those of the corpus's file.
@@ -189,13 +191,14 @@ class _ViewWriter:
         if not outputs.access.has_links:
             # Buckets have no links, but copy files without a download.
             return copy_tokens(outputs, self.dataset, self.recipe, folder, bin_name)
-        base_name = f"{self.dataset.facts['prefix']}.bin"
+        corpus_bin_name = f"{self.dataset.facts['prefix']}.bin"
         link(
-            source=self.dataset.folder / base_name,
+            source=self.dataset.folder / corpus_bin_name,
             target=folder / bin_name,
+            # A complete folder is renamed to this one. Relative links must be right then.
             final_folder=outputs.place(self.recipe),
         )
-        return {bin_name: self.dataset.files[base_name]}
+        return {bin_name: self.dataset.files[corpus_bin_name]}
 
 
 def link(source: Path, target: Path, final_folder: Path) -> None:

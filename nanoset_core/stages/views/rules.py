@@ -108,11 +108,13 @@ class DocumentValues:
     def _compute_hashes(self, column: str) -> NDArray[np.uint64]:
         """Hash each document's value of a column, or its location if the value is null.
 
+        The location is hashed so that documents without a value get different hashes.
+
         Args:
-            column: Name of the column.
+            column: Name of the column, such as `id`.
 
         Returns:
-            A hash of each document, shape (n_documents,).
+            Shape (n_documents,).
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -122,7 +124,8 @@ class DocumentValues:
         if not values.null_count:
             return hashes
 
-        # Documents without a value are identified by their file, line and byte offset instead.
+        # Join the location of each document without a value to a text, such as
+        # "web/part-0.jsonl\n17\n4096": its file, line and byte offset.
         is_null = values.is_null().to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(is_null)  # (n_nulls,)
         location_parts = [self.strings(name).take(pa.array(rows)) for name in LOCATION_COLUMNS]

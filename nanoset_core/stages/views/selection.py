@@ -92,8 +92,8 @@ class Selection:
     copy_counts: NDArray[np.uint32] | None = None
     """Number of copies of each candidate, shape (n_candidates,); None if each has one copy."""
     order: NDArray[np.int64] | None = None
-    """Numbers of the documents in the order of the view, shape (documents,), each copy listed; None
-    if they are ordered as they are stored.
+    """Numbers of the documents in the order of the view, each copy listed, shape (n_documents,);
+    None if they are ordered as they are stored.
     """
     gaps: list[BudgetGap] = field(default_factory=list)
     """Budgets that use less than FULL_SHARE of their limit, although more documents exist."""

@@ -94,15 +94,20 @@ class ViewStage(DerivedStage, Planned, Advising):
         from nanoset_core.stages.attributes.column_sources import column_nodes
         from nanoset_core.stages.views.choosing import columns_used
 
+        corpus = key.subject
         name = self.layout.name_of(key)
-        inputs = {"dataset": Node(DATASET, Key(key.subject))}
-        inputs |= column_nodes(config, key.subject, columns_used(config, name))
+        inputs = {"dataset": Node(DATASET, Key(corpus))}
 
-        # `clean_of` leaves out documents that a contamination report lists. `chain_of` returns the
-        # views from the corpus to this one.
-        for view in chain_of(config.views, name):
+        # Columns that users add to documents, such as `quality`, are in other outputs.
+        columns = columns_used(config, name)
+        inputs |= column_nodes(config, corpus, columns)
+
+        # The rule `clean_of` names evaluation files in the section `contamination`. For each, a
+        # report lists the documents of the corpus that contain one of its texts.
+        for view in chain_of(config.views, name):  # the views from the corpus to this one
             for section in config.views[view].clean_of:
-                inputs[f"clean of {section}"] = Node(CONTAMINATION, Key(section, key.subject))
+                report = Node(CONTAMINATION, Key(section, corpus))
+                inputs[f"clean of {section}"] = report
         return inputs
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
@@ -116,13 +121,14 @@ class ViewStage(DerivedStage, Planned, Advising):
             key: The view.
             parents: Name of each input → its digest.
         """
-        # The views from the corpus to this one, which is the last.
+        # If `b` is a view of `a`, and `a` is a view of a corpus, the chain of `b` is `a`, `b`.
         name = self.layout.name_of(key)
-        chain = chain_of(project.config.views, name)
-        options: dict[str, Any] = {"of": chain[:-1]}
+        views = project.config.views
+        chain = chain_of(views, name)
+        options: dict[str, Any] = {"of": chain[:-1]}  # the views between the corpus and this one
         for view in chain:
             # The keys contain the name of the view, such as `views.english.where`.
-            options |= _options(project, view, project.config.views[view])
+            options |= _options(project, view, views[view])
         return Recipe(STAGE, name, VERSION, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
@@ -145,7 +151,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         from nanoset_core.stages.views.choosing import rule_of
 
         try:
-            rule_of(project, self.layout.name_of(key), is_built=False)
+            rule_of(project, self.layout.name_of(key), inputs_exist=False)
         except NanosetError as error:
             return one_line(error)
         return None
@@ -161,14 +167,16 @@ class ViewStage(DerivedStage, Planned, Advising):
         warnings = []
         for key, count in manifest.facts[MISSING_IDS].items():
             warnings.append(f"{count:,} ids of {key} match no document")
+        # Budgets far from full, since the next document does not fit, or since documents have no
+        # value by which `top` could rank them.
         warnings += gap_warnings(manifest.facts, manifest.name)
         warnings += top_warnings(manifest.facts, manifest.name)
         if manifest.facts["documents"] == 0:
             warnings.append("it holds no document")
 
-        # `counted` adds the size of all files as "bytes". Subtract that of the .bin: it is a link
-        # to the dataset's file, and takes no space.
-        figures = counted(manifest, "documents", "tokens")
+        # The size of a view is that of its files without the .bin, which is a link to the dataset's
+        # file, and takes no space.
+        figures = counted(manifest, "documents", "tokens")  # and the "bytes" of all files
         bin_name = bin_path(manifest.facts["prefix"]).name
         figures["bytes"] -= manifest.files[bin_name].size
         return Summary(figures, warnings=warnings)
@@ -177,16 +185,16 @@ class ViewStage(DerivedStage, Planned, Advising):
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
     """Return the rules of one view as options of a recipe, without those that it does not set.
 
-    A recipe is what an output is made from. If one of its options changes, the view is rebuilt.
+    If an option of the recipe changes, the view is rebuilt. For a view with the settings
+    {of: web, exclude: takedown.txt, tokens: 5e9}, they are
+
+        views.clean.exclude    [digest of what the file contains]
+        views.clean.tokens     5e9
 
     Args:
         project: The project.
         name: The view.
         spec: Its settings.
-
-    Returns:
-        Key of nanoset.yaml → value. The value of `include` and `exclude` is a digest of what the
-        files contain.
     """
     options: dict[str, Any] = {}
     for key in ID_LIST_KEYS:  # include, exclude

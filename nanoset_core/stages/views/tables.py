@@ -1,13 +1,21 @@
-"""The tables of a corpus's documents, shard by shard, as the rules of views read them.
+"""The tables of a corpus's documents, as the rules of views read them.
 
-Every shard has a table of its documents (file, line, id, tokens). Tables with further columns are
-aligned with it: row n of each of them is document n of the shard.
+A corpus is tokenized in shards. Every shard has a table of its documents, with their file, line, id
+and number of tokens. Columns that users add, such as `quality`, are in further tables, up to two
+for each shard. They are aligned with the first one: row n of each is document n of the shard. For
+a corpus of two shards with 3 and 2 documents:
+
+    document of the corpus    0  1  2  3  4
+    shard                     0  0  0  1  1
+    row of its tables         0  1  2  0  1
+
+The tables of several small shards are joined, so that one query of DuckDB reads them all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from nanoset_core.document_tables.relation import DocumentRelation, concatenated
@@ -31,7 +39,19 @@ _DOCUMENTS_PER_QUERY = 1 << 23
 
 @dataclass(frozen=True, slots=True)
 class ShardTables:
-    """The tables of consecutive shards; implements `rules.ShardDocuments`."""
+    """The tables of one shard."""
+
+    n_documents: int
+    """Number of documents."""
+    n_tokens: int
+    """Number of tokens of all documents together."""
+    relation: DocumentRelation
+    """All columns of the documents, for DuckDB."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTables:
+    """The tables of consecutive shards, which one query reads; see `rules.ShardDocuments`."""
 
     first: int
     """Number of their first document in the corpus."""
@@ -71,17 +91,17 @@ def document_values(
     scan = DocumentScan(columns, identifying=identifying, only_ids=only_ids)
     for tables in document_shards(project, corpus, dataset):
         for scanned in scan.batches(tables.relation):
-            # The scan numbers documents within these tables. `first` is the number of the first one
-            # in the corpus.
+            # The scan numbers the documents of these tables from 0 on.
             yield DocumentValues(tables.first, scanned)
 
 
 def document_shards(
     project: Project, corpus: str, dataset: Manifest, columns: Collection[str] = ()
-) -> Iterator[ShardTables]:
-    """Yield the tables of the shards of a dataset's documents, in order.
+) -> Iterator[JoinedTables]:
+    """Yield the tables of a dataset's documents, in the order of the documents.
 
-    Shards whose tables have the same columns are yielded together, so that one query reads them.
+    They are the tables of the shards that were merged into the dataset. Those of small shards are
+    joined, so that one query reads several.
 
     Args:
         project: The project.
@@ -93,60 +113,52 @@ def document_shards(
         MissingError: The shards or the tables of the columns were not made, or were deleted.
         FormatError: A table is damaged.
     """
-    tokenized = shards_of(project.outputs, dataset)
+    tokenized = shards_of(project.outputs, dataset)  # the set of these shards
     return tokenized_shards(project, corpus, tokenized, columns)
 
 
 def tokenized_shards(
     project: Project, corpus: str, tokenized: Manifest, columns: Collection[str] = ()
-) -> Iterator[ShardTables]:
-    """Yield the tables of the documents of a tokenized corpus, in order, as `document_shards` does.
+) -> Iterator[JoinedTables]:
+    """Yield the tables of the documents of a tokenized corpus, in the order of the documents.
 
     Args:
         project: The project.
         corpus: The corpus.
-        tokenized: The set of its shards.
-        columns: Columns that are needed in addition to `DOCUMENT_COLUMNS`.
+        tokenized: The set of its shards. Each has a table of its documents.
+        columns: Columns that are needed in addition to `DOCUMENT_COLUMNS`. They are in further
+            tables of each shard.
 
     Raises:
         MissingError: The shards or the tables of the columns were not made, or were deleted.
         FormatError: A table is damaged.
     """
-    access = project.outputs.access
-    aligned = columns_of(project, corpus, tokenized, columns)
     shards = some_shards(project, corpus, tokenized.facts[SHARDS])
-
     schema = document_schema()
-    if aligned is not None:
-        schema = joined_schema(aligned.schema)
+    further_columns = columns_of(project, corpus, tokenized, columns)  # None if none is needed
+    if further_columns is not None:
+        schema = joined_schema(further_columns.schema)
 
     def open_tables(number: int) -> ShardTables:
-        """Open the tables of a shard: that of its documents, and those with further columns.
-
-        They are fetched first if they are in a bucket.
-        """
+        """Open the tables of a shard, which are fetched first if they are in a bucket."""
         shard = shards[number]
         n_documents = shard.facts["documents"]
         tables = [DocumentRows(shard.path(DOCUMENTS), n_documents).source]
-        if aligned is not None:
-            tables += aligned.sources(number, n_documents)
-        return ShardTables(
-            # How many documents earlier shards have is added below, once these are open, too.
-            first=0,
-            n_documents=n_documents,
-            n_tokens=shard.facts["tokens"],
-            relation=DocumentRelation(schema, tuple(tables)),
-        )
+        if further_columns is not None:
+            tables += further_columns.sources(number, n_documents)
+        relation = DocumentRelation(schema, tuple(tables))
+        return ShardTables(n_documents, shard.facts["tokens"], relation)
 
     # Files from a bucket are fetched in parallel, unless the space for copies is limited: then the
     # files of a shard may be deleted as soon as those of the next one are fetched.
+    access = project.outputs.access
     shards_per_fetch = 1 if access.is_space_limited else _SHARDS_PER_FETCH
     all_numbers = range(len(shards))
     first_document = 0
     for start in range(0, len(all_numbers), shards_per_fetch):
         tables = access.each(open_tables, all_numbers[start : start + shards_per_fetch])
-        for joined in joined_shards(tables):
-            yield replace(joined, first=first_document)
+        for joined in joined_tables(tables, first_document):
+            yield joined
             first_document += joined.n_documents
 
 
@@ -164,7 +176,7 @@ def joined_schema(further: Any) -> Any:
     return schema
 
 
-def joined_shards(tables: Iterable[ShardTables]) -> Iterator[ShardTables]:
+def joined_tables(tables: Iterable[ShardTables], first_document: int) -> Iterator[JoinedTables]:
     """Join the tables of consecutive shards that one query can read.
 
     DuckDB prepares each query for some milliseconds. In this time it could read 100,000 documents,
@@ -172,31 +184,38 @@ def joined_shards(tables: Iterable[ShardTables]) -> Iterator[ShardTables]:
 
     Args:
         tables: The tables of each shard, in order.
+        first_document: Number of their first document in the corpus.
 
     Yields:
-        The tables of up to _DOCUMENTS_PER_QUERY documents, or of one shard with more. `first`, the
-        number of the first document in the corpus, is always 0.
+        The tables of up to _DOCUMENTS_PER_QUERY documents, or of one shard with more. All of these
+        have the same columns, since one query cannot read different ones.
     """
     pending: list[ShardTables] = []  # shards that the next query reads
-    n_documents = 0
+    n_pending = 0  # how many documents they have
     for shard in tables:
         if pending:
-            is_too_large = n_documents + shard.n_documents > _DOCUMENTS_PER_QUERY
-            has_same_layout = shard.relation.has_layout_of(pending[0].relation)
-            if is_too_large or not has_same_layout:
-                yield _joined(pending)
+            is_too_large = n_pending + shard.n_documents > _DOCUMENTS_PER_QUERY
+            has_same_columns = shard.relation.has_layout_of(pending[0].relation)
+            if is_too_large or not has_same_columns:
+                yield _joined(pending, first_document)
+                first_document += n_pending
                 pending = []
-                n_documents = 0
+                n_pending = 0
         pending.append(shard)
-        n_documents += shard.n_documents
+        n_pending += shard.n_documents
     if pending:
-        yield _joined(pending)
+        yield _joined(pending, first_document)
 
 
-def _joined(tables: Sequence[ShardTables]) -> ShardTables:
-    """Return the tables of consecutive shards, which have the same columns, as those of one."""
-    return ShardTables(
-        first=0,
+def _joined(tables: Sequence[ShardTables], first_document: int) -> JoinedTables:
+    """Return the tables of consecutive shards, which have the same columns, as those of one.
+
+    Args:
+        tables: The tables of each shard.
+        first_document: Number of the first document in the corpus.
+    """
+    return JoinedTables(
+        first=first_document,
         n_documents=sum(shard.n_documents for shard in tables),
         n_tokens=sum(shard.n_tokens for shard in tables),
         relation=concatenated([shard.relation for shard in tables]),

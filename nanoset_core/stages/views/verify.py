@@ -1,4 +1,9 @@
-"""Check that a view contains the documents that its rules choose, and no others."""
+"""Check that a view contains the documents that its rules choose, and no others.
+
+A view consists of an .idx, which lists the sequences of the chosen documents, and of the .bin with
+all tokens of its corpus, which the corpus's dataset has, too. An .idx names a sequence by its first
+byte in the .bin, its *pointer*, and by its length in tokens.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +45,7 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
     """
     key = Key(corpus, name)
     report = Report(VIEW.report_name(key))
-    with report.catching(remedy=BUILD):
+    with report.catching(remedy=BUILD):  # an error that is raised becomes part of the report
         view = current_manifest(project, VIEW, key)
         report.copy_facts(view, ["documents", "sequences", "tokens"])
         check_files(report, view, deep=deep)
@@ -64,23 +69,27 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
 def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
     """Check that each sequence of tokens of a view is a sequence of its dataset.
 
+    Both have an .idx, which lists the first byte of each sequence in their common .bin (its
+    pointer) and its number of tokens (its length).
+
     Args:
         report: Gets an error for the first sequence that the dataset does not have.
         dataset: Manifest of the dataset that the view was chosen from.
         view: Manifest of the view.
     """
-    dataset_index = _index_of(dataset)
-    view_index = _index_of(view)
+    dataset_index = _read_index(dataset)
+    view_index = _read_index(view)
     for start in range(0, len(view_index.sequence_lengths), CHUNK_SEQUENCES):
         chunk = slice(start, start + CHUNK_SEQUENCES)
-        # Sequences without tokens are left out: several sequences may have their pointer.
+        # Leave out sequences without tokens: others have the same pointer.
         has_tokens = view_index.sequence_lengths[chunk] > 0
         lengths = view_index.sequence_lengths[chunk][has_tokens]
         pointers = view_index.sequence_pointers[chunk][has_tokens]
-        foreign = np.flatnonzero(~_has_sequences(dataset_index, pointers, lengths))
-        if len(foreign):
-            length = int(lengths[foreign[0]])
-            pointer = int(pointers[foreign[0]])
+        is_known = _has_sequences(dataset_index, pointers, lengths)  # (n_sequences,)
+        if not is_known.all():
+            first_unknown = int(np.argmin(is_known))
+            length = int(lengths[first_unknown])
+            pointer = int(pointers[first_unknown])
             report.error(
                 "a sequence of a view is none of its dataset",
                 where=idx_path(view.folder / view.facts["prefix"]),
@@ -101,16 +110,16 @@ def _has_sequences(
         pointers: First byte of each sequence in the .bin, shape (n_sequences,).
         lengths: Tokens of each sequence, above 0, shape (n_sequences,).
     """
-    # The last sequence of the index that does not begin after the pointer. If there is none (-1),
-    # another sequence is compared, which differs.
+    # Only the last sequence of the index that does not begin after the pointer can be the same.
     candidates = last_not_greater(index.sequence_pointers, pointers)
-    is_same_start = index.sequence_pointers[candidates] == pointers
-    is_same_length = index.sequence_lengths[candidates] == lengths
-    has_sequence: NDArray[np.bool_] = is_same_start & is_same_length
+    exists = candidates >= 0  # -1 if all begin after the pointer
+    has_same_start = index.sequence_pointers[candidates] == pointers
+    has_same_length = index.sequence_lengths[candidates] == lengths
+    has_sequence: NDArray[np.bool_] = exists & has_same_start & has_same_length
     return has_sequence
 
 
-def _index_of(dataset: Manifest) -> Index:
+def _read_index(dataset: Manifest) -> Index:
     """Read the .idx of the dataset of a corpus or view."""
     return read_idx(dataset.path(f"{dataset.facts['prefix']}.idx"))
 
@@ -124,19 +133,20 @@ def _check_choice(report: Report, project: Project, dataset: Manifest, view: Man
         dataset: Manifest of the dataset that the view was chosen from.
         view: Manifest of the view.
     """
-    with tempfile.TemporaryDirectory(prefix="nanoset-view-") as scratch:
-        folder = Path(scratch)
+    with tempfile.TemporaryDirectory(prefix="nanoset-view-") as name:
+        folder = Path(name)
+        # What is chosen is stored in the folder, and read from there by `chunks`.
         [chosen] = choose(project, dataset.name, [view.name], folder)
-        new_index = folder / "again.idx"
-        write_view_idx(new_index, _index_of(dataset), chosen.selection.chunks)
-        new_sha256 = sha256_file(new_index)
+        new_idx = folder / "again.idx"
+        write_view_idx(new_idx, _read_index(dataset), chosen.selection.chunks)
+        new_sha256 = sha256_file(new_idx)
 
     # The recorded sha256 is that of the .idx, since the files were checked before.
-    index_name = f"{view.facts['prefix']}.idx"
+    idx_name = f"{view.facts['prefix']}.idx"
     report.compare(
         "a view does not hold the documents that its rules choose",
-        where=view.folder / index_name,
+        where=view.folder / idx_name,
         found=f"sha256 {new_sha256}",
-        expected=f"sha256 {view.files[index_name].sha256}",
+        expected=f"sha256 {view.files[idx_name].sha256}",
         remedy=f"delete {view.url()}, and {BUILD}",
     )

@@ -36,15 +36,19 @@ class ViewSize(NamedTuple):
 def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
     """Write an .idx of some documents of a dataset; return what it contains.
 
-    The file has three arrays, one after the other. So that only one chunk of documents is in
-    memory, `chunks` is called once to count the documents, and once for each array. A document of
-    one sequence takes 20 bytes in the file.
+    After a header, the file has three arrays:
+
+        sequence_lengths     int32    tokens of each sequence
+        sequence_pointers    int64    first byte of each sequence in the .bin of the dataset
+        document_indices     int64    first sequence of each document, and the number of sequences
 
     Args:
         path: The file to create, which must not exist.
         base: The index of the dataset.
-        chunks: Returns the numbers of the documents, in chunks.
+        chunks: Returns the numbers of the documents, in chunks. It is called again for each array,
+            so that memory need not hold more than one chunk.
     """
+    # The header contains the lengths of the arrays, so count first.
     n_documents = 0
     n_sequences = 0
     for documents in chunks():
@@ -52,18 +56,15 @@ def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
         n_sequences += int(_sequence_counts(base, documents).sum())
 
     with path.open("xb") as file:
-        # The last of these numbers is the length of the third array.
         header = HEADER.pack(MAGIC, VERSION, dtype_code(base.dtype), n_sequences, n_documents + 1)
         file.write(header)
-
-        # 1. The length of each sequence. 2. The pointer of each sequence.
         for sequences in _sequence_chunks(base, chunks):
             file.write(_bytes_of(base.sequence_lengths[sequences]))
         for sequences in _sequence_chunks(base, chunks):
             file.write(_bytes_of(base.sequence_pointers[sequences]))
 
-        # 3. The first sequence of each document, and at the end the number of sequences. So this
-        # begins with 0, and each document adds the number where it stops.
+        # Documents of 1, 2 and 1 sequences have the document_indices 0, 1, 3, 4: after the 0, these
+        # are the ends of the documents.
         file.write(np.zeros(1, "<i8").tobytes())
         n_earlier_sequences = 0
         for documents in chunks():
