@@ -185,7 +185,7 @@ class ViewStage(DerivedStage, Planned, Advising):
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
     """Return the rules of one view as options of a recipe, without those that it does not set.
 
-    If an option of the recipe changes, the view is rebuilt. For a view with the settings
+    If an option of the recipe changes, the view is rebuilt. For a view `clean` with the settings
     {of: web, exclude: takedown.txt, tokens: 5e9}, they are
 
         views.clean.exclude    [digest of what the file contains]
