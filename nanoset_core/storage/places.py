@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
@@ -32,7 +32,7 @@ def has_links(location: Location) -> bool:
     return isinstance(location, Path)
 
 
-def has_etags(location: Location) -> TypeGuard[RemoteFolder]:
+def has_etags(location: Location) -> TypeIs[RemoteFolder]:
     """Return whether versions of files are told apart by ETags, instead of by times of change."""
     return isinstance(location, RemoteFolder)
 
@@ -48,6 +48,14 @@ def can_change_while_open(file: Location) -> bool:
 def takes_requests(location: Location) -> bool:
     """Return whether looking at files takes requests, so that it is done as little as possible."""
     return isinstance(location, RemoteFolder)
+
+
+def lists_all_below(folder: Location) -> TypeIs[RemoteFolder]:
+    """Return whether one listing returns all files below a folder, as in a bucket.
+
+    On a disk, each folder has to be listed, and links may lead to others.
+    """
+    return isinstance(folder, RemoteFolder)
 
 
 def requests_at_once(files: Iterable[Location]) -> int:

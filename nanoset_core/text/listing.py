@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
+from nanoset_core.storage.location import ObjectStat, RawFolder
 from nanoset_core.storage.paths import (
     UTF_8_LOCALE,
     has_control_characters,
     is_locale_utf_8,
     is_utf_8,
 )
-from nanoset_core.storage.places import real_path
+from nanoset_core.storage.places import lists_all_below, real_path
 
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -216,7 +216,7 @@ def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Ent
         MissingError: A link leads nowhere.
         InputError: A folder or link cannot be read or may not be followed; see `walk`.
     """
-    if isinstance(folder, RemoteFolder):
+    if lists_all_below(folder):
         for file in folder.files():
             yield _Entry(FileStat(*file), is_folder=False)
         return
