@@ -98,8 +98,8 @@ def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) 
     """Compare the next name of a path with a pattern, and return where the pattern continues.
 
     A `**` stands for any number of folders. So after `a`, the pattern a/**/b may continue with part
-    1, which is `**`, or with part 2, since `**` may stand for no folder. All possible positions are
-    followed together: trying each alone could take exponentially long in the number of `**`.
+    1, which is `**`, or with part 2, since `**` may stand for no folder. All these positions are
+    followed together: trying each alone could take exponentially long.
 
     Args:
         positions: Numbers of the parts, from 0, with which `name` is compared; none if the path

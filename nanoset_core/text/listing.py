@@ -205,12 +205,10 @@ class _Entry(NamedTuple):
 def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Entry]:
     """Yield the files and folders below a folder. A folder in a bucket has only files.
 
-    Symbolic links are followed. They must lead into `within` or into `folder`, unless `within` is
-    None, or is in a bucket, which has no links.
-
     Args:
         folder: The folder, on this machine or in a bucket.
-        within: A folder, usually one that contains `folder`.
+        within: Symbolic links must lead into this folder, or into `folder`; None permits all links.
+            A bucket has none.
 
     Raises:
         MissingError: A link leads nowhere.

@@ -83,8 +83,8 @@ def _requested_rows(
 ) -> Iterator[NumberedBatch]:
     """Yield the batches of a row group from its start to the last requested row.
 
-    All batches are needed for that, since a row can only be read by decompressing all rows before
-    it in the row group. Rows for which this would be too much are not read.
+    All of them are needed, since a row can only be read by decompressing the rows before it in the
+    row group.
 
     Args:
         group: The row group.
@@ -93,8 +93,8 @@ def _requested_rows(
             requested row; None for any number.
 
     Yields:
-        Batches up to the last requested row that is near enough to the start. Then, for each
-        requested row that is not, its number with a TooFarError in place of a batch.
+        Batches up to the last requested row that is near enough. Then a TooFarError in place of
+        each one that is not.
     """
     requested = rows_between(rows, group.first_row, group.stop_row)
 
