@@ -147,6 +147,36 @@ def test_no_files_import_each_other_in_a_circle():
     TopologicalSorter(graph).prepare()  # raises a CycleError that names the modules
 
 
+# What only storage knows
+
+LOCATION_CLASSES = {"Path", "RemoteFolder"}
+FIELDS_OF_ACCESS = ("access.origin", "access.capacity")
+
+
+def lines_that_ask_for_the_kind_of_a_location(path: Path) -> Iterator[int]:
+    """Yield the lines that compare the class of a location, or read where an access gets files."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+            names = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+            if names & LOCATION_CLASSES:
+                yield node.lineno
+        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith(FIELDS_OF_ACCESS):
+            yield node.lineno
+
+
+def test_only_storage_tells_disks_from_buckets():
+    places = []
+    for path in module_paths().values():
+        if not path.is_relative_to(CORE / "storage"):
+            file = path.relative_to(REPOSITORY)
+            places += [f"{file}:{line}" for line in lines_that_ask_for_the_kind_of_a_location(path)]
+
+    assert not places, (
+        "Ask what you need to know: see FileAccess in nanoset_core/storage/access.py for outputs, "
+        "and nanoset_core/storage/places.py for other files."
+    )
+
+
 # Imports of tests
 
 TESTS = Path(__file__).parent
