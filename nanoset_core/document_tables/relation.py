@@ -147,10 +147,15 @@ class DocumentRelation:
 
     @property
     def first_rows(self) -> NDArray[np.int64]:
-        """Number in the relation of the first document of each shard, shape (n_shards,)."""
+        """Number in the relation of the first document of each shard, shape (n_shards,).
+
+        If the tables are in memory, there is a single shard.
+        """
+        # Documents of each shard, [3, 5, 2], → numbers of the first ones, [0, 3, 8].
         metadata = self.sources[0].metadata
-        stops = np.cumsum([0, *(file.num_rows for file in metadata)])
-        return stops[: max(1, len(metadata))]
+        n_documents = [file.num_rows for file in metadata]
+        starts = np.cumsum([0, *n_documents])  # (n_shards + 1,) the last is the number of all
+        return starts[: max(1, len(metadata))]
 
     def has_layout_of(self, other: DocumentRelation) -> bool:
         """Return whether both relations have the same columns in the same tables."""
@@ -216,9 +221,10 @@ class DocumentRelation:
         sources = []
         missing = set(columns)
         for source in self.sources:
-            if missing.intersection(source.stored_schema.names):
+            names = source.stored_schema.names
+            if missing.intersection(names):
                 sources.append(source)
-                missing.difference_update(source.stored_schema.names)
+                missing.difference_update(names)
         return sources or [self.sources[0]]
 
     def _query(
@@ -301,34 +307,33 @@ class DocumentRelation:
     def _with_floats_as_texts(self, source: TableSource, columns: Collection[str]) -> TableSource:
         """Return a table, with floats converted to texts if their column has texts elsewhere.
 
-        A column is of texts if one shard of the corpus has texts in it. Another shard may store it
-        as floats. `as_type` converts them in the same way as the rest of nanoset does; DuckDB
-        would write some floats differently.
+        A corpus may have a column with floats in this shard, and with texts in another one. Then
+        the whole column is of texts.
 
         Args:
             source: The table, in the types in which it is stored.
             columns: Names of the columns that are needed; others may be left out.
 
         Returns:
-            The same table if nothing is to convert, which is the rule, or else a table in memory.
+            A table in memory; or the same table if it has no such column, as almost all have none.
         """
         import pyarrow as pa
 
         names = [name for name in source.stored_schema.names if name in columns]
-        target_types = [self.schema.field(name).type for name in names]
         needs_conversion = False
-        for name, target_type in zip(names, target_types, strict=True):
-            stored_type = source.stored_schema.field(name).type
-            if stored_type == pa.float64() and target_type == pa.string():
+        for name in names:
+            has_floats = source.stored_schema.field(name).type == pa.float64()
+            is_of_texts = self.schema.field(name).type == pa.string()
+            if has_floats and is_of_texts:
                 needs_conversion = True
         if not needs_conversion:
             return source
 
+        # DuckDB could convert the floats, too, but would write some of them differently from
+        # `as_type`, which converts such columns everywhere else.
         table = source.read(names)
-        arrays = []
-        for name, target_type in zip(names, target_types, strict=True):
-            arrays.append(as_type(table.column(name), target_type))
-        converted = pa.table(dict(zip(names, arrays, strict=True)))
+        arrays = {name: as_type(table.column(name), self.schema.field(name).type) for name in names}
+        converted = pa.table(arrays)
         return TableSource(paths=source.paths, stored_schema=converted.schema, table=converted)
 
 

@@ -42,9 +42,10 @@ class RowGroups:
     @property
     def ranges(self) -> Sequence[tuple[int, int]]:
         """Rows of each row group: half-open ranges (start, stop)."""
-        numbers = range(self.metadata.num_row_groups)
-        n_rows = [self.metadata.row_group(number).num_rows for number in numbers]
-        return list(pairwise(accumulate(n_rows, initial=0)))
+        groups = range(self.metadata.num_row_groups)
+        n_rows = [self.metadata.row_group(group).num_rows for group in groups]
+        bounds = accumulate(n_rows, initial=0)  # [3, 5] → [0, 3, 8]
+        return list(pairwise(bounds))  # → [(0, 3), (3, 8)]
 
     def read(self, group: int, columns: Sequence[str] | None = None) -> Any:
         """Return a row group as an Arrow table, after a check of its values.

@@ -8,6 +8,7 @@ leaves the others out, so that most of their values are never decompressed: it f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -253,8 +254,8 @@ def _parts_in_memory(ids: Any) -> list[Any]:
     Returns:
         Consecutive parts of the array.
     """
-    n_parts = max(1, -(-ids.nbytes // _MAX_LISTED_BYTES))  # rounded up
-    part_length = max(1, -(-len(ids) // n_parts))
+    n_parts = max(1, math.ceil(ids.nbytes / _MAX_LISTED_BYTES))
+    part_length = max(1, math.ceil(len(ids) / n_parts))
     return [ids.slice(start, part_length) for start in range(0, len(ids), part_length)]
 
 

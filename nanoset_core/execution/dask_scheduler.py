@@ -116,7 +116,7 @@ class DaskScheduler:
             return str(json.loads(text)["address"])
         except (ValueError, KeyError, TypeError):
             problem = f"no address in the {len(text):,} characters of {self.file}"
-        raise FileNotFoundError(problem)
+            raise FileNotFoundError(problem) from None
 
     def _unreachable(self, error: Exception) -> ConfigError:
         """Return the error for a scheduler that could not be reached in time.

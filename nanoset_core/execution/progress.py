@@ -374,7 +374,8 @@ class Wait(RunningWork):
         if seconds >= self._limit:
             self.end()
             return False
-        self._since = now - seconds
+        if self._since is None:
+            self._since = now  # waiting begins
         self._show(int(seconds))
         return True
 

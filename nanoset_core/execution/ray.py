@@ -196,7 +196,9 @@ def _as_cluster_error(error: BaseException) -> Exception:
     """Return what an error of Ray, which no task has raised, means for the run of tasks."""
     from ray.exceptions import NodeDiedError, OutOfMemoryError, RayTaskError, WorkerCrashedError
 
-    import_failure = _import_failure(error.cause if isinstance(error, RayTaskError) else error)
+    # Ray may wrap the error of an import like that of a task.
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    import_failure = _import_failure(cause)
     if import_failure is not None:
         return UnloadableTaskError(import_failure)
     text = str(error) or type(error).__name__
