@@ -161,8 +161,10 @@ class _Pool:
     def _fork_all(self) -> None:
         """Start all workers now, before the pool has threads, with which forking is not safe."""
         with children_shielded(), warnings.catch_warnings():
-            # Python warns of other threads, but those are not Python's.
+            # Python also warns of threads that libraries have started outside of it, such as those
+            # of numpy. `forked_workers` has checked that there are no others.
             warnings.simplefilter("ignore", DeprecationWarning)
+            # Any first task makes the pool fork all its workers.
             self._pool.submit(os.getpid)
 
     def run(
