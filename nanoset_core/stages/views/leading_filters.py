@@ -148,7 +148,7 @@ class LeadingFilters:
             if node.step not in mask_by_filter:
                 mask_by_filter[node.step] = node.step.mask(documents)
             mask = mask_by_filter[node.step]  # (n_documents,)
-            if node.parent == 0:  # all rows: the next line would do the same, but take longer
+            if node.parent == 0:  # all rows: this is faster than to index by them
                 rows_by_node.append(np.flatnonzero(mask))
             else:
                 rows_by_node.append(parent_rows[mask[parent_rows]])
@@ -178,7 +178,10 @@ class LeadingFilters:
 
 
 class _KeptRun(NamedTuple):
-    """Consecutive documents of a corpus, of which a view keeps the first, the last and others."""
+    """Consecutive documents of a corpus, of which a view keeps the first, the last and others.
+
+    If a view keeps the documents 5, 6 and 9, the run is 5 to 9, and its bits are 1, 1, 0, 0, 1.
+    """
 
     first_document: int
     n_documents: int

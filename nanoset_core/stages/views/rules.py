@@ -135,13 +135,16 @@ class DocumentValues:
         return hashes
 
 
-def _is_among(numbers: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which numbers are among others, shape (n_numbers,); both are ascending."""
+def _is_among(numbers: NDArray[np.int64], listed: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which numbers are in a list of numbers, shape (n_numbers,).
+
+    Both are ascending. For the numbers 3, 5 and 8, and the list 1, 5, 9, only 5 is.
+    """
     mask = np.zeros(len(numbers), np.bool_)
     if len(numbers):
-        # Look at the others in the range of the numbers: usually they are few.
-        start, stop = np.searchsorted(others, [numbers[0], numbers[-1] + 1])
-        in_range = others[start:stop]
+        # Look up those that are listed, since usually few are in the range of the numbers.
+        start, stop = np.searchsorted(listed, [numbers[0], numbers[-1] + 1])
+        in_range = listed[start:stop]
         positions = np.searchsorted(numbers, in_range)
         is_equal = numbers[positions] == in_range
         mask[positions[is_equal]] = True
@@ -226,6 +229,7 @@ class HashSplit:
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
         """Return which of some documents are kept, shape (n_documents,)."""
+        # The salt makes the choice independent of those of budgets and repeats.
         salt = "split" if self.seed is None else f"split {self.seed}"
         hashes = salted(documents.hashes(self.by), salt)
         is_kept = below(hashes, self.stop)
