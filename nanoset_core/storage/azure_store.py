@@ -22,7 +22,7 @@ from nanoset_core.storage.filesystems import nanoseconds
 from nanoset_core.storage.long_listings import LongListing
 from nanoset_core.storage.object_store import LostUploadError, ObjectStore, PartsUpload, prefix_of
 from nanoset_core.storage.s3_requests import DamagedTransferError
-from nanoset_core.storage.store import Stored, changed, checked_name, gone
+from nanoset_core.storage.store import Store, Stored, changed, checked_name, gone
 
 T = TypeVar("T")
 _HOST_ENDING = ".core.windows.net"
@@ -232,6 +232,46 @@ class AzureStore(ObjectStore):
             return data, stored
 
         return self.request(name, send, may_be_missing=True)
+
+    def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
+        """Return a range of a blob together with its description.
+
+        Args:
+            name: Name of the blob.
+            begin: Position of the first byte.
+            end: Position after the last byte. It may be beyond the end of the blob.
+
+        Returns:
+            (the bytes, the description of the blob), or None if the blob does not exist.
+        """
+        checked_name(name)
+        if begin >= end:
+            return Store.open_range(self, name, begin, end)
+
+        async def send(client: Any) -> tuple[bytes, Stored] | None:
+            """Request the range; None if the blob has no such bytes, or is a folder."""
+            try:
+                stream = await client.download_blob(offset=begin, length=end - begin, **_OPTIONS)
+                data: bytes = await stream.readall()
+            except Exception as error:
+                if http_status(error) == 416:  # the blob ends before this range
+                    return None
+                raise
+            properties = stream.properties
+            if _is_folder(properties):
+                return None
+            # Azure's client replaces the size of the blob by that of the range. The size of the
+            # blob is at the end of, for example, bytes 0-99/1234.
+            properties.size = int(properties.content_range.rpartition("/")[2])
+            expected_bytes = min(end, properties.size) - begin
+            if len(data) != expected_bytes:
+                raise DamagedTransferError(f"{len(data):,} bytes instead of {expected_bytes:,}")
+            return data, _stored(name, properties)
+
+        data_and_stored = self.request(name, send, may_be_missing=True)
+        if data_and_stored is None:
+            return Store.open_range(self, name, begin, end)
+        return data_and_stored
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         """Return the bytes from `begin` to `end`, exclusive, of a blob.

@@ -70,6 +70,10 @@ def is_transient(error: BaseException) -> bool:
     if status >= 500 or status in (408, 429) or isinstance(error, _TRANSIENT_ERRORS):
         return True
     class_names = {base.__name__ for base in type(error).__mro__}
+    # If a connection breaks three times while a body is read, Azure's client raises an error that
+    # only contains that of the connection.
+    inner_error = getattr(error, "inner_exception", None)
+    class_names.update(base.__name__ for base in type(inner_error).__mro__)
     # Google refuses credentials that have expired a moment ago. The next request renews them.
     if status == 401 and "Invalid Credentials" in str(error):
         return True

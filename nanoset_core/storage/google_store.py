@@ -11,6 +11,7 @@ import base64
 import hashlib
 import inspect
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from urllib.parse import quote
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.atomic import UNFINISHED
+from nanoset_core.storage.filesystem_errors import http_status
 from nanoset_core.storage.filesystems import nanoseconds
 from nanoset_core.storage.long_listings import LongListing
 from nanoset_core.storage.object_store import (
@@ -54,6 +56,12 @@ _OBJECT_FIELDS = "name,size,generation,updated,metadata"
 """What is requested about an object."""
 _LIST_FIELDS = "nextPageToken,prefixes,items(name,size,generation,updated,md5Hash)"
 """What is requested about the objects of a listing."""
+_VERSION_HEADERS = ("X-Goog-Generation", "Last-Modified")
+"""Headers by which an answer with bytes of an object says which version it has."""
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)")
+"""The header by which an answer says which bytes it has."""
+_BEYOND_END = 416
+"""Status of answers to requests for bytes that an object does not have."""
 _INCOMPLETE = 308
 """Status of answers to a part of an object, of which others are expected."""
 _BYTES = "application/octet-stream"
@@ -256,17 +264,63 @@ class GoogleStore(ObjectStore):
             fields=_OBJECT_FIELDS,
         )
 
-    def read(self, name: str) -> bytes | None:
-        """Return the bytes of a small object, or None if it does not exist."""
-        # One request; `read_stored` needs two.
-        return self.request(
+    def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
+        """Return the bytes and the description of a small object, or None if it does not exist."""
+        answer = self.request(
             name,
             "GET",
             self.object_path(name),
-            lambda answer: answer.body,
+            lambda answer: answer,
             may_be_missing=True,
             alt="media",
         )
+        if answer is None:
+            return None
+        # If the connection breaks within the headers, aiohttp returns those that have arrived, and
+        # no bytes. Then, and if the server does not say which version it sent, ask in two requests.
+        size = len(answer.body)
+        is_whole = size > 0 and answer.headers.get("Content-Length") == str(size)
+        if not is_whole or not _has_version(answer):
+            return ObjectStore.read_stored(self, name)
+        return answer.body, _stored_in_headers(name, size, answer.headers)
+
+    def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
+        """Return a range of an object together with its description.
+
+        Args:
+            name: Name of the object.
+            begin: Position of the first byte.
+            end: Position after the last byte. It may be beyond the end of the object.
+
+        Returns:
+            (the bytes, the description of the object), or None if the object does not exist.
+        """
+        path = self.object_path(name)
+        if begin >= end:
+            return Store.open_range(self, name, begin, end)
+
+        def once() -> Answer:
+            """Request the range once."""
+            try:
+                byte_range = f"bytes={begin}-{end - 1}"
+                return self.send("GET", path, headers={"Range": byte_range}, alt="media")
+            except Exception as error:
+                if http_status(error) == _BEYOND_END:
+                    return Answer(_BEYOND_END, {}, b"")
+                raise
+
+        answer = self._ask(name, once)
+        if answer is None:
+            return None
+        # Such as bytes 0-99/1234: the positions of the first and last byte, and all bytes.
+        content_range = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+        if content_range is None or not _has_version(answer):
+            return Store.open_range(self, name, begin, end)
+        first, last, size = (int(number) for number in content_range.groups())
+        is_requested_range = first == begin and last == min(end, size) - 1
+        if not is_requested_range or len(answer.body) != last - first + 1:
+            return Store.open_range(self, name, begin, end)
+        return answer.body, _stored_in_headers(name, size, answer.headers)
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         """Return the bytes from `begin` to `end`, exclusive, of an object.
@@ -501,11 +555,33 @@ def _stored(name: str, item: Mapping[str, Any]) -> Stored:
         name,
         size=size,
         mark=f"{item['generation']}-{size}",
-        written_ns=nanoseconds(item["updated"]),
+        # In whole seconds, since answers with the bytes of an object have no others.
+        written_ns=nanoseconds(item["updated"]) // 10**9 * 10**9,
         sha256=metadata.get(_SHA256),
         upload=metadata.get(_UPLOAD),
         md5=md5,
     )
+
+
+def _stored_in_headers(name: str, size: int, headers: Mapping[str, str]) -> Stored:
+    """Return the description of an object whose bytes were requested.
+
+    Args:
+        name: Name of the object in the store.
+        size: Bytes of the whole object.
+        headers: Headers of the answer.
+    """
+    return Stored(
+        name,
+        size=size,
+        mark=f"{headers['X-Goog-Generation']}-{size}",
+        written_ns=nanoseconds(headers["Last-Modified"]),
+    )
+
+
+def _has_version(answer: Answer) -> bool:
+    """Return whether an answer with bytes of an object says which version it has."""
+    return all(name in answer.headers for name in _VERSION_HEADERS)
 
 
 def _is_whole(source: Stored) -> bool:

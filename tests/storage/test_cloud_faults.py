@@ -39,22 +39,30 @@ class FaultyCloud(NamedTuple):
     """Environment variables with which other processes find the proxy."""
 
 
+SERVERS = {
+    "google": google_server.resumable_google_server,
+    "google, with versions": google_server.google_server,
+    "azure": azure_server.azure_server,
+}
+"""Names of clouds in this file, with the emulator of each. Of those of Google, one knows what it has
+of an upload, and the other one has versions of objects.
+"""
+
+
 @pytest.fixture(params=["google", "azure"])
 def faulty_cloud(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FaultyCloud]:
     """A new place on an emulator, whose requests do not fail yet."""
     with ExitStack() as servers:
-        if request.param == "google":
-            address = servers.enter_context(google_server.resumable_google_server(tmp_path))
-        else:
-            address = servers.enter_context(azure_server.azure_server(tmp_path))
+        address = servers.enter_context(SERVERS[request.param](tmp_path))
         upstream = urlsplit(address)
         proxy = FaultProxy(str(upstream.hostname), upstream.port or 80, seed=1)
         servers.enter_context(proxy)
 
         proxy_address = f"http://127.0.0.1:{proxy.port}"
-        if request.param == "google":
+        is_google = request.param != "azure"
+        if is_google:
             environment = google_server.environment(proxy_address)
         else:
             environment = azure_server.environment(proxy_address)
@@ -64,7 +72,7 @@ def faulty_cloud(
         monkeypatch.setattr(s3_requests, "FIRST_WAIT_SECONDS", 0.01)
 
         place: ObjectStore
-        if request.param == "google":
+        if is_google:
             place = google_server.new_google_bucket(proxy_address, "root")
         else:
             place = azure_server.new_container(proxy_address, "root")
@@ -106,6 +114,24 @@ def test_objects_have_all_their_bytes_although_a_fifth_of_the_requests_fails(
         assert store.sha256(name) == hashlib.sha256(data).hexdigest()
     counts = faulty_cloud.proxy.follow(Plan())
     assert counts.spoiled.total() > 10
+
+
+@pytest.mark.parametrize("faulty_cloud", ["google, with versions", "azure"], indirect=True)
+def test_objects_are_read_whole_although_answers_are_truncated(faulty_cloud):
+    """Answers may end within their headers, too."""
+    store = faulty_cloud.store
+    data = bytes(range(256))
+    store.put("object", data)
+    stored = store.stat("object")
+    faulty_cloud.proxy.follow(Plan(rate=0.4, faults=("truncated",)))
+
+    for _ in range(30):
+        assert store.read_stored("object") == (data, stored)
+        assert store.open_range("object", 100, 300) == (data[100:], stored)
+
+    counts = faulty_cloud.proxy.follow(Plan())
+    assert counts.spoiled["truncated"] > 20
+    assert counts.requests < 150, "most of the 60 reads need only one request that succeeds"
 
 
 UPLOAD = """\
