@@ -99,13 +99,13 @@ class AzureStore(ObjectStore):
 
         Args:
             name: Name of the blob.
-            send: Called with Azure's client for the blob. It may raise DamagedTransferError for a
-                faulty answer; then the request is sent again.
-            may_be_missing: Whether the blob may be missing. Otherwise it is an error about the
-                container if the server finds nothing.
+            send: A coroutine function that sends the request with Azure's client for the blob. It
+                may raise DamagedTransferError for a faulty answer; then it is called again.
+            may_be_missing: What the answer 404 means. True: that the blob does not exist, so that
+                None is returned; False: that the container does not exist, which is an error.
 
         Returns:
-            What `send` returns, or None if the blob does not exist.
+            What `send` returns.
         """
         key = self.key(checked_name(name))
         return self._request(
@@ -121,33 +121,46 @@ class AzureStore(ObjectStore):
         *,
         may_be_missing: bool = False,
     ) -> T | None:
-        """Send a request with Azure's client for the account; otherwise as `request`."""
+        """Send a request about the container, with retries.
+
+        Args:
+            name: Name of a blob or folder, for messages.
+            send: A coroutine function that sends the request with Azure's client for the account.
+            may_be_missing: See `request`.
+
+        Returns:
+            What `send` returns.
+        """
         from fsspec.asyn import sync
 
         system = self.system()
-        return self._ask(
-            name,
-            # The client belongs to the thread in which fsspec runs coroutines.
-            lambda: sync(system.loop, send, system.service_client),
-            may_be_missing=may_be_missing,
-        )
+
+        def send_and_wait() -> T:
+            """Send the request in the thread of fsspec's event loop, to which the client belongs."""
+            result: T = sync(system.loop, send, system.service_client)
+            return result
+
+        return self._ask(name, send_and_wait, may_be_missing=may_be_missing)
 
     def now(self) -> int:
         """Return the time of the server's clock, in nanoseconds since 1970."""
         dates: list[str] = []
 
-        async def send(service: Any) -> None:
-            """Ask for something small: every answer has the time in a header."""
+        def note_date(answer: Any) -> None:
+            """Note the time in the header that every answer has."""
+            dates.append(answer.http_response.headers["Date"])
+
+        async def list_one_blob(service: Any) -> None:
+            """Ask for something small, and let the client call `note_date` with the answer."""
             container = service.get_container_client(self.container)
             blobs = container.list_blobs(
-                results_per_page=1,
-                raw_response_hook=lambda answer: dates.append(answer.http_response.headers["Date"]),
-                **_OPTIONS,
+                results_per_page=1, raw_response_hook=note_date, **_OPTIONS
             )
             await anext(blobs.by_page(), None)
 
-        self._request("", send)
-        return int(parsedate_to_datetime(dates[-1]).timestamp()) * 10**9
+        self._request("", list_one_blob)
+        last_date = dates[-1]  # earlier ones are those of attempts that failed
+        return int(parsedate_to_datetime(last_date).timestamp()) * 10**9
 
     def list(self, folder: str = "") -> Iterator[Stored]:
         """Yield all blobs below a folder, in the order of the bytes of their names."""
@@ -184,28 +197,44 @@ class AzureStore(ObjectStore):
             StorageError: The server repeats pages, or the listing does not end.
         """
         listing = LongListing(self.url(folder))
-        prefix = prefix_of(self.key(folder))
-        token: str | None = None
+        token: str | None = None  # asks for the first page
+        while True:
+            page = self._request_page(folder, token, one_level=one_level)
+            yield page
+            token = page.next_token
+            if not token:
+                return  # this is the last page
+
+            # Raise an error if a faulty server sends the same page again, or pages without end.
+            blob_names = [blob.name for blob in page.objects]
+            entries = [*page.folders, *blob_names]
+            listing.turn_page(len(entries), next_token=token, first_entry=repr(entries[:1]))
+
+    def _request_page(self, folder: str, token: str | None, *, one_level: bool) -> _Page:
+        """Request one page of a listing.
+
+        Args:
+            folder: The folder that is listed.
+            token: Token of the page, which the page before it has given; None for the first page.
+            one_level: Whether folders in it are listed by their names, instead of what is in them.
+        """
 
         async def send(service: Any) -> _Page:
-            """Request the page that `token` names."""
+            """Request the page, and read all of it."""
             container = service.get_container_client(self.container)
-            method = container.walk_blobs if one_level else container.list_blobs
+            list_blobs = container.walk_blobs if one_level else container.list_blobs
             # Only their metadata tell folders from blobs in accounts that have folders.
-            found = method(name_starts_with=prefix, include=["metadata"], **_OPTIONS)
-            pages = found.by_page(token)
-            entries = [entry async for entry in await anext(pages)]
+            blobs = list_blobs(
+                name_starts_with=prefix_of(self.key(folder)), include=["metadata"], **_OPTIONS
+            )
+            pages = blobs.by_page(token)
+            first_page = await anext(pages)
+            entries = [entry async for entry in first_page]
             return _page(entries, pages.continuation_token)
 
-        while True:
-            page = self._request(folder, send)
-            assert page is not None, "a missing container is an error"
-            yield page
-            if not page.next_token:
-                return
-            token = page.next_token
-            entries = [*page.folders, *(blob.name for blob in page.objects)]
-            listing.turn_page(len(entries), next_token=token, first_entry=repr(entries[:1]))
+        page = self._request(folder, send)
+        assert page is not None, "a missing container is an error"
+        return page
 
     def stat(self, name: str) -> Stored | None:
         """Return the description of a blob, or None if it does not exist."""
@@ -432,12 +461,14 @@ class _AzureUpload(PartsUpload):
         # Azure requires names in base64, and all of the same length.
         number = len(self._block_names)
         block_name = base64.b64encode(f"{self._mark}-{number:05d}".encode()).decode()
-        self._store.request(
-            self._name,
-            lambda client: client.stage_block(
+
+        async def stage_block(client: Any) -> None:
+            """Send the block, with a digest by which the server notices damaged bytes."""
+            await client.stage_block(
                 block_name, part, length=len(part), validate_content=True, **_OPTIONS
-            ),
-        )
+            )
+
+        self._store.request(self._name, stage_block)
         self._block_names.append(block_name)
 
     def complete(self, last_part: bytes) -> None:
@@ -451,11 +482,13 @@ class _AzureUpload(PartsUpload):
         self.send(last_part)
         blocks = [BlobBlock(block_name) for block_name in self._block_names]
 
-        async def send(client: Any) -> None:
-            """Make the blob from its blocks."""
+        async def commit_blocks(client: Any) -> None:
+            """Let the server make the blob from the blocks that were sent."""
             try:
                 await client.commit_block_list(blocks, metadata=self._metadata, **_OPTIONS)
             except Exception as error:
+                # The server does not have all of the blocks. When a process commits a blob, the
+                # server deletes the blocks that others have sent for it.
                 if getattr(error, "error_code", None) == "InvalidBlockList":
                     raise LostUploadError(
                         "the container does not hold what was sent",
@@ -465,7 +498,7 @@ class _AzureUpload(PartsUpload):
                     ) from error
                 raise
 
-        self._store.request(self._name, send)
+        self._store.request(self._name, commit_blocks)
 
     def abandon(self) -> None:
         """Forget the blocks, which Azure deletes after a week."""

@@ -114,7 +114,7 @@ class GoogleStore(ObjectStore):
         name: str,
         method: str,
         path: str,
-        take: Callable[[Answer], T],
+        read_answer: Callable[[Answer], T],
         *,
         may_be_missing: bool = False,
         headers: Mapping[str, str] | None = None,
@@ -127,8 +127,8 @@ class GoogleStore(ObjectStore):
             name: Name of the object that it is about, for messages.
             method: Method of HTTP, such as GET.
             path: Path relative to the URL of the JSON API, or a whole URL.
-            take: Called with the answer. It may raise DamagedTransferError for a faulty one; then
-                the request is sent again.
+            read_answer: Called with the answer. It may raise DamagedTransferError for a faulty one;
+                then the request is sent again.
             may_be_missing: Whether the object may be missing. Otherwise it is an error about the
                 bucket if the server finds nothing.
             headers: Headers of the request.
@@ -136,12 +136,13 @@ class GoogleStore(ObjectStore):
             parameters: Parameters of the URL; those that are None are left out.
 
         Returns:
-            What `take` returns, or None if the object does not exist.
+            What `read_answer` returns, or None if the object does not exist.
         """
 
         def once() -> T:
             """Send the request once."""
-            return take(self.send(method, path, headers=headers, data=data, **parameters))
+            answer = self.send(method, path, headers=headers, data=data, **parameters)
+            return read_answer(answer)
 
         return self._ask(name, once, may_be_missing=may_be_missing)
 
@@ -162,10 +163,13 @@ class GoogleStore(ObjectStore):
         """
         from fsspec.asyn import sync
 
+        # gcsfs has no public method for any request, and the private one is wrapped in a loop that
+        # sends a request again after long pauses: take the function without the wrapper. An upload
+        # must not be continued before the server has said which bytes it has.
         system = self.system()
-        # Without its wrapper, which would send the request again with long pauses. An upload must
-        # not be continued before the server has said which bytes it has.
         send_once = inspect.unwrap(type(system)._request)
+
+        # It is a coroutine function, which runs in the event loop of gcsfs, in another thread.
         status, answer_headers, _, body = sync(
             system.loop,
             send_once,
@@ -232,15 +236,14 @@ class GoogleStore(ObjectStore):
             StorageError: The server repeats pages, or the listing does not end.
         """
         listing = LongListing(self.url(folder))
-        prefix = prefix_of(self.key(folder))
-        page_token = None
+        page_token = None  # asks for the first page
         while True:
             page: Any = self.request(
                 folder,
                 "GET",
                 self.objects_path,
-                lambda answer: json.loads(answer.body),
-                prefix=prefix,
+                _parsed_body,
+                prefix=prefix_of(self.key(folder)),
                 pageToken=page_token,
                 fields=_LIST_FIELDS,
                 **parameters,
@@ -248,7 +251,9 @@ class GoogleStore(ObjectStore):
             yield page
             page_token = page.get("nextPageToken")
             if page_token is None:
-                return
+                return  # this is the last page
+
+            # Raise an error if a faulty server sends the same page again, or pages without end.
             entries = [*page.get("items", ()), *page.get("prefixes", ())]
             first_entry = repr(entries[:1])
             listing.turn_page(len(entries), next_token=page_token, first_entry=first_entry)
@@ -351,7 +356,7 @@ class GoogleStore(ObjectStore):
                 expected=f"at least {end:,}",
             )
 
-        def take(answer: Answer) -> bytes:
+        def checked_bytes(answer: Answer) -> bytes:
             """Return the bytes, after checking that none is missing."""
             if len(answer.body) != end - begin:
                 raise DamagedTransferError(f"{len(answer.body):,} bytes instead of {end - begin:,}")
@@ -362,7 +367,7 @@ class GoogleStore(ObjectStore):
             name,
             "GET",
             path,
-            take,
+            checked_bytes,
             may_be_missing=True,
             headers={"Range": f"bytes={begin}-{end - 1}"},
             alt="media",
@@ -380,7 +385,7 @@ class GoogleStore(ObjectStore):
     def delete(self, name: str) -> None:
         """Delete an object, if it exists."""
         # It may have been deleted by this request, if the first answer was lost.
-        self.request(name, "DELETE", self.object_path(name), bool, may_be_missing=True)
+        self.request(name, "DELETE", self.object_path(name), _ignore, may_be_missing=True)
 
     def write_whole(self, name: str, data: bytes, sha256: str) -> None:
         """Write an object by one request; the server refuses bytes that were damaged on the way."""
@@ -390,19 +395,24 @@ class GoogleStore(ObjectStore):
             "md5Hash": base64.b64encode(md5).decode(),
             "metadata": {_SHA256: sha256},
         }
-        # The request has two halves, divided by a line that must not occur in them.
+
+        # The request consists of the description and the bytes, each with a header of its own. A
+        # random line, which occurs in neither, divides them.
         boundary = secrets.token_hex(16)
-        head = (
-            f"--{boundary}\r\nContent-Type: {_JSON}\r\n\r\n{json.dumps(description)}\r\n"
-            f"--{boundary}\r\nContent-Type: {_BYTES}\r\n\r\n"
-        )
+        parts = [
+            f"--{boundary}\r\nContent-Type: {_JSON}\r\n\r\n".encode(),
+            json.dumps(description).encode(),
+            f"\r\n--{boundary}\r\nContent-Type: {_BYTES}\r\n\r\n".encode(),
+            data,
+            f"\r\n--{boundary}--".encode(),
+        ]
         self.request(
             name,
             "POST",
             self.upload_url,
-            bool,
+            _ignore,
             headers={"Content-Type": f"multipart/related; boundary={boundary}"},
-            data=b"".join([head.encode(), data, f"\r\n--{boundary}--".encode()]),
+            data=b"".join(parts),
             uploadType="multipart",
         )
 
@@ -420,13 +430,20 @@ class GoogleStore(ObjectStore):
     ) -> str | None:
         """Write an object that is the concatenation of others.
 
-        Google Storage joins whole objects itself. The bytes of all sources are read and written if
-        there are few of them, which takes fewer requests, or if a source is a range of an object.
         The arguments are described in `Store.compose`.
+
+        Returns:
+            The sha256 of the new object as hex if its bytes were read and written here; None if the
+            server has joined the objects.
         """
         size = sum(source.size for source in sources)
-        if size <= self.part_bytes or not all(_is_whole(source) for source in sources):
+        is_small = size <= self.part_bytes
+        are_whole_objects = all(_is_whole(source) for source in sources)
+        if is_small or not are_whole_objects:
+            # To read and write a few bytes takes fewer requests, and the server cannot join ranges.
+            # `super()` does not work in a dataclass with slots.
             return Store.compose(self, name, sources, sha256=sha256, joined=joined)
+
         checked_name(name)
         self._check_sources(sources)
         if len(sources) > MAX_SOURCES:
@@ -444,6 +461,7 @@ class GoogleStore(ObjectStore):
             sources: Whole objects, in order.
             joined: Receives the progress.
         """
+        # Divide the sources into groups of 32, for each of which there is a temporary object.
         folder, slash, base = name.rpartition("/")
         prefix = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
         groups: dict[str, Sequence[Stored]] = {}  # name of a temporary object → its sources
@@ -459,7 +477,9 @@ class GoogleStore(ObjectStore):
 
         try:
             joined_groups = in_parallel(join_group, groups)
-            self.compose(name, joined_groups)  # in steps again if there are more than 32 groups
+            # Join the temporary objects, in steps again if there are more than 32 of them. This is
+            # not reported as progress, since all bytes have been reported above.
+            self.compose(name, joined_groups)
         finally:
             # If they cannot be deleted now, `nanoset gc` recognises them by their names.
             with suppress(StorageError):
@@ -589,6 +609,38 @@ def _is_whole(source: Stored) -> bool:
     return source.begin == 0 and source.size == Version.of_mark(source.mark).size
 
 
+def _parsed_body(answer: Answer) -> Any:
+    """Return the JSON in the body of an answer."""
+    return json.loads(answer.body)
+
+
+def _ignore(answer: Answer) -> None:
+    """Use nothing of an answer that only says that the request has succeeded."""
+
+
+def _received_bytes(answer: Answer, *, known_bytes: int) -> int:
+    """Return how many bytes of an object the server has, according to its answer to a part.
+
+    Args:
+        answer: The answer, of status 308.
+        known_bytes: How many bytes it is known to have.
+
+    Raises:
+        DamagedTransferError: The answer says fewer. This happens if the connection breaks within
+            its headers, since aiohttp then returns the headers that have arrived.
+    """
+    # The header is such as "bytes=0-262143". Without it, the server has nothing.
+    range_header = answer.headers.get("Range")
+    n_bytes = 0
+    if range_header is not None:
+        last = int(range_header.rpartition("-")[2])
+        # Google keeps multiples of 256 KiB. Other servers report "bytes=0-0" if they have nothing.
+        n_bytes = (last + 1) // PART_STEP * PART_STEP
+    if n_bytes < known_bytes:
+        raise DamagedTransferError(f"{n_bytes:,} bytes, of which {known_bytes:,} are known")
+    return n_bytes
+
+
 class _GoogleUpload(PartsUpload):
     """A resumable upload, as Google calls it: the server keeps the parts until the last one.
 
@@ -612,8 +664,6 @@ class _GoogleUpload(PartsUpload):
         """Digest of all bytes that were sent."""
         self._position = 0
         """Number of bytes that the server has."""
-        self._part_begin = 0
-        """Position of the part that is being sent; the server has all bytes before it."""
 
         metadata = {_UPLOAD: self._mark}
         if sha256 is not None:
@@ -637,6 +687,7 @@ class _GoogleUpload(PartsUpload):
             LostUploadError: The server does not know the upload any more.
         """
         answer = self._send(part, total="*")
+        # The server has to wait for the other parts.
         if answer is None or answer.status != _INCOMPLETE:
             raise self._lost_error()
 
@@ -650,14 +701,17 @@ class _GoogleUpload(PartsUpload):
         size = self._position + len(last_part)
         answer = self._send(last_part, total=str(size))
         if answer is None:
-            # Some servers forget an upload when it is completed. If the answer was lost, the object
-            # has the mark of this upload.
+            # The server does not know the upload. Perhaps it has completed it, but the answer was
+            # lost, and the part was sent again: some servers forget an upload that is complete.
+            # Then the object has the random mark that this upload began with.
             stored = self._store.stat(self._name)
-            if stored is None or stored.upload != self._mark:
+            is_complete = stored is not None and stored.upload == self._mark
+            if stored is None or not is_complete:
                 raise self._lost_error()
             self._check("size", str(stored.size), str(size))
             return
 
+        # The answer describes the new object.
         description = json.loads(answer.body)
         self._check("size", str(description["size"]), str(size))
         md5 = base64.b64encode(self._md5.digest()).decode()
@@ -683,82 +737,68 @@ class _GoogleUpload(PartsUpload):
             )
 
     def _send(self, part: bytes, total: str) -> Answer | None:
-        """Send a part until the server has all of it.
+        """Send the next part, with retries, until the server has all of it.
 
         Args:
             part: The part.
             total: Bytes of the object if this is the last part, else "*".
 
         Returns:
-            The last answer; None if the server does not know the upload any more.
+            The answer: status 308 if the server waits for the next part, 200 if the object is
+            complete. None if the server does not know the upload any more.
 
         Raises:
             StorageError: The server does not take the part.
         """
         self._md5.update(part)
-        begin = self._position
+        begin = self._position  # of the part in the object
         end = begin + len(part)
-        self._part_begin = begin
-        is_first_attempt = True
+        is_repeated = False
 
         def attempt() -> Answer:
-            """Send what the server lacks of the part."""
-            nonlocal is_first_attempt
-            if not is_first_attempt:
-                answer = self._put(b"", total)  # asks what the server has
+            """Send the bytes of the part that the server does not have yet."""
+            nonlocal is_repeated
+            if is_repeated:
+                # The last attempt failed, but some bytes may have arrived: ask which.
+                answer = self._post(b"", total)
                 if answer.status != _INCOMPLETE:
-                    return answer
-            is_first_attempt = False
-            rest = part[self._position - begin :]
-            answer = self._put(rest, total)
-            if answer.status == _INCOMPLETE and (self._position < end or total != "*"):
+                    return answer  # all bytes had arrived, and the object is complete
+                self._position = _received_bytes(answer, known_bytes=begin)
+            is_repeated = True
+
+            missing_bytes = part[self._position - begin :]
+            answer = self._post(missing_bytes, total)
+            if answer.status != _INCOMPLETE:
+                return answer
+            self._position = _received_bytes(answer, known_bytes=begin)
+            is_last_part = total != "*"
+            if is_last_part or self._position < end:
+                # The server should have more. This error leads to another attempt.
                 raise DamagedTransferError(f"{self._position:,} bytes instead of {end:,}")
             return answer
 
         return self._store.retried(self._name, attempt)
 
-    def _put(self, data: bytes, total: str) -> Answer:
-        """Send bytes that follow those that the server has, and note what it has then.
+    def _post(self, data: bytes, total: str) -> Answer:
+        """Send the bytes of the object that follow those that the server has.
 
         Args:
-            data: The bytes; none to ask what the server has.
-            total: Bytes of the object if the last of them are among these, else "*".
+            data: The bytes. If there are none, the request asks how many the server has.
+            total: Bytes of the whole object if these are the last ones, else "*".
         """
-        byte_range = f"bytes */{total}"
+        content_range = f"bytes */{total}"
         if data:
             last = self._position + len(data) - 1
-            byte_range = f"bytes {self._position}-{last}/{total}"
-        # aiohttp would send a PUT again by itself, before the server was asked what it has.
-        answer = self._store.send(
+            content_range = f"bytes {self._position}-{last}/{total}"  # such as "bytes 0-262143/*"
+
+        # Google's documentation has PUT for this, and POST works, too. If the connection breaks,
+        # aiohttp would repeat a PUT by itself, before the server was asked what it has.
+        return self._store.send(
             "POST",
             str(self._session),
-            headers={"Content-Range": byte_range, "Content-Type": _BYTES},
+            headers={"Content-Range": content_range, "Content-Type": _BYTES},
             data=data,
         )
-        if answer.status == _INCOMPLETE:
-            self._note_position(answer)
-        return answer
-
-    def _note_position(self, answer: Answer) -> None:
-        """Note which bytes the server has, according to its answer.
-
-        Raises:
-            DamagedTransferError: The server has less than it had before. This happens if the
-                connection breaks within the headers of the answer, since aiohttp then returns the
-                headers that have arrived.
-        """
-        # Such as bytes=0-262143. Without this header, the server has nothing.
-        range_header = answer.headers.get("Range")
-        position = 0
-        if range_header is not None:
-            position = int(range_header.rpartition("-")[2]) + 1
-            # Only whole steps count: some servers report 0-0 if they have nothing.
-            position -= position % PART_STEP
-        if position < self._part_begin:
-            raise DamagedTransferError(
-                f"{position:,} bytes, of which {self._part_begin:,} are known"
-            )
-        self._position = position
 
     def _lost_error(self) -> LostUploadError:
         """Return the error for an upload that the server does not know any more."""
