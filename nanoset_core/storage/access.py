@@ -268,29 +268,29 @@ class FileAccess:
         set_time(path, stored.written_ns)
 
     def _refresh(self, path: Path, *, is_marker: bool) -> bytes | None:
-        """Read a small file from the store, and update its local copy.
+        """Read a small file from the store, and write it to its local copy if that is outdated.
 
         Args:
             path: Path of the copy.
-            is_marker: Whether the file is the commit marker of its folder, such as a manifest. If
-                the marker has changed, the other copies in its folder belong to an earlier version
-                of the output, and are removed.
+            is_marker: Whether the file is the commit marker of its folder; see `read_current`.
 
         Returns:
             The bytes of the file, or None if it does not exist.
         """
-        answer = self.store.read_stored(self.name(path))
-        if answer is None:
+        data_and_stored = self.store.read_stored(self.name(path))
+        if data_and_stored is None:
             return None
-        data, stored = answer
+        data, stored = data_and_stored
+
         old_copy = path.read_bytes() if path.is_file() else None
         if old_copy != data:
-            # Remove outdated copies before the new marker is written. If the process ends between,
-            # the old marker is still there, and the next call removes the rest.
-            if old_copy is not None and is_marker:
+            # If the marker has changed, the other copies in the folder are those of an earlier
+            # version of the output. Remove them before the new marker is written: if the process
+            # ends in between, the old marker is still there, and the next call removes the rest.
+            if is_marker and old_copy is not None:
                 _remove_files(path.parent, except_for=path)
             write_atomic(path, data)
-        # A copy with the time of the stored file counts as current (see `revalidate`).
+        # A copy that has the time and size of the stored file is not downloaded again.
         set_time(path, stored.written_ns)
         return data
 
@@ -299,15 +299,11 @@ class FileAccess:
     ) -> bytes:
         """Return the bytes of a small file as it is stored now, even if its local copy is outdated.
 
-        If this access has a listing of the store, the listing is used instead of a request as far
-        as possible.
-
         Args:
             path: Path of the file.
             is_marker: Whether the file is the commit marker of its folder, such as a manifest. If
-                the marker has changed, the other copies in its folder belong to an earlier version
-                of the output, and are removed. If the store has no marker, they are kept: a build
-                may be about to upload them.
+                it has changed, the copies of the other files in its folder are removed. If the
+                store has no marker, they are kept: a build may be about to upload them.
             guesses: Bytes that the file may have. If a listing shows that it has one of these, the
                 file need not be read.
 
@@ -317,70 +313,57 @@ class FileAccess:
         if self.origin is None:
             return read_regular(path)  # the folder has the file itself, and not a copy
 
-        listing = self.snapshot_with(self.name(path))
+        name = self.name(path)
+        listing = self.snapshot_with(name)
         if listing is None:
+            # This access has no listing with the file: send a request.
             data = self._refresh(path, is_marker=is_marker)
+        elif listing.contents is not None:
+            # The listing of a whole store has the bytes of all small files.
+            data = listing.contents.get(name)
         else:
-            data = self._read_from_listing(path, listing, is_marker=is_marker, guesses=guesses)
+            # The listing of a folder has the MD5 of each file, by which the copy may be current.
+            entry = listing.file(name)
+            data = None
+            if entry is not None:
+                data = self._read_listed(path, entry, is_marker=is_marker, guesses=guesses)
         if data is None:
             raise FileNotFoundError(self.url(path))
         return data
 
-    def _read_from_listing(
-        self, path: Path, listing: Snapshot, *, is_marker: bool, guesses: Iterable[bytes]
-    ) -> bytes | None:
-        """Return the bytes of a small file whose folder was listed; None if it does not exist.
-
-        Args:
-            path: Path of the file.
-            listing: The listing. That of a whole store has the bytes of all small files, and that
-                of a folder the size and usually a digest of each file.
-            is_marker: See `read_current`.
-            guesses: Bytes that the file may have.
-        """
-        name = self.name(path)
-        if listing.contents is not None:
-            return listing.contents.get(name)
-        entry = listing.file(name)
-        if entry is None:
-            return None
-        return self._read_listed(path, entry, is_marker=is_marker, guesses=guesses)
-
     def _read_listed(
         self, path: Path, entry: Entry, *, is_marker: bool, guesses: Iterable[bytes]
     ) -> bytes | None:
-        """Return the bytes of a small file that was listed, if possible without a request.
-
-        A listing usually has a digest of the file. If the local copy, or one of some guesses, has
-        this digest, the file has the same bytes.
+        """Return the bytes of a small file, without a request if its MD5 in a listing is known.
 
         Args:
             path: Path of the file.
-            entry: What the listing says about the file.
-            is_marker: Whether the file is the commit marker of its folder, such as a manifest. If
-                it has changed, the other copies in its folder are removed.
+            entry: The entry of the file in the listing.
+            is_marker: Whether the file is the commit marker of its folder; see `read_current`.
             guesses: Bytes that the file may have.
 
         Returns:
             The bytes, or None if the file was deleted after it was listed.
         """
+        # If the local copy, or one of the guesses, has the MD5 of the file, these are its bytes.
         copy = path.read_bytes() if path.is_file() else b""
         for candidate in chain([copy], guesses):
-            if hashlib.md5(candidate, usedforsecurity=False).hexdigest() == entry.md5:
+            md5 = hashlib.md5(candidate, usedforsecurity=False).hexdigest()
+            if md5 == entry.md5:
                 if candidate != copy:
                     write_atomic(path, candidate)
-                # A copy with the time of the stored file counts as current (see `revalidate`).
+                # A copy that has the time and size of the stored file is not downloaded again.
                 set_time(path, entry.written_ns)
                 return candidate
 
-        # The file has other bytes, or the listing has no digest: read it.
+        # The file has other bytes, or the listing has no MD5 of it: read it.
         return self._refresh(path, is_marker=is_marker)
 
     def read_marker(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
         """Return the bytes of a commit marker, such as a manifest, and the sizes of other files.
 
         Args:
-            path: Path of the marker.
+            path: Path of the marker, the file that is written last into the folder of an output.
 
         Returns:
             (bytes of the marker, name within its folder → size of each file in the folder). The
@@ -389,19 +372,22 @@ class FileAccess:
         Raises:
             FileNotFoundError: The marker does not exist.
         """
-        # Read the marker alone if this takes no request: from a local disk, or from the small files
-        # that are in memory already.
+        # Reading the marker takes no request if it is on a local disk, or if the bytes of all small
+        # files are in memory.
         is_on_disk = self.origin is None
         is_in_memory = self.snapshot is not None and self.snapshot.contents is not None
         if is_on_disk or is_in_memory:
             return self.read_current(path), None
 
-        # List the folder with one request. The listing has the sizes of the files, and its digest
-        # of the marker shows whether the local copy of the marker is current, so need not be read.
+        # Otherwise list the folder, by one request. The listing has an MD5 of the marker, too: if
+        # the local copy of the marker has the same, the marker need not be read.
         listing = self.listed(path.parent)
-        data = replace(self, snapshot=listing).read_current(path, is_marker=True)
-        files = listing.below(self.name(path.parent))
-        return data, {name: entry.size for name, entry in files}
+        access_with_listing = replace(self, snapshot=listing)
+        data = access_with_listing.read_current(path, is_marker=True)
+
+        files_and_entries = listing.below(self.name(path.parent))
+        size_by_file = {name: entry.size for name, entry in files_and_entries}
+        return data, size_by_file
 
     def snapshot_with(self, name: str) -> Snapshot | None:
         """Return the listing of this access if it includes a name; None: the store must be asked.
@@ -461,15 +447,17 @@ class FileAccess:
     def written_ns(self, path: Path) -> int:
         """Return when a file was written, in nanoseconds since 1970; 0 if that is not known.
 
-        No request is sent to the store. If this access has a listing that includes the file, it has
-        the time. Otherwise the time is that of the file in the local folder, which may be a copy:
-        copies get the time of the stored file.
+        No request is sent to the store.
         """
+        # A listing has the time of each file.
+        listing = None
         if self.snapshot is not None:
-            name = self.name(path)
-            if self.snapshot.covers(name):
-                entry = self.snapshot.file(name)
-                return 0 if entry is None else entry.written_ns
+            listing = self.snapshot_with(self.name(path))
+        if listing is not None:
+            entry = listing.file(self.name(path))
+            return 0 if entry is None else entry.written_ns
+
+        # A local copy has the time of the stored file.
         try:
             return path.stat().st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):

@@ -136,7 +136,7 @@ class AzureStore(ObjectStore):
         system = self.system()
 
         def send_and_wait() -> T:
-            """Send the request in the thread of fsspec's event loop, to which the client belongs."""
+            """Send the request in the thread of fsspec, in which the client was made."""
             result: T = sync(system.loop, send, system.service_client)
             return result
 

@@ -78,14 +78,15 @@ def _disk_entry(scanned: os.DirEntry[str]) -> Entry:
     Raises:
         FileNotFoundError: The file was deleted since it was listed.
     """
+    # The size and time of a link are its own, so that a link whose target is missing is listed,
+    # too. But a link to a folder counts as a folder, since files are found below it.
     status = scanned.stat(follow_symlinks=False)
-    is_link = scanned.is_symlink()
     return Entry(
         name=scanned.name,
-        is_folder=scanned.is_dir(),
+        is_folder=scanned.is_dir(follow_symlinks=True),
         size=status.st_size,
         written_ns=status.st_mtime_ns,
-        is_link=is_link,
+        is_link=scanned.is_symlink(),
     )
 
 
@@ -226,7 +227,7 @@ class _LazyTree:
 
 
 def _folder_tree(listed: Iterable[Stored], *, has_md5s: bool) -> dict[str, dict[str, Entry]]:
-    """Return the folders that the names of listed objects imply.
+    """Return the folders that the names of listed objects imply, and what is directly in each.
 
     For example, the object `a/b/c` gives `{"a/b": {"c": file}, "a": {"b": folder}, "": {"a":
     folder}}`.
@@ -238,6 +239,7 @@ def _folder_tree(listed: Iterable[Stored], *, has_md5s: bool) -> dict[str, dict[
     Returns:
         Name of each folder → name within this folder → file or folder.
     """
+    # Enter each object into its folder, unless no file could have its name.
     tree: dict[str, dict[str, Entry]] = {}
     for stored in listed:
         if is_inside(stored.name):
@@ -249,8 +251,8 @@ def _folder_tree(listed: Iterable[Stored], *, has_md5s: bool) -> dict[str, dict[
                 md5=stored.md5 if has_md5s else None,
             )
 
-    # Enter each folder into the folder above it, up to the top. This comes second because a folder
-    # replaces an object of the same name.
+    # Enter each folder into the folder above it, up to the top. If there are objects `a` and `a/b`,
+    # the folder `a` replaces the object `a`, so this comes after all objects.
     for folder in list(tree):
         while folder:
             parent, _, name = folder.rpartition("/")

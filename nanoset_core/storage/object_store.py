@@ -152,19 +152,21 @@ class ObjectStore(FilesystemStore):
                 expected=f"sha256 {sha256}",
             )
 
+        # Ask first whether the store has the file already, unless sending it would take as long.
         size = path.stat().st_size
-        may_exist = not is_new and size > _SMALL_BYTES
-        for _ in range(_ATTEMPTS):
-            if may_exist and self._has_bytes(name, size, file_sha256):
+        asks_first = not is_new and size > _SMALL_BYTES
+        for attempt in range(1, _ATTEMPTS + 1):
+            if asks_first and self._has_bytes(name, size, file_sha256):
                 return
             try:
                 self._send(name, self._file_parts(path, size), file_sha256)
                 return
-            except LostUploadError as error:
-                # Another process, perhaps a build of the same output, has written the object.
-                may_exist = True
-                lost = error
-        raise lost
+            except LostUploadError:
+                # Another process has written the object meanwhile, and this process has to send all
+                # parts again, unless that was a build of the same output: ask.
+                if attempt == _ATTEMPTS:
+                    raise
+                asks_first = True
 
     def _has_bytes(self, name: str, size: int, sha256: str) -> bool:
         """Return whether an object exists, and was stored with this size and sha256."""
@@ -200,22 +202,24 @@ class ObjectStore(FilesystemStore):
         first_part = next(remaining_parts)
         second_part = next(remaining_parts, None)
         if second_part is None:
+            # Write a single part by one request.
             found_sha256 = hashlib.sha256(first_part).hexdigest()
             self._check_sha256(name, found_sha256, sha256)
             self.write_whole(name, first_part, found_sha256)
             return
 
-        digest = hashlib.sha256(first_part)
+        object_sha256 = hashlib.sha256(first_part)
         upload = self.begin_upload(name, sha256)
         try:
-            # Send each part once the next one is known: the last one completes the upload.
-            part = first_part
+            # The last part is sent in another way than the others, and completes the upload. So a
+            # part is sent only once there is a next one.
+            unsent_part = first_part
             for next_part in chain([second_part], remaining_parts):
-                upload.send(part)
-                digest.update(next_part)
-                part = next_part
-            self._check_sha256(name, digest.hexdigest(), sha256)
-            upload.complete(part)
+                upload.send(unsent_part)
+                object_sha256.update(next_part)
+                unsent_part = next_part
+            self._check_sha256(name, object_sha256.hexdigest(), sha256)
+            upload.complete(unsent_part)
         except BaseException:
             upload.abandon()
             raise
