@@ -62,6 +62,8 @@ _LOGGERS = ("azure", "gcsfs")
 """Names of loggers that report each request that fails, although it is sent again."""
 _WEB = ("http", "https")
 """Schemes of web servers."""
+_MAY_SEND_WHOLE_FILES = ("http", "https", "hf")
+"""Schemes of servers that may send the whole file if only a range of it is requested."""
 WRAPPERS = frozenset(
     [
         "reference",
@@ -135,7 +137,7 @@ class FilesystemStore(Store):
         yield from self._list(folder, LongListing(self.url(folder)))
 
     def _list(self, folder: str, listing: LongListing) -> Iterator[Stored]:
-        """Yield all files below a folder.
+        """Yield all files below a folder, in the order of the bytes of their names.
 
         Args:
             folder: The folder.
@@ -145,20 +147,26 @@ class FilesystemStore(Store):
         listing.check_depth(folder)
         infos = self._entries(folder)
         listing.count(len(infos))
-        looked_up = self._look_up_sizes(infos)
 
-        # All files together must be ordered by their names, and a/b is before a0. So the folder a,
-        # which contains a/b, has to be visited before the file a0.
-        for name in sorted(infos, key=lambda name: _listed_name(name, infos[name]).encode()):
-            info = infos[name]
-            if _is_folder(info):
+        # Some file systems list files without their sizes. These are looked up one by one.
+        stored_by_name = self._look_up_sizes(infos)
+
+        # Sort a folder by its name with a slash: a/b, which is in the folder a, is before a0.
+        def sort_key(name: str) -> bytes:
+            """Return the bytes by which a file or folder is sorted."""
+            return f"{name}/".encode() if _is_folder(infos[name]) else name.encode()
+
+        for name in sorted(infos, key=sort_key):
+            if _is_folder(infos[name]):
                 yield from self._list(name, listing)
-            elif name not in looked_up:
-                yield self._stored(name, info)
+                continue
+            if name in stored_by_name:
+                stored = stored_by_name[name]
             else:
-                stored = looked_up[name]
-                if stored is not None:
-                    yield stored
+                stored = self._stored(name, infos[name])
+            # A file that was looked up may have been deleted after it was listed.
+            if stored is not None:
+                yield stored
 
     def _look_up_sizes(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Stored | None]:
         """Look up the files of a listing that have no size, as in some file systems.
@@ -217,15 +225,22 @@ class FilesystemStore(Store):
         for info in infos:
             path = info["name"].rstrip("/")
             parent, _, name = path.rpartition("/")
+
             # Some file systems list the folder itself, too.
-            if not name or path == folder_path_without_slash:
+            is_folder_itself = path == folder_path_without_slash
+            if is_folder_itself or not name:
                 continue
-            # A web page may have links to other places, which are not files of the folder.
-            has_query = "?" in name or "#" in name
-            is_elsewhere = parent != folder_path_without_slash or has_query
-            if self.scheme in _WEB and is_elsewhere:
-                continue
-            info_by_name[f"{folder}/{name}".lstrip("/")] = info
+
+            # The listing of a web server consists of the links of a page. Leave out those to other
+            # folders, and those with a query, such as `?sort=size`.
+            if self.scheme in _WEB:
+                is_in_folder = parent == folder_path_without_slash
+                has_query = "?" in name or "#" in name
+                if not is_in_folder or has_query:
+                    continue
+
+            name_in_store = f"{folder}/{name}".lstrip("/")
+            info_by_name[name_in_store] = info
         return info_by_name
 
     def stat(self, name: str) -> Stored | None:
@@ -297,18 +312,20 @@ class FilesystemStore(Store):
         checked_name(name)
 
         def read_once() -> bytes:
-            """Read the range, and check the result; `_ask` repeats this if the transfer fails."""
+            """Read the range, and check that the file has the expected version and size."""
             system, path = self._system_and_path(name)
-            data = _fetched(system, path, begin, end, is_web=self.scheme in (*_WEB, "hf"))
+            may_send_whole_file = self.scheme in _MAY_SEND_WHOLE_FILES
+            data = _fetched(system, path, begin, end, may_send_whole_file=may_send_whole_file)
 
             # Check the version after reading: if it is the expected one, so it was meanwhile.
             self._check_version(name, mark, min_size=end)
             if len(data) != end - begin:
+                # This error makes `_ask` read the range again.
                 raise DamagedTransferError(f"{len(data):,} bytes instead of {end - begin:,}")
             return data
 
         data = self._ask(name, read_once)
-        if data is None:
+        if data is None:  # the file does not exist
             raise gone(self.url(name))
         return data
 
@@ -389,7 +406,7 @@ class FilesystemStore(Store):
         )
 
     def _system_and_path(self, name: str) -> tuple[Any, str]:
-        """Return the fsspec object that reads a file, and the path by which it knows the file.
+        """Return fsspec's file system for this place, and the path by which it knows a file.
 
         Args:
             name: Name of a file or folder of this store.
@@ -397,11 +414,24 @@ class FilesystemStore(Store):
         Raises:
             StorageError: The package for this file system is not installed, or it cannot connect.
         """
+        system = self._connected_system(name)
+        # How a URL becomes a path depends on the package, and fsspec has no public name for this.
+        return system, system._strip_protocol(self.url(name))
+
+    def _connected_system(self, name: str) -> Any:
+        """Return fsspec's file system for this place, which is connected at the first call.
+
+        Args:
+            name: Name of the file that is going to be read, for errors.
+
+        Raises:
+            StorageError: The package for this file system is not installed, or it cannot connect.
+        """
         scheme, _, address = self.base.partition("://")
         host = address.partition("/")[0]
         try:
-            # The object is cached by process: a forked child must not use its parent's connections.
-            system = _file_system(os.getpid(), f"{scheme}://{host}")
+            # A forked process must not use its parent's connections, so it gets another object.
+            return _file_system(os.getpid(), f"{scheme}://{host}")
         except ImportError as error:
             remedy = "install the package that is named"
             if scheme in _EXTRAS:
@@ -420,8 +450,6 @@ class FilesystemStore(Store):
                 found=_one_line(error),
                 remedy=self._credentials_remedy,
             ) from error
-        # How a URL becomes a path depends on the package, and fsspec has no public name for this.
-        return system, system._strip_protocol(self.url(name))
 
     def _ask(self, name: str, request: Callable[[], T], *, may_be_missing: bool = True) -> T | None:
         """Send a request until it succeeds, at most 10 times.
@@ -449,15 +477,19 @@ class FilesystemStore(Store):
             except NanosetError:
                 raise  # it has a message for the user already
             except Exception as error:
-                # Some packages raise FileNotFoundError for every failure. Its cause says more, and
-                # may be an error with a message for the user.
+                # Some packages raise FileNotFoundError for every failure, from an error that says
+                # what has really happened. That may be an error with a message for the user.
                 cause = cause_of(error)
                 if isinstance(cause, NanosetError):
                     raise cause from error
+
+                # The server has answered that something does not exist.
                 if is_missing_file(cause):
                     if may_be_missing:
                         return None
                     raise self._no_bucket_error(cause) from error
+
+                # The request has failed. Try again if it may succeed then.
                 if attempts.is_last or not is_transient(cause):
                     raise self._failure(cause, name, attempts.number) from error
                 attempts.pause(error)
@@ -534,7 +566,8 @@ def _file_system(process: int, url: str) -> Any:
     """Return fsspec's file system for a host or bucket; the threads of a process share it.
 
     Args:
-        process: Id of the process. A forked child must not share its parent's connections.
+        process: Id of the process, so that the result is cached for each process: a forked one must
+            not share the connections of its parent.
         url: Scheme and host, such as `gs://bucket`.
 
     Raises:
@@ -542,14 +575,16 @@ def _file_system(process: int, url: str) -> Any:
     """
     from fsspec.core import url_to_fs
 
-    # What these packages log about a failed request is part of the error if it fails for good.
-    # Without a handler, Python would print it.
+    # Keep Python from printing what these packages log about failed requests: such a request is
+    # sent again, and if it fails for good, the error says the same.
     for name in _LOGGERS:
         logging.getLogger(name).addHandler(logging.NullHandler())
 
+    # Web servers may redirect requests: let their client check the target before it follows.
     options: dict[str, Any] = {}
     if url.partition("://")[0] in _WEB:
         options["client_kwargs"] = {"trace_configs": [checking_redirects()]}
+
     system, _ = url_to_fs(
         url,
         # Listings must be fresh, and this function is the cache of file systems.
@@ -560,7 +595,7 @@ def _file_system(process: int, url: str) -> Any:
     return system
 
 
-def _fetched(system: Any, path: str, begin: int, end: int, *, is_web: bool) -> bytes:
+def _fetched(system: Any, path: str, begin: int, end: int, *, may_send_whole_file: bool) -> bytes:
     """Read a range of a file with one request.
 
     Args:
@@ -568,21 +603,16 @@ def _fetched(system: Any, path: str, begin: int, end: int, *, is_web: bool) -> b
         path: Path of the file in it.
         begin: Position of the first byte.
         end: Position after the last byte.
-        is_web: Whether files are read from a web server or Hugging Face.
+        may_send_whole_file: Whether to refuse the answer of a server that sends the whole file
+            instead of the range.
 
     Returns:
         The bytes; fewer than requested if the file ends before `end`.
     """
     try:
-        if not is_web:
-            return bytes(system.cat_file(path, start=begin, end=end))
-
-        # A web server may ignore that only a range is requested, and send the whole file.
-        # `cat_file` would accept that, and `file.read` would request small blocks. The method
-        # behind `file.read`, which has no public name, refuses a whole file, and requests the range
-        # at once. Passing a size saves a request for the size of the file.
-        with system.open(path, "rb", block_size=end - begin, cache_type="none", size=end) as file:
-            return bytes(file._fetch_range(begin, end))
+        if may_send_whole_file:
+            return _range_of_web_file(system, path, begin, end)
+        return bytes(system.cat_file(path, start=begin, end=end))
     except Exception as error:
         # HTTP status 416: the file ends before this range.
         if http_status(cause_of(error)) == 416:
@@ -590,9 +620,19 @@ def _fetched(system: Any, path: str, begin: int, end: int, *, is_web: bool) -> b
         raise
 
 
-def _listed_name(name: str, info: Mapping[str, Any]) -> str:
-    """Return the name by which a listed file or folder is sorted; a folder's ends with a slash."""
-    return f"{name}/" if _is_folder(info) else name
+def _range_of_web_file(system: Any, path: str, begin: int, end: int) -> bytes:
+    """Read a range of a file of a web server with one request, unless it sends the whole file.
+
+    The arguments are those of `_fetched`.
+
+    Raises:
+        Exception: The server has sent the whole file. The error depends on the file system.
+    """
+    # fsspec's `cat_file` would accept the whole file, and `file.read` would request small blocks.
+    # The method behind `file.read`, which has no public name, does neither. With the size of the
+    # file, it need not ask for it. `end` is enough, since no byte after it is read.
+    with system.open(path, "rb", block_size=end - begin, cache_type="none", size=end) as file:
+        return bytes(file._fetch_range(begin, end))
 
 
 def _is_folder(info: Mapping[str, Any]) -> bool:
