@@ -23,9 +23,9 @@ from nanoset_assets.build_runs import BuildReport, BuildRuns, StepCounter
 from nanoset_assets.dagster_compat import code_location_of, runs_in_code_location
 from nanoset_assets.definitions import DEFINITIONS_MODULE, definitions_of
 from nanoset_assets.due_runs import run_key
-from nanoset_assets.event_log import event_log_kept_open
 from nanoset_assets.graph_state import load_graph_state
 from nanoset_assets.names import Names
+from nanoset_assets.open_history import history_kept_open
 from nanoset_assets.overview import OVERVIEW
 from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs
@@ -98,7 +98,7 @@ def build(
         verbose=verbose,
         say=say,
     )
-    with event_log_kept_open(instance):
+    with history_kept_open(instance):
         report = builder.build(rebuild=rebuild)
     report.seconds = time.monotonic() - started
     return report
@@ -110,6 +110,7 @@ class _BuildPlan:
 
     project_defs: ProjectDefs
     definitions: dg.Definitions
+    """Those of the project if there are runs."""
     counter: StepCounter
     """Expects the steps of the runs."""
     survey: _ProjectSurvey
@@ -174,9 +175,14 @@ class _Builder:
         sweep(self.project)
 
         survey = _survey(self.project, project_defs, self.instance, self.corpora)
-        definitions = definitions_of(project_defs)
+
+        # The definitions are slow to make, and not always needed: they resolve Dagster's selection
+        # syntax, and execute runs.
+        definitions = definitions_of(project_defs) if self.select else dg.Definitions()
         nodes = selected(survey.graph.nodes(), self.select, self.corpora, definitions, names)
         runs = _runs_to_execute(survey, nodes, rebuild=rebuild)
+        if runs and not self.select:
+            definitions = definitions_of(project_defs)
         plan = _BuildPlan(project_defs, definitions, counter, survey, runs)
         counter.expect(plan.nodes)
         return plan

@@ -34,6 +34,7 @@ from dagster._core.remote_origin import (
 )
 from dagster._core.scheduler.instigation import InstigatorType
 from dagster._core.storage.event_log import EventLogStorage
+from dagster._core.storage.runs import RunStorage
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
@@ -69,6 +70,7 @@ __all__ = [
     "remember_for_runs",
     "remembered_for_run",
     "repository_of",
+    "run_storage_replaced",
     "runs_in_code_location",
 ]
 
@@ -497,6 +499,24 @@ def event_log_replaced(instance: dg.DagsterInstance, event_log: EventLogStorage)
         yield
     finally:
         patched._event_storage = original
+
+
+@contextmanager
+def run_storage_replaced(instance: dg.DagsterInstance, run_storage: RunStorage) -> Iterator[None]:
+    """Let an instance use another list of runs until the block ends.
+
+    Args:
+        instance: The instance.
+        run_storage: The other list of runs, which stores them in the same place.
+    """
+    patched: Any = instance  # `Any`, since a private attribute of the instance is replaced below
+    original = patched._run_storage
+    run_storage.register_instance(instance)
+    patched._run_storage = run_storage
+    try:
+        yield
+    finally:
+        patched._run_storage = original
 
 
 def condition_sensors(

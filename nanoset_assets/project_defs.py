@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import dagster as dg
@@ -114,7 +114,7 @@ class ProjectDefs:
         return ProjectDefs(config, names, **details)
 
     def load(self, progress: Progress = SILENT, *, rebuild: bool = False) -> Project:
-        """Open the project with its current configuration.
+        """Open the project with its current configuration, or with that of a `nanoset build`.
 
         Args:
             progress: Shows the progress of builds.
@@ -124,10 +124,13 @@ class ProjectDefs:
             ConfigError: nanoset.yaml has a mistake.
             MissingError: nanoset.yaml does not exist.
         """
+        if self.build_project is not None:
+            # All runs of a `nanoset build` use the settings with which it began, and share what it
+            # knows about outputs. Reading a long nanoset.yaml in each step would take most of the
+            # time of small outputs.
+            return replace(self.build_project, progress=progress, rebuild=rebuild)
         config = load_config(self.config.file) if self.reread is None else self.reread()
-        # In a `nanoset build`, runs share what the build knows about outputs.
-        seen = None if self.build_project is None else self.build_project.seen
-        return Project(config, progress, rebuild, seen)
+        return Project(config, progress, rebuild)
 
     def load_in_step(
         self,

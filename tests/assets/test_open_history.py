@@ -1,4 +1,4 @@
-"""The event log of a build, whose SQLite files stay open: it equals Dagster's own."""
+"""The history of a build, whose SQLite files stay open: it equals Dagster's own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.storage.runs import SqliteRunStorage
 
 from helpers.dagster_history import close_databases
-from nanoset_assets.event_log import event_log_kept_open
+from nanoset_assets.open_history import history_kept_open
 
 
 @dg.asset
@@ -62,7 +63,7 @@ def event_types(instance: dg.DagsterInstance, run_id: str) -> list[dg.DagsterEve
 def test_the_events_are_those_that_dagster_records_itself(instance, n_runs):
     expected_types = event_types(instance, run_job(instance))
 
-    with event_log_kept_open(instance):
+    with history_kept_open(instance):
         run_ids = [run_job(instance) for _ in range(n_runs)]
 
     for run_id in run_ids:
@@ -80,14 +81,14 @@ def test_the_tables_of_each_run_are_those_that_dagster_creates(instance):
 
     expected_schema = schema_of(run_job(instance))
 
-    with event_log_kept_open(instance):
+    with history_kept_open(instance):
         run_ids = [run_job(instance), run_job(instance)]
 
     assert [schema_of(run_id) for run_id in run_ids] == [expected_schema, expected_schema]
 
 
 def test_materializations_and_checks_of_all_runs_are_in_the_index(instance):
-    with event_log_kept_open(instance):
+    with history_kept_open(instance):
         run_ids = [run_job(instance), run_job(instance)]
 
     materializations = instance.fetch_materializations(tokens.key, limit=10).records
@@ -114,7 +115,7 @@ def test_another_process_sees_events_in_the_file_while_a_run_is_executed(instanc
     def look_job() -> None:
         look()
 
-    with event_log_kept_open(instance):
+    with history_kept_open(instance):
         look_job.execute_in_process(instance=instance)
 
     assert seen_types[-1] == "STEP_START"
@@ -124,7 +125,7 @@ def test_events_of_an_earlier_run_are_neither_lost_nor_copied(instance):
     earlier_run = run_job(instance)
     earlier_types = event_types(instance, earlier_run)
 
-    with event_log_kept_open(instance):
+    with history_kept_open(instance):
         instance.report_engine_event("seen again", instance.get_run_by_id(earlier_run))
         later_run = run_job(instance)
 
@@ -132,26 +133,55 @@ def test_events_of_an_earlier_run_are_neither_lost_nor_copied(instance):
     assert event_types(instance, later_run) == earlier_types
 
 
+def test_runs_are_recorded_as_dagster_records_them(instance):
+    def record_of(run_id: str) -> tuple[object, ...]:
+        """Return what another instance reads about a run."""
+        run_storage = SqliteRunStorage.from_local(str(database_of(instance, run_id).parents[1]))
+        [record] = run_storage.get_run_records(dg.RunsFilter(run_ids=[run_id]))
+        run = record.dagster_run
+        has_times = bool(record.start_time and record.end_time)
+        return run.status, run.job_name, sorted(run.tags), run.job_snapshot_id, has_times
+
+    expected_record = record_of(run_job(instance))
+
+    with history_kept_open(instance):
+        run_id = run_job(instance)
+
+    assert record_of(run_id) == expected_record
+
+
+def test_a_run_of_another_process_is_seen_while_the_files_are_open(instance):
+    with history_kept_open(instance):
+        run_job(instance)
+        with dg.DagsterInstance.from_ref(instance.get_ref()) as other_instance:
+            other_run = run_job(other_instance)
+
+        assert instance.get_run_by_id(other_run).status is dg.DagsterRunStatus.SUCCESS
+
+
 @pytest.mark.parametrize("error", [None, ValueError("a step failed")])
 def test_after_the_block_the_files_are_closed(instance, error):
     original_event_log = instance.event_log_storage
+    original_run_storage = instance.run_storage
     expectation = nullcontext() if error is None else pytest.raises(ValueError)
 
-    with expectation, event_log_kept_open(instance):
-        run_id = run_job(instance)
+    with expectation, history_kept_open(instance):
+        run_job(instance)
         if error is not None:
             raise error
 
     assert instance.event_log_storage is original_event_log
+    assert instance.run_storage is original_run_storage
     close_databases()  # those that tests keep open themselves
-    folder = database_of(instance, run_id).parent
     # SQLite deletes the write-ahead log of a database when its last connection is closed.
-    assert [path for path in folder.iterdir() if path.name.endswith("-wal")] == []
+    assert list(Path(instance.root_directory).rglob("*-wal")) == []
 
 
-def test_an_event_log_that_is_not_in_sqlite_files_is_left_alone():
+def test_a_history_that_is_not_in_sqlite_files_is_left_alone():
     with dg.DagsterInstance.ephemeral() as instance:
         original_event_log = instance.event_log_storage
+        original_run_storage = instance.run_storage
 
-        with event_log_kept_open(instance):
+        with history_kept_open(instance):
             assert instance.event_log_storage is original_event_log
+            assert instance.run_storage is original_run_storage
