@@ -504,7 +504,7 @@ class S3Store(Store):
         """Delete an object, if it exists."""
         # Some servers answer 404 if the object does not exist. It may have been deleted by this
         # request, if the first answer was lost and the request was sent again.
-        unless_missing(lambda: self.ask("delete_object", name, bool))
+        unless_missing(lambda: self.ask("delete_object", name, _ignore))
 
     def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
         """Abort uploads in parts that will never be completed, since the bucket keeps their parts.
@@ -528,7 +528,7 @@ class S3Store(Store):
     def _abort(self, name: str, upload_id: str) -> None:
         """Abort an upload in parts, if it still exists."""
         try:
-            self.ask("abort_multipart_upload", name, bool, UploadId=upload_id)
+            self.ask("abort_multipart_upload", name, _ignore, UploadId=upload_id)
         except Exception as error:
             if not _is_missing_upload(error):
                 raise
@@ -538,6 +538,10 @@ def _is_missing_upload(error: Exception) -> bool:
     """Return whether a bucket answered that an upload in parts does not exist."""
     _, code = status_of(error)
     return code == "NoSuchUpload"
+
+
+def _ignore(answer: Any) -> None:
+    """Use nothing of an answer that only says that the request has succeeded."""
 
 
 def _headers(answer: Any) -> Mapping[str, str]:
