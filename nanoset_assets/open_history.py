@@ -1,9 +1,9 @@
 """Record the runs of a build in Dagster's SQLite files, without opening a file for each query.
 
 Dagster has a file with all runs, and a file with the events of each run. It opens them again for
-every query, and compiles every query again. A run needs some 60 queries, so for a small output,
+every query, and compiles every query again. A run needs dozens of queries, so for a small output,
 Dagster takes longer than the work itself. During a build, the classes in this module store and
-read runs and events instead. They write the same files, and take a third of the processor time.
+read runs and events instead. They write the same files.
 """
 
 from __future__ import annotations
