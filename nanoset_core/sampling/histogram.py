@@ -23,8 +23,12 @@ from nanoset_core.sampling.ranks import order_keys, values_of_keys
 MAX_BINS = 20
 _EXTREME_SHARE = 0.005
 """Share of the values at either end that do not decide the width of the bins."""
-_DIGIT_BITS = 16
-_REST_BITS = 64 - _DIGIT_BITS
+_INTERVAL_BITS = 16
+"""Numbers are counted in 65,536 intervals, to find out roughly where most of them are. An interval
+has the floats that begin with the same 16 bits: the sign, the exponent and 4 bits of the fraction.
+From 1 to 2, these are 16 intervals of equal width: [1, 1.0625), [1.0625, 1.125), …
+"""
+_REST_BITS = 64 - _INTERVAL_BITS
 _SKEWED = 10
 """Bins become wider from one to the next if the greatest numbers are this many times the median."""
 _STEPS = (Decimal(1), Decimal(2), Decimal(5), Decimal(10))
@@ -120,10 +124,11 @@ class _Spread:
 
 
 def _spread_of(chunks: Iterable[WeighedValues]) -> _Spread | None:
-    """Return the range of some numbers; None if there are none."""
-    # Find the minimum and maximum. Also count the numbers by the first 16 bits of their keys. Keys
-    # are sorted like the numbers, so these counts show about where most of them are.
-    counts = np.zeros(1 << _DIGIT_BITS, np.int64)
+    """Return the range of some numbers, and about that of the middle 99 %; None if there are none.
+
+    The numbers are not sorted. They are counted in intervals, so that one pass is enough.
+    """
+    counts = np.zeros(1 << _INTERVAL_BITS, np.int64)  # finite numbers in each interval
     minima = []
     maxima = []
     is_whole = True
@@ -134,9 +139,10 @@ def _spread_of(chunks: Iterable[WeighedValues]) -> _Spread | None:
         minima.append(chunk.values.min().item())
         maxima.append(chunk.values.max().item())
         floats = chunk.values.astype(np.float64)
+        # Keys are integers that sort like the numbers; their first bits number the interval.
         finite_keys = order_keys(floats[np.isfinite(floats)])
-        digits = (finite_keys >> U64(_REST_BITS)).astype(np.int64)
-        counts += np.bincount(digits, minlength=len(counts))
+        intervals = (finite_keys >> U64(_REST_BITS)).astype(np.int64)
+        counts += np.bincount(intervals, minlength=len(counts))
     if not minima:
         return None
 
@@ -146,38 +152,33 @@ def _spread_of(chunks: Iterable[WeighedValues]) -> _Spread | None:
     if n_finite == 0:  # all numbers are infinite
         return _Spread(minimum, maximum, low=0.0, high=0.0, median=0.0, is_whole=is_whole)
 
-    # Leave out half a percent of the numbers at either end, and take the range of the others.
+    # Find the intervals between which most numbers are: leave out half a percent at either end.
     running_counts = np.cumsum(counts)
     n_extreme = int(_EXTREME_SHARE * n_finite)
-    low_digit = int(np.searchsorted(running_counts, n_extreme, side="right"))
-    high_digit = int(np.searchsorted(running_counts, n_finite - n_extreme, side="left"))
-    # The numbers of a digit range from its key, followed by zeros, to that of the next digit.
-    low = _float_of_digit(low_digit)
-    high = _float_of_digit(high_digit + 1)
-    median_digit = int(np.searchsorted(running_counts, n_finite // 2, side="right"))
+    low_interval = int(np.searchsorted(running_counts, n_extreme, side="right"))
+    high_interval = int(np.searchsorted(running_counts, n_finite - n_extreme, side="left"))
+    median_interval = int(np.searchsorted(running_counts, n_finite // 2, side="right"))
     return _Spread(
         minimum,
         maximum,
-        low=max(low, minimum),
-        high=min(high, maximum),
-        median=_float_of_digit(median_digit + 1),
+        low=max(_interval_start(low_interval), minimum),
+        # An interval ends where the next one starts.
+        high=min(_interval_start(high_interval + 1), maximum),
+        median=_interval_start(median_interval + 1),
         is_whole=is_whole,
     )
 
 
-def _float_of_digit(digit: int) -> float:
-    """Return the number whose key is a digit followed by zeros, or the next finite number.
+def _interval_start(interval: int) -> float:
+    """Return the smallest number of an interval, or the largest finite one if it is infinity.
 
     Args:
-        digit: From 0 to 65535.
+        interval: Number of an interval with finite numbers, or of the next one after these.
     """
-    key = np.array([digit << _REST_BITS], np.uint64)
-    value = float(values_of_keys(key, np.float64)[0])
-    largest = float(np.finfo(np.float64).max)
-    if np.isnan(value):  # the digit of the largest or of the smallest finite numbers
-        is_positive = digit >= 1 << (_DIGIT_BITS - 1)
-        return largest if is_positive else -largest
-    return min(max(value, -largest), largest)
+    key = np.array([interval << _REST_BITS], np.uint64)
+    start = float(values_of_keys(key, np.float64)[0])
+    # The interval after the largest finite numbers starts with infinity.
+    return min(start, float(np.finfo(np.float64).max))
 
 
 def _round_edges(spread: _Spread) -> list[Decimal]:

@@ -156,7 +156,7 @@ def build_ordered(
 
 
 class _RunOrder(NamedTuple):
-    """The epochs of a dataset in the order in which all phases of a run read them."""
+    """Some epochs of a dataset in the order in which all phases of a run read them."""
 
     document_index: NDArray[np.int32]
     """Sequence numbers in the order of reading, shape (n_epochs * n_sequences,)."""
@@ -165,48 +165,39 @@ class _RunOrder(NamedTuple):
 
 
 def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
-    """Return the epochs of a dataset in the order in which all phases of a run read them.
+    """Return all epochs of a dataset in the order in which the phases of a run read them.
 
     Args:
         member: Plan of the dataset's part of the split, which says how many epochs there are.
         order: How earlier phases read it.
         config: Configuration of this phase.
     """
-    # The first samples are those of the epochs of the first phase, which the trainer shuffles
-    # together.
-    samples = np.empty(member.samples_built, shuffle_dtype(member.samples_built))
-    start = config.samples_in(order.epochs * member.tokens)
-    document_indices = [_shuffle_first_phase(member, order, config, samples[:start])]
-
-    # Epochs that later phases append are shuffled one by one.
+    # The epochs of the first phase are shuffled together. Later phases may need more, of which each
+    # is shuffled on its own.
+    pieces = [_shuffle_first_phase(member, order, config)]
     for epoch in range(order.epochs, member.epochs):
-        # (n_samples,) the samples that end in the epoch; a view, which is filled
-        stop = config.samples_in((epoch + 1) * member.tokens)
-        epoch_samples = samples[start:stop]
-        document_indices.append(_shuffle_epoch(epoch, order, config, epoch_samples))
-        # The shuffled numbers start at 0, those of the run at the samples of earlier epochs.
-        epoch_samples += samples.dtype.type(start)
-        start = stop
+        pieces.append(_shuffle_epoch(epoch, member, order, config))
+    if len(pieces) == 1:
+        return pieces[0]  # np.concatenate would copy it
 
-    if len(document_indices) == 1:
-        return _RunOrder(document_indices[0], samples)  # np.concatenate would copy it
-    return _RunOrder(np.concatenate(document_indices), samples)
+    # Together, the epochs may have so many samples that their numbers need int64.
+    return _RunOrder(
+        document_index=np.concatenate([piece.document_index for piece in pieces]),
+        samples=np.concatenate(
+            [piece.samples for piece in pieces], dtype=shuffle_dtype(member.samples_built)
+        ),
+    )
 
 
-def _shuffle_first_phase(
-    member: MemberPlan, order: Order, config: NanosetConfig, samples: ShuffleIndex
-) -> NDArray[np.int32]:
+def _shuffle_first_phase(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
     """Shuffle the epochs of the first phase as the trainer does: the documents, then the samples.
 
     Args:
         member: Plan of the dataset's part of the split.
         order: How earlier phases read the dataset.
         config: Configuration of this phase.
-        samples: Filled with the numbers of the samples in the order of drawing, shape (n_samples,).
-
-    Returns:
-        The document index of these epochs, shape (n_epochs * n_sequences,).
     """
+    # The trainer uses one random state for both.
     state = np.random.RandomState(config.random_seed)
     document_index = build_document_index(
         order.rows,
@@ -215,36 +206,40 @@ def _shuffle_first_phase(
         separate_last_epoch=order.separate_last_epoch,
         shuffle=config.shuffle_documents,
     )
-    n_before_last_epoch = len(samples)
+    n_samples = config.samples_in(order.epochs * member.tokens)
+    n_before_last_epoch = n_samples
     if order.separate_last_epoch:
         n_before_last_epoch = config.samples_in((order.epochs - 1) * member.tokens)
-    samples[:] = build_shuffle_index(len(samples), n_before_last_epoch, state)
-    return document_index
+    samples = build_shuffle_index(n_samples, n_before_last_epoch, state)
+    return _RunOrder(document_index, samples)
 
 
 def _shuffle_epoch(
-    epoch: int, order: Order, config: NanosetConfig, samples: ShuffleIndex
-) -> NDArray[np.int32]:
+    epoch: int, member: MemberPlan, order: Order, config: NanosetConfig
+) -> _RunOrder:
     """Shuffle an epoch after those of the first phase.
 
     Its seed depends on its number, so that its order does not depend on how many epochs follow.
 
     Args:
         epoch: Number of the epoch, from 0 on.
+        member: Plan of the dataset's part of the split.
         order: How earlier phases read the dataset.
         config: Configuration of this phase.
-        samples: Filled with the numbers of the epoch's samples, from 0 on, in the order of drawing;
-            shape (n_samples,).
-
-    Returns:
-        The document index of the epoch, shape (n_sequences,).
     """
     state = np.random.RandomState([config.random_seed, epoch])
     document_index = build_document_index(
         order.rows, 1, state, separate_last_epoch=False, shuffle=config.shuffle_documents
     )
-    samples[:] = build_shuffle_index(len(samples), len(samples), state)
-    return document_index
+
+    # The samples that end in this epoch. If two epochs have 9 samples, of which the first one has
+    # 4, these are 4 to 8.
+    start = config.samples_in(epoch * member.tokens)
+    stop = config.samples_in((epoch + 1) * member.tokens)
+    numbers_in_epoch = build_shuffle_index(stop - start, stop - start, state)
+    samples = numbers_in_epoch.astype(shuffle_dtype(stop))
+    samples += samples.dtype.type(start)
+    return _RunOrder(document_index, samples)
 
 
 def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> dict[str, str]:

@@ -407,8 +407,13 @@ class _SplitPlanner:
         if size == 0 and self.rules.zero_samples != "any":
             raise self._empty_blend_error()
 
-        # The trainer names its files by the hash of a description of the blend.
-        is_exhaustive = self._is_exhaustive(weights)
+        # Without weights and a requested number, the blend takes every sample of every dataset once
+        # ("exhaustive"). Trainers that read windows have no such blends: they use the numbers of
+        # samples as weights.
+        is_exhaustive = weights is None and self.requested is None and not self.rules.windows
+
+        # The trainer names its files by the hash of a description of the blend, which has no size
+        # if the blend is exhaustive.
         described_size = None if is_exhaustive else size
         names = blend_names(self.rules, self.split, members, blend_weights, described_size)
         return BlendPlan(
@@ -421,14 +426,6 @@ class _SplitPlanner:
             sidecar=names.sidecar,
             seed=self.config.random_seed if self.rules.shuffles_blend else None,
         )
-
-    def _is_exhaustive(self, weights: Sequence[float] | None) -> bool:
-        """Return whether the blend takes all samples of all datasets once.
-
-        It does without weights and a number of samples. Trainers that read windows have no such
-        blends: they use the numbers of samples as weights.
-        """
-        return weights is None and self.requested is None and not self.rules.windows
 
     def _empty_blend_error(self) -> ConfigError:
         """Return the error for a blend without samples."""
@@ -476,48 +473,40 @@ class _SplitPlanner:
     def _size_and_weights(
         self, members: Sequence[MemberPlan], weights: Sequence[float] | None
     ) -> tuple[int, tuple[float, ...] | tuple[int, ...]]:
-        """Return the number of samples of a blend, and the weights of its datasets.
-
-        The weights decide the order of the blend's samples. They are also written into its
-        description.
+        """Return the number of samples of a blend, and the weights by which it mixes its datasets.
 
         Args:
             members: Plans of the blend's datasets.
             weights: Weight of each dataset as configured; None for datasets without weights.
         """
         rules = self.rules
+        requested = self.requested
         dataset_sizes = tuple(member.samples_given for member in members)
         n_available = sum(dataset_sizes)
 
         # Trainers that cut datasets into windows take as many samples as are requested, or all.
         if rules.windows:
-            size = n_available if self.requested is None else self.requested
+            size = n_available if requested is None else requested
             return size, tuple(rules.normalized(weights or dataset_sizes))
 
-        # Without weights, a blend takes all samples once, or as many as were requested.
+        # Without weights, a dataset gets its share of the requested samples by its size. If no
+        # number is requested, the blend has all samples, and the sizes themselves as weights.
         if weights is None:
-            if self.requested is None:
+            if requested is None:
                 return n_available, dataset_sizes
-            return min(self.requested, n_available), tuple(rules.normalized(dataset_sizes))
+            return min(requested, n_available), tuple(rules.normalized(dataset_sizes))
 
+        # Most trainers divide weights by their sum twice, which can change the last bit.
         blend_weights = tuple(rules.blend_weights(rules.normalized(weights)))
-        if self.requested is None:
+        if requested is None:
             return n_available, blend_weights
-        return self._weighted_size(members, self.requested), blend_weights
 
-    def _weighted_size(self, members: Sequence[MemberPlan], requested: int) -> int:
-        """Return the number of samples of a blend with weights.
-
-        The trainer computes it from what it takes or builds of each dataset. These numbers are
-        rounded up, so it may exceed the requested number.
-
-        Args:
-            members: Plans of the blend's datasets.
-            requested: Number of samples that is requested.
-        """
-        return self.rules.weighted_size(
+        # What a blend takes of each dataset is rounded up. Some trainers add up these numbers, and
+        # so the blend has slightly more samples than requested.
+        size = rules.weighted_size(
             requested,
-            [member.samples_target or 0 for member in members],
-            [member.samples_requested or 0 for member in members],
+            taken_by_dataset=[member.samples_target or 0 for member in members],
+            built_by_dataset=[member.samples_requested or 0 for member in members],
             per_split=self.data.has_own_blend,
         )
+        return size, blend_weights

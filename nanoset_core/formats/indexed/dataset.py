@@ -179,7 +179,11 @@ class MMapIndexedDataset:
         step = max(1, step)  # `range` refuses 0, also if there are no ranges
         for start in range(0, count, step):
             yield slice(start, start + step)
-            self._file.trim()
+            self.trim_downloads()
+
+    def trim_downloads(self) -> None:
+        """Delete downloaded tokens if they take more space than they may."""
+        self._file.trim()
 
     @property
     def place(self) -> tuple[FileAccess, Path]:

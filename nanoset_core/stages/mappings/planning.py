@@ -264,41 +264,32 @@ class NanosetContext(NanosetLookup):
     def _limit_epochs(
         self, split: SplitName, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
     ) -> LimitedConfig:
-        """Return settings that keep the limits on epochs, and which limits the others exceeded.
+        """Return settings of a split that read no document more often than `max_epochs` allows.
 
         Args:
             split: The split.
-            config: The settings as they are written.
+            config: The settings as nanoset.yaml has them, with the samples of all splits.
             limit_by_prefix: Path of a dataset, without ending → how often it may be read.
+
+        Returns:
+            The settings, and which limits the given ones exceed.
         """
-        limited = self._limit_requested_samples(split, config, limit_by_prefix)
-        requests_samples = limited.config.samples(split) is not None
+        requested = config.samples(split)
+
+        # Leave out the samples that other splits request: if these are too many, this split can
+        # still be built. They only matter if the limits change weights that all splits share.
+        shares_weights = self.spec.blend is not None
+        limits_change_weights = self.spec.on_exhaustion == "redistribute"
+        if not (shares_weights and limits_change_weights):
+            config = config.with_samples({split: requested})
+        limited = self._apply_limits(config, limit_by_prefix)
         config = self._with_samples_of(split, limited.config)  # weighted blends get a number now
 
         # Without a requested number, the split reads each dataset once. Even then, train may read a
         # document too often. For valid and test, that does not matter.
-        if split == "train" and not requests_samples:
+        if requested is None and split == "train":
             return self._limit_one_epoch(config, limit_by_prefix)
         return LimitedConfig(config, limited.exceeded)
-
-    def _limit_requested_samples(
-        self, split: SplitName, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
-    ) -> LimitedConfig:
-        """Apply limits on epochs to the numbers of samples that nanoset.yaml requests.
-
-        Args:
-            split: The split that is planned.
-            config: The settings as they are written, with the samples of all splits.
-            limit_by_prefix: Path of a dataset, without ending → how often it may be read.
-        """
-        # The samples of the other splits matter only if limits change the weights of a blend that
-        # all splits share. Otherwise leave them out: if they are too many, this split can still be
-        # built.
-        shares_weights = self.spec.blend is not None
-        limits_change_weights = self.spec.on_exhaustion == "redistribute"
-        if not (shares_weights and limits_change_weights):
-            config = config.with_samples({split: config.samples(split)})
-        return self._apply_limits(config, limit_by_prefix)
 
     def _apply_limits(
         self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
@@ -332,29 +323,36 @@ class NanosetContext(NanosetLookup):
     def _limit_one_epoch(
         self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
     ) -> LimitedConfig:
-        """Apply limits on epochs to a train split for which no number of samples is requested.
+        """Return settings of a train split with which one epoch reads no document too often.
 
-        It reads each dataset once. This still reads a document several times if several datasets
-        contain it, or one dataset repeats it.
+        Such a split requests no number of samples, and reads each dataset once. But a document may
+        be in several datasets, or several times in one.
 
         Args:
             config: The settings of train.
             limit_by_prefix: Path of a dataset, without ending → how often it may be read.
+
+        Returns:
+            The settings, which get a number of samples only if the limits require fewer than one
+            epoch has; and which limits the epoch exceeds.
         """
+        within_limits = LimitedConfig(config, exceeded=())
         if not config.rules.takes_samples("train") or not self.may_share_documents("train"):
-            return LimitedConfig(config, exceeded=())
+            return within_limits
 
         # Limits apply to a number of samples, so find out how many one epoch has.
         plan = plan_split(config, "train", self.reader, exact=self.exact)
         if plan is None or not plan.samples:
-            return LimitedConfig(config, exceeded=())
-        config_with_number = config.with_samples({"train": plan.samples})
-        limited = self._apply_limits(config_with_number, limit_by_prefix)
+            return within_limits
+        epoch_config = config.with_samples({"train": plan.samples})
+        limited = self._apply_limits(epoch_config, limit_by_prefix)
+        if not limited.exceeded:
+            return within_limits
 
         # The policy "repeat" only reports what is read too often.
-        if limited.exceeded and self.spec.on_exhaustion != "repeat":
-            return limited
-        return LimitedConfig(config, limited.exceeded)
+        if self.spec.on_exhaustion == "repeat":
+            return LimitedConfig(config, limited.exceeded)
+        return limited
 
     def _samples_until_first_is_used_up(
         self, config: NanosetConfig, split: SplitName

@@ -7,7 +7,6 @@ The .idx is what Megatron-LM's `_IndexWriter` writes for documents of one sequen
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -228,8 +227,10 @@ class PackWriter:
         pack_length = self.rules.pieces.length
         pack_tokens = np.full(packs.n_packs * pack_length, self.rules.pad_id, dataset.dtype)
 
-        # Where each piece is in the .bin, and where it goes in the packs.
-        bin_starts = self._starts_in_bin(packs.pieces)
+        # Where each piece is in the .bin, and where it goes in the packs, in tokens.
+        first_sequences = dataset.document_indices[packs.pieces.documents]  # (n_pieces,)
+        document_starts = dataset.sequence_pointers[first_sequences] // dataset.dtype.itemsize
+        bin_starts = document_starts + packs.pieces.firsts
         copies = _TokenRanges(
             source_starts=bin_starts,
             target_starts=packs.pack_numbers * pack_length + packs.begins,
@@ -237,36 +238,17 @@ class PackWriter:
         )
         copies = copies.select(np.argsort(bin_starts))  # in the order of the .bin
 
+        # From a bucket, this downloads the tokens of all pieces at once.
+        byte_starts = copies.source_starts * dataset.dtype.itemsize
+        byte_stops = byte_starts + copies.lengths * dataset.dtype.itemsize
+        bin_tokens = dataset.tokens_for(byte_starts, byte_stops)
+
         # Copy some pieces at a time, which limits the memory for the positions of tokens.
         borders = np.concatenate([[0], np.cumsum(copies.lengths)])  # (n_pieces + 1,)
-        with self._tokens_of_bin(copies) as bin_tokens:
-            for chunk in divide_into_blocks(borders, CHUNK_TOKENS):
-                copies.select(chunk).copy(source=bin_tokens, target=pack_tokens)
+        for chunk in divide_into_blocks(borders, CHUNK_TOKENS):
+            copies.select(chunk).copy(source=bin_tokens, target=pack_tokens)
+        dataset.trim_downloads()
         return pack_tokens
-
-    @contextmanager
-    def _tokens_of_bin(self, copies: _TokenRanges) -> Iterator[NDArray[Any]]:
-        """Yield the tokens of the .bin, of which some ranges may be read in the block.
-
-        From a bucket, these are downloaded, and deleted afterwards if the space for downloads is
-        full.
-
-        Args:
-            copies: The ranges.
-        """
-        starts = copies.source_starts
-        stops = starts + copies.lengths
-        itemsize = self.dataset.dtype.itemsize
-        for _ in self.dataset.spans(count=1, at_once=1):  # a single step, at whose end it deletes
-            yield self.dataset.tokens_for(starts * itemsize, stops * itemsize)
-
-    def _starts_in_bin(self, pieces: PieceArrays) -> NDArray[np.int64]:
-        """Return the position of the first token of each piece in the .bin, shape (n_pieces,)."""
-        dataset = self.dataset
-        first_sequences = dataset.document_indices[pieces.documents]
-        document_starts = dataset.sequence_pointers[first_sequences] // dataset.dtype.itemsize
-        starts: NDArray[np.int64] = document_starts + pieces.firsts
-        return starts
 
 
 class _TokenRanges(NamedTuple):
