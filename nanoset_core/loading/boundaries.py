@@ -80,6 +80,9 @@ def _rows_of_ends(
 ) -> NDArray[np.int32]:
     """Return a row for each sample: 0, the end of each piece, and then the end of the sample.
 
+    For a sequence_length of 5, ends of 3 5 5, and 2 and 1 pieces, the rows are 0 3 5 5 5 5 and
+    0 5 5 5 5 5.
+
     Args:
         ends: Position in its sample at which each piece ends, sample after sample; (n_pieces,).
         counts: Pieces of each sample, at least one; shape (n_samples,).
@@ -88,13 +91,16 @@ def _rows_of_ends(
     Returns:
         Shape (n_samples, sequence_length + 1).
     """
-    first_pieces = np.cumsum(counts) - counts  # (n_samples,)
-    rows = np.repeat(np.arange(len(counts)), counts)  # (n_pieces,)
-    number_in_sample = np.arange(len(ends)) - np.repeat(first_pieces, counts)
-    # With empty pieces, there may be more than columns. All that do not fit end with the sample.
-    columns = np.minimum(number_in_sample + 1, sequence_length)
     cu_seqlens = np.full((len(counts), sequence_length + 1), sequence_length, np.int32)
     cu_seqlens[:, 0] = 0
+
+    # Write the end of each piece into the row of its sample, from column 1 on.
+    rows = np.repeat(np.arange(len(counts)), counts)  # (n_pieces,) in the example 0 0 1
+    first_pieces = np.cumsum(counts) - counts  # (n_samples,) 0 2
+    number_in_sample = np.arange(len(ends)) - first_pieces[rows]  # (n_pieces,) 0 1 0
+    # A sample may have more pieces than columns if some are empty. The ends that do not fit are
+    # all written into the last column, where the last one remains: `sequence_length`.
+    columns = np.minimum(number_in_sample + 1, sequence_length)
     cu_seqlens[rows, columns] = ends
     return cu_seqlens
 

@@ -353,16 +353,18 @@ class Nanoset(SplitSamples):
         if not len(samples):
             return np.empty((0, self._sample_tokens), np.int64)
 
+        # A sample consists of pieces of sequences. Only the last sample of a split may be shorter
+        # than the others: otherwise, the index arrays belong to another dataset.
         pieces = self._pieces(samples)
         token_counts = pieces.sample_lengths()  # (n,) tokens of each sample
         is_wrong_length = token_counts != self._sample_tokens
-        if not is_wrong_length.any():
-            tokens = self._tokens_of_pieces(pieces)
-            return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
-
         for row in np.flatnonzero(is_wrong_length):
             self._check_short(int(samples[row]), int(token_counts[row]))
-        return self._padded_rows(self._tokens_of_pieces(pieces), token_counts)
+
+        tokens = self._tokens_of_pieces(pieces)  # of all samples, concatenated
+        if is_wrong_length.any():
+            return self._padded_rows(tokens, token_counts)
+        return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
 
     def _padded_rows(self, tokens: Tokens, token_counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return samples as rows of equal length, filled up with padding; shape (n, sample_tokens).
@@ -404,25 +406,23 @@ class Nanoset(SplitSamples):
             StaleError: An index array has a number that does not exist in the next one, or in the
                 dataset.
         """
+        # A sample is a span of entries of the document index, and has a piece of each.
         spans = self._spans(samples)
-        counts = spans.last_entries - spans.first_entries + 1  # (n,) a piece for each entry
-        last_pieces = np.cumsum(counts) - 1  # (n,) index of each sample's last piece
-        first_pieces = last_pieces - counts + 1  # (n,)
-
-        # The pieces of a sample are consecutive entries of the document index.
-        entries = positions_in(spans.first_entries, counts)  # (n_pieces,)
-        sequences = self._sequence_of_entry[entries]  # (n_pieces,)
+        counts = spans.last_entries - spans.first_entries + 1  # (n,) in the example 2 2
+        first_pieces = np.cumsum(counts) - counts  # (n,) 0 2
+        last_pieces = first_pieces + counts - 1  # (n,) 1 3
+        entries = positions_in(spans.first_entries, counts)  # (n_pieces,) 0 1 1 2
+        sequences = self._sequence_of_entry[entries]  # (n_pieces,) HI ABC ABC DEFG
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
 
-        # Which tokens of its sequence a piece has: all; but a sample may start inside of the
-        # sequence of its first piece, and stop inside of that of its last piece.
-        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,)
-        stop_tokens[last_pieces] = spans.stop_tokens
-        start_tokens = np.zeros_like(stop_tokens)  # (n_pieces,)
+        # Which tokens of its sequence each piece has: all, except at both ends of a sample.
+        start_tokens = np.zeros(len(sequences), np.int64)  # (n_pieces,) 0 0 2 0
         start_tokens[first_pieces] = spans.first_tokens
+        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)  # 2 3 3 4
+        stop_tokens[last_pieces] = spans.stop_tokens
+        lengths = stop_tokens - start_tokens  # (n_pieces,) 2 3 1 4
 
-        lengths = stop_tokens - start_tokens
         sequence_bytes = self.dataset.sequence_pointers[sequences]  # byte at which each starts
         start_bytes = sequence_bytes + start_tokens * self._token_bytes
         self._check_in_dataset(start_bytes, lengths)
@@ -455,15 +455,16 @@ class Nanoset(SplitSamples):
         """
         if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
             raise self._misfit("a sample outside of the sample index")
-        # Two columns: entry of the document index, and position in the sequence of this entry.
+        # Row j of the sample index says where sample j starts: entry of the document index, and
+        # position in the sequence of this entry. A sample stops where the next one starts; or one
+        # token later, if it also has the first token of the next one (an overlap of 1). For an end
+        # in an empty sequence, NeMo writes the position -1: with its overlap, the stop is 0.
         begins = self.sample_index[samples].astype(np.int64)  # (n, 2)
         next_begins = self.sample_index[samples + 1].astype(np.int64)  # (n, 2)
         spans = _SampleSpans(
             first_entries=begins[:, 0],
             first_tokens=begins[:, 1],
             last_entries=next_begins[:, 0],
-            # A sample usually also has the first token of the next one: an overlap of 1. NeMo marks
-            # an end in an empty sequence with -1, so that the sum is 0 there.
             stop_tokens=next_begins[:, 1] + self._overlap,
         )
         is_backwards = spans.last_entries < spans.first_entries  # (n,)

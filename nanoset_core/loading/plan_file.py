@@ -7,7 +7,7 @@ prefixes of datasets relative to the root.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -128,19 +128,19 @@ def _check_files(
 
     Args:
         part: The plan of a dataset or of a blend.
-        kind: Class of its index arrays, which has a field for each.
+        kind: The dataclass of its index arrays.
 
     Raises:
         ValueError: A file is not named, or is outside of the folder.
     """
-    array_names = kind.__dataclass_fields__.keys()
-    has_all_files = array_names <= part.files.keys()
-    if not has_all_files:
-        raise ValueError("an index file is not named")
+    for array in fields(kind):
+        if array.name not in part.files:
+            raise ValueError("an index file is not named")
 
-    file_names = [*part.files.values(), part.sidecar]
-    if not all(is_inside(name) for name in file_names):
-        raise ValueError("an index file that is not below its folder")
+    # Refuse a name such as ../other.npy. The sidecar is a file that describes the arrays.
+    for file_name in (*part.files.values(), part.sidecar):
+        if not is_inside(file_name):
+            raise ValueError("an index file that is not below its folder")
 
 
 def _all_prefixes(plan: SplitPlan | None, config: NanosetConfig) -> list[str]:

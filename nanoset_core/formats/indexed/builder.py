@@ -395,16 +395,18 @@ def _check_size(
         is_range: Whether other bytes may follow after the sequences.
 
     Raises:
-        FormatError: The file has more or fewer bytes, or there are gaps.
+        FormatError: The file is missing, has more or fewer bytes, or there are gaps.
     """
-    bytes_in_file = _bytes_from(path, start_byte)  # None if there is no file
-    if is_range and bytes_in_file is not None:
-        bytes_in_file = min(bytes_in_file, size_bytes)  # without the bytes that follow the tokens
+    # The bytes for sequences in the file. In a range, ignore those that follow after them.
+    bytes_in_file = None  # no file
+    if path.is_file():
+        bytes_in_file = path.stat().st_size - start_byte
+        if is_range:
+            bytes_in_file = min(bytes_in_file, size_bytes)
 
-    # With gaps between the sequences, the last one would end later.
+    # With a gap between two sequences, the last one ends later than the sum of all their bytes.
     has_gaps = index.end_bytes != size_bytes
-    has_right_size = bytes_in_file == size_bytes
-    if has_right_size and not has_gaps:
+    if bytes_in_file == size_bytes and not has_gaps:
         return
     found_bytes = "no" if bytes_in_file is None else str(bytes_in_file)
     raise FormatError(
@@ -414,13 +416,6 @@ def _check_size(
         expected=f"{size_bytes} bytes",
         remedy="write this dataset again before merging it",
     )
-
-
-def _bytes_from(path: Path, start_byte: int) -> int | None:
-    """Return how many bytes a file has from a byte on, or None if the file is missing."""
-    if not path.is_file():
-        return None
-    return path.stat().st_size - start_byte
 
 
 @dataclass(frozen=True, slots=True)

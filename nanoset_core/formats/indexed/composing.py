@@ -194,15 +194,15 @@ def write_merged_idx(
 
 
 def _check_idx_size(store: Store, pair: StoredPair) -> None:
-    """Check that an .idx is large enough for the number of sequences in its header.
-
-    After the sequences, the document indices follow: at least one, of 8 bytes each.
+    """Check that an .idx has a possible size for the number of sequences in its header.
 
     Raises:
-        FormatError: The file is too small, or the last document index is cut off.
+        FormatError: The file is too small, or its last entry is cut off.
     """
+    # Entries of 8 bytes, at least one, follow after those of the sequences: where documents begin.
     bytes_of_documents = pair.idx.size - pair.documents_offset
-    if bytes_of_documents < 8 or bytes_of_documents % 8:
+    has_whole_entries = bytes_of_documents % 8 == 0
+    if bytes_of_documents < 8 or not has_whole_entries:
         raise _mismatch(
             store,
             pair.idx,

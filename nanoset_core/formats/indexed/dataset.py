@@ -87,7 +87,7 @@ class MMapIndexedDataset:
         """
         if access is None:
             return cls(prefix, validate=validate)
-        # `__init__` would derive the access from the prefix, so it is not called.
+        # Skip `__init__`, which would look for the bucket in the prefix; `access` has it already.
         dataset = cls.__new__(cls)
         dataset.prefix = prefix
         dataset.access = access

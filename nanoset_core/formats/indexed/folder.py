@@ -350,7 +350,7 @@ class _FolderMerge:
         return facts
 
     def write(self, draft: Draft, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Write the merged pair into a draft.
+        """Write the merged .bin and .idx into a draft.
 
         Args:
             draft: Folder of the files before they are delivered.
@@ -359,12 +359,14 @@ class _FolderMerge:
         Returns:
             The facts for the record: documents of each dataset, and tokens of all.
         """
-        # A bucket that contains all datasets and the output joins them without a download.
+        # If one bucket contains all datasets and the output, it may be able to join them by itself,
+        # without a download.
         bucket = common_bucket([self.output_prefix, *self.source_files])
         if bucket is not None:
-            pairs_and_dtype = read_pairs(bucket, self._objects(sources))
-            if pairs_and_dtype is not None:  # None if it cannot join them
-                return self._join_in_bucket(draft, bucket, *pairs_and_dtype)
+            joinable = read_pairs(bucket, self._objects(sources))
+            if joinable is not None:
+                pairs, dtype = joinable
+                return self._join_in_bucket(draft, bucket, pairs, dtype)
         return self._merge_on_disk(draft)
 
     def _objects(self, sources: Sequence[Mapping[str, Any]]) -> list[tuple[Stored, Stored]]:

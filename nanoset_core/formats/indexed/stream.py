@@ -188,12 +188,15 @@ class Stream:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first sequence that each range touches, and how many it touches.
 
+        With sequences of 3 and 4 tokens, which end at 3 and 7, the range [2, 5) touches both. The
+        ranges [0, 3) and [3, 7) touch one each.
+
         Args:
             starts: First token of each range in the stream, shape (n_ranges,).
             stops: Token after the last one, greater than the first one, shape (n_ranges,).
         """
-        # From the first sequence that ends after the start, to the first that ends at the stop or
-        # later.
+        # The first sequence is the first one that ends after the start, and not at it; the last one
+        # is the first that ends at the stop, or after it.
         first_sequences = np.searchsorted(self._ends, starts, side="right")
         last_sequences = np.searchsorted(self._ends, stops, side="left")
         return first_sequences, last_sequences - first_sequences + 1

@@ -528,7 +528,7 @@ class _IndexScan:
             documents=self._n_documents,
             tokens=self._total_bytes // self._file.token_bytes,
             empty_documents=self._n_empty_documents,
-            is_contiguous=self._is_correct or self._is_merged_wrongly,
+            is_contiguous=self._is_in_sequence or self._is_merged_wrongly,
             merge_faults=n_forgotten_headers,
         )
 
@@ -538,7 +538,7 @@ class _IndexScan:
         return self._total_bytes == self._file.data_bytes
 
     @property
-    def _is_correct(self) -> bool:
+    def _is_in_sequence(self) -> bool:
         """Whether the documents follow each other without gaps, and contain all tokens."""
         return self._has_all_tokens and self._n_jumps == 0
 
@@ -548,22 +548,22 @@ class _IndexScan:
         return self._has_all_tokens and self._n_jumps > 0 and self._fits_merge
 
     def _check_placement(self) -> None:
-        """Check that the documents are where the layout of the file allows them.
+        """Check that no document is outside of the file's tokens, or out of sequence in old files.
 
         Raises:
-            FormatError: A document is outside of the tokens; or the file has an old layout, and its
-                documents are not in sequence.
+            FormatError: One is.
         """
-        # Only the current layout, D, may list documents in any order. Older programs always stored
-        # them in sequence.
-        is_old = self._file.layout is not D
-        if is_old and not self._is_correct:
-            raise self._not_in_sequence()
-        # If a wrong merge moved the offsets outside, the correct ones are known.
+        # Programs that wrote the layouts before D stored one document after another. An index of
+        # layout D may list them in any order, and leave some out.
+        if self._file.layout is not D and not self._is_in_sequence:
+            raise self._sequence_error()
+
+        # `add` has noted the first document outside of the tokens. That is no error if only a wrong
+        # merge shifted the offsets: `document_entries` corrects these.
         if self._outside_error is not None and not self._is_merged_wrongly:
             raise self._outside_error
 
-    def _not_in_sequence(self) -> FormatError:
+    def _sequence_error(self) -> FormatError:
         """Return the error for an index of an old layout whose documents are not in sequence."""
         file = self._file
         return damaged(

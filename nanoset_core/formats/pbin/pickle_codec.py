@@ -650,17 +650,22 @@ def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _In
 def _payloads_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Payloads:
     """Return where the value of the int at each position is stored, and in how many bytes.
 
-    Pickle has opcodes for ints of 1, 2 and 4 bytes: `4d 2c 01` is BININT2 with the value 300. The
-    opcode LONG1 is for all others: the next byte says how many bytes the value has.
+    Pickle has an opcode each for ints of 1, 2 and 4 bytes, and LONG1 for all others, in which the
+    next byte is the number of bytes:
+
+        BININT2     4d 2c 01              300, in the 2 bytes from the second on
+        LONG1       8a 05 00 f2 05 2a 01  5,000,000,000, in the 5 bytes from the third on
     """
     opcodes = padded[positions]
     is_long = opcodes == _LONG1
-    # _PAYLOAD_BYTES is 0 for opcodes of anything but an int.
+    value_starts = np.where(is_long, positions + 2, positions + 1)
+
+    # The table has 0 for opcodes of anything but an int.
     sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
     is_int = (sizes > 0) & (sizes <= _WORD_BYTES)
     return _Payloads(
-        starts=positions + 1 + is_long,
-        sizes=np.where(is_int, sizes, _WORD_BYTES),
+        starts=value_starts,
+        sizes=np.where(is_int, sizes, _WORD_BYTES),  # any possible size for what is no int
         is_signed=is_long | (sizes >= 4),  # values of 1 and 2 bytes have no sign
         is_int=is_int,
     )

@@ -291,9 +291,10 @@ def _check_that_no_tokens_are_lost(
     path: Path,
     extension: str | None,
 ) -> None:
-    """Check that a sample that is about to be skipped has no tokens.
+    """Check that a sample without the expected member has no tokens in another one.
 
-    For example, tokens are taken from `.npy` members, but it has them in a `.json` member.
+    If tokens are taken from `.npy` members, a sample without one is skipped. If it has its tokens
+    in a `.json` member, they would be lost without a message.
 
     Args:
         sample: A sample of the tar, without a member of this extension.

@@ -131,27 +131,29 @@ def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]
 
 
 def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
-    """Return how many lines each piece of a large file has, as a fact of a corpus.
+    """Return how many lines each piece of a large file has, from the counts of all shards.
 
-    With these, line numbers within a piece can be converted to line numbers of the file.
+    `LineNumbers` needs them to convert a line number within a piece to one of the file.
 
     Args:
-        shards: The shards of the corpus, which have counted the lines of their pieces.
+        shards: The shards of the corpus. Each has counted the lines of its own pieces.
         pieces: All pieces of the corpus.
 
     Returns:
-        The fact PIECE_LINES: path → (first byte, lines) of each piece. No fact if the first line of
-        each piece is known anyway.
+        `{PIECE_LINES: {path: [[first byte, lines] of each piece]}}`; empty if lines are numbered in
+        their files anyway.
     """
-    # Return early, without reading the facts of all shards. An unknown first line is stored as 0.
-    are_first_lines_known = all(piece.first_line > 0 for piece in pieces)
-    if are_first_lines_known:
+    # A piece has the first line 0 if the lines before it were not counted. If there is no such
+    # piece, return early: reading the facts of all shards would take long.
+    are_lines_numbered_in_files = all(piece.first_line > 0 for piece in pieces)
+    if are_lines_numbered_in_files:
         return {}
-    counts_by_path: dict[str, list[Sequence[int]]] = {}
+
+    piece_lines: dict[str, list[Sequence[int]]] = {}
     for shard in shards:
-        for path, counts in shard.facts.get(PIECE_LINES, {}).items():
-            counts_by_path.setdefault(path, []).extend(counts)
-    return {PIECE_LINES: counts_by_path} if counts_by_path else {}
+        for path, lines_of_pieces in shard.facts.get(PIECE_LINES, {}).items():
+            piece_lines.setdefault(path, []).extend(lines_of_pieces)
+    return {PIECE_LINES: piece_lines} if piece_lines else {}
 
 
 def line_name(source: SourceRange, path: str, line: int, byte: int) -> str:

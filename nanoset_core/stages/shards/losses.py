@@ -16,6 +16,8 @@ from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.line_numbers import LineNumbers, piece_lines_of_corpus
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
+from nanoset_core.storage.location import Location
+from nanoset_core.storage.working_copies import copies_in
 from nanoset_core.text.notices import abbreviated
 from nanoset_core.text.pieces import Piece
 from nanoset_core.text.rejects import Reject, is_fault
@@ -30,12 +32,20 @@ _MAX_REJECTS_READ = 20_000
 _MAX_FILES_NAMED = 5
 
 
-class Listing(NamedTuple):
-    """The rejects of one call of a command, in the form of a shard's manifest."""
+class RejectsOfCall(NamedTuple):
+    """The rejected lines of a whole call of a command, in place of the shards that it removed."""
 
     facts: Mapping[str, Any]
-    path: Callable[[str], Path]
-    """Returns the path of the list of rejects, after downloading it if it is stored elsewhere."""
+    """Counts of the call, as in the manifest of a shard."""
+    list_path: Location
+    """The list of the rejected lines, which may be in a bucket."""
+    scratch: Path
+    """A local folder for a copy of the list."""
+
+    def local_list(self) -> Path:
+        """Return the local path of the list, after downloading it if it is in a bucket."""
+        [path] = copies_in(self.scratch, [self.list_path])
+        return path
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,7 @@ class Losses:
 
     facts: ShardFacts
     """Sums over all shards."""
-    shards: Sequence[Manifest | Listing] = ()
+    shards: Sequence[Manifest | RejectsOfCall] = ()
     """The shards that rejected something, and perhaps others."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Relative path of each file → its stored bytes."""
@@ -92,7 +102,11 @@ class Losses:
         if not self.facts.reasons:
             return
         for shard in self.shards:
-            if any(is_included(reason) for reason in shard.facts["reasons"]):
+            if not any(is_included(reason) for reason in shard.facts["reasons"]):
+                continue
+            if isinstance(shard, RejectsOfCall):
+                yield shard.local_list()
+            else:
                 yield shard.path(REJECTS)
 
     def _rejects(

@@ -30,7 +30,7 @@ from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing, make_framing, pair_name
 from nanoset_core.stages.shards.inputs import InputFiles
 from nanoset_core.stages.shards.job import TokenizeJob
-from nanoset_core.stages.shards.losses import Listing, Losses, stored_sizes, sum_losses
+from nanoset_core.stages.shards.losses import Losses, RejectsOfCall, stored_sizes, sum_losses
 from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS, TOKENS, ShardSettings
 from nanoset_core.stages.shards.preprocess_options import (
     RECORD_ENDING,
@@ -46,7 +46,7 @@ from nanoset_core.storage.drafts import writing_into
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.places import real_path
-from nanoset_core.storage.working_copies import copies_in, work_folder
+from nanoset_core.storage.working_copies import work_folder
 from nanoset_core.tokenizers.encoders import encoders_of
 from nanoset_core.tokenizers.files import as_source
 from nanoset_core.tokenizers.tokenizer import TokenizerFacts, token_id, tokenizer_facts
@@ -540,19 +540,12 @@ def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
     Raises:
         KeyError, TypeError: The record is of another version.
     """
-
-    def download_rejects(_name: str) -> Path:
-        """Return the local path of the list of rejected lines, which may be in a bucket."""
-        [local_path] = copies_in(call.root.folder, [call.rejects])
-        return local_path
-
-    # A corpus consists of shards, each with counts and a list of rejected lines. This call has one
-    # list, so it counts as one shard.
     counts = record["facts"]
-    only_shard = Listing(facts=counts, path=download_rejects)
+    # The shards of the earlier call were removed, but the list of all their rejected lines remains.
+    rejects = RejectsOfCall(counts, list_path=call.rejects, scratch=call.root.folder)
     return Losses(
         facts=ShardFacts(**counts),
-        shards=[only_shard],
+        shards=[rejects],
         sizes=stored_sizes(call.ranges.pieces()),  # bytes of each input file
     )
 
@@ -566,51 +559,48 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
         prefix: Path of the two files, without their endings.
 
     Raises:
-        InputError: There are no documents, or too many rejects.
+        InputError: There are no documents, or too many rejected lines.
     """
-    # Tokenize each range of the input to a shard in the scratch folder, and add up their counts.
+    # Tokenize each range of the input to a shard in the scratch folder.
     shards, _ = call.job(key).run()
+
+    # Refuse to write files without documents, or if more text was lost than the options allow.
     losses = sum_losses(shards, call.ranges.pieces())
+    counts = losses.facts
     RejectPolicy(call.options, key).check(losses, call.inputs.folder)
-    _check_not_empty(losses.facts, call.inputs)
+    _check_not_empty(counts, call.inputs)
+
     tokens_of_files = None
     if call.options.count_by_file:
         tokens_of_files = _count_tokens_of_files(call.inputs, shards)
 
-    # The draft is a folder for new files, which are moved to their places when the block ends.
+    # Write all files to a draft folder. When the block ends, they are moved to their places, with a
+    # record of the counts by which a later call recognises them.
     with call.delivery(key, prefix).drafting(overwrite=call.overwrite) as draft:
-        # For the record, by which a later call finds the files.
-        draft.facts = to_plain(losses.facts)
+        draft.facts = to_plain(counts)
         if tokens_of_files is not None:
             draft.more = {"tokens_by_file": tokens_of_files}
         _write_pair(shards, draft.folder / prefix.name, call.options, call.root)
-        if losses.facts.reasons:  # counts of rejected lines, by reason
-            _write_rejects(shards, draft.folder / call.rejects.name)
+        if counts.reasons:  # why lines were rejected; empty if none was
+            rejected_lines = [shard.path(REJECTS).read_bytes() for shard in shards]
+            write_atomic(draft.folder / call.rejects.name, b"".join(rejected_lines))
+
     return Preprocessed(
         prefix=prefix,
-        facts=losses.facts,
-        rejects=call.rejects_if_any(losses.facts),
-        lost=losses.beyond_rejects(),  # a message about what the list of rejects does not contain
+        facts=counts,
+        rejects=call.rejects_if_any(counts),
+        lost=losses.beyond_rejects(),  # a message about losses other than rejected lines
         tokens_by_file=tokens_of_files,
         encoders=encoders_of(shards),
     )
 
 
-def _write_rejects(shards: Sequence[Manifest], path: Path) -> None:
-    """Write the rejected lines of all shards to one file."""
-    rejected_lines = [shard.path(REJECTS).read_bytes() for shard in shards]
-    write_atomic(path, b"".join(rejected_lines))
-
-
 def _count_tokens_of_files(inputs: InputFiles, shards: Sequence[Manifest]) -> dict[str, int]:
-    """Return how many tokens each input file gave, from the shards' tables of documents.
+    """Return how many tokens each input file gave: path of the file → tokens.
 
     Args:
         inputs: The files.
-        shards: The shards that were made from them.
-
-    Returns:
-        Path of each file → tokens.
+        shards: The shards that were made from them, each with a table of its documents.
     """
     counts_of_shards = (counts_by_file(shard.path(DOCUMENTS)) for shard in shards)
     paths = [file.path for file in inputs.files]

@@ -192,12 +192,13 @@ def _stored_tokens(shard: Manifest) -> _StoredTokens:
     Raises:
         MissingError: The file with the tokens was deleted.
     """
-    recorded = shard.files[BIN]
-    has_own_file = recorded.within is None
-    if has_own_file:
-        # Download the file if it is in a bucket: the caller needs almost all of it.
-        shard.path(BIN)
+    # The caller needs almost all of a shard's own file, so download it if it is in a bucket. Of the
+    # .bin of a dataset, it needs a small part, which it reads from the bucket.
+    tokens_file = shard.files[BIN]
+    if not tokens_file.is_in_other_output:
+        shard.path(BIN)  # downloads the file
 
+    # The store with the bytes: the local disk if it has the file or a copy of it, or the bucket.
     path, first_byte = shard.place(BIN)
     store, name = shard.access.stored_at(path, as_copy=True)
     stored_file = store.stat(name)
@@ -205,7 +206,7 @@ def _stored_tokens(shard: Manifest) -> _StoredTokens:
         raise MissingError(
             "the tokens of a shard were deleted", where=path, remedy="run `nanoset build`"
         )
-    return _StoredTokens(store, replace(stored_file, begin=first_byte, size=recorded.size))
+    return _StoredTokens(store, replace(stored_file, begin=first_byte, size=tokens_file.size))
 
 
 def _runs_of_true(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:

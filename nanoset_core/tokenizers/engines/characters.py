@@ -122,8 +122,8 @@ class PairSplitter:
     def _are_joined(self, data: Bytes, positions: Ints) -> Bools:
         """Return which characters a merge may join with the character before them.
 
-        The answer may be True for a pair that is not joined, if it has the hash of one that is.
-        Then the text is not cut here, which changes no token.
+        A character that no merge joins may be among them, since pairs of characters are compared by
+        their hashes. That changes no token: the text is cut into fewer words than it could be.
 
         Args:
             data: uint8, shape (n_bytes,).
@@ -132,9 +132,9 @@ class PairSplitter:
         Returns:
             bool, shape (n_characters,).
         """
-        left = code_points_at(data, character_starts(data, positions - 1))
-        right = code_points_at(data, positions)
-        hashes = _hash_pairs(left.astype(np.uint64), right.astype(np.uint64))
+        characters = code_points_at(data, positions)
+        previous_characters = code_points_at(data, character_starts(data, positions - 1))
+        hashes = _hash_pairs(previous_characters.astype(np.uint64), characters.astype(np.uint64))
         return self._is_joined_by_hash.take(hashes)
 
 
@@ -261,6 +261,8 @@ class CharacterMerger(Merger):
     def _tokens_at_bytes(self, data: Bytes) -> tuple[Ids, Bools]:
         """Return the token that starts at each byte, and whether one does.
 
+        For "ü" (C3 BC), which has a token, that is the token of "ü" at C3, and none at BC.
+
         Args:
             data: uint8, shape (n_bytes,): zero-padded words in UTF-8; at least three zeros at the
                 end.
@@ -269,18 +271,20 @@ class CharacterMerger(Merger):
             tokens: int32, shape (n_bytes,).
             is_token: bool, shape (n_bytes,).
         """
-        # First, each byte gets the token of the byte.
+        # Start with the tokens of the single bytes: <C3> <BC>.
         tokens = self._byte_tokens.take(data)
-        is_token = data != 0
+        is_token = data != 0  # all but the padding
 
-        # A character that has a token gets it at its first byte, instead of that byte's token.
-        is_first_byte = is_token & (data & 0xC0 != 0x80)  # the others have the form 10xxxxxx
+        # The token of each character. All its bytes but the first have the form 10xxxxxx.
+        is_first_byte = is_token & (data & 0xC0 != 0x80)
         starts = np.flatnonzero(is_first_byte)  # (n_characters,)
         character_tokens = self._character_tokens.take(code_points_at(data, starts))
+
+        # If a character has one, it replaces the tokens of all its bytes.
         has_token = character_tokens >= 0
-        starts = starts[has_token]
-        tokens[starts] = character_tokens[has_token]
-        is_token[_further_bytes(data, starts)] = False
+        starts_with_token = starts[has_token]
+        tokens[starts_with_token] = character_tokens[has_token]
+        is_token[_further_bytes(data, starts_with_token)] = False
         return tokens, is_token
 
 
@@ -302,20 +306,27 @@ def _further_bytes(data: Bytes, starts: Ints) -> Ints:
 
 
 def _columns_without_gaps(tokens_by_word: Ids, is_token: Bools) -> Words:
-    """Move the tokens of each word to the top of a column.
+    """Turn rows of tokens with gaps into columns without gaps.
+
+    With - for gaps and . for NO_TOKEN, the two words `5 - 7` and `- 8 -` become these columns:
+
+        5  8
+        7  .
+        .  .
 
     Args:
         tokens_by_word: int32, shape (n_words, width).
         is_token: bool, shape (n_words, width): False in gaps.
 
     Returns:
-        uint64, shape (width, n_words): then NO_TOKEN.
+        uint64, shape (width, n_words).
     """
     n_words, width = tokens_by_word.shape
-    word_of_token = np.nonzero(is_token)[0]  # (n_tokens,)
-    tokens_so_far = np.cumsum(is_token, axis=1)  # (n_words, width)
-    row_of_token = tokens_so_far[is_token] - 1  # (n_tokens,)
+    # Where each token goes: into the column of its word, and the row of its number in the word.
+    column_of_token = np.nonzero(is_token)[0]  # (n_tokens,) 0 0 1
+    token_counts = np.cumsum(is_token, axis=1)  # (n_words, width) 1 1 2 and 0 1 1
+    row_of_token = token_counts[is_token] - 1  # (n_tokens,) 0 1 0
 
-    table = np.full((width, n_words), NO_TOKEN, np.int32)
-    table[row_of_token, word_of_token] = tokens_by_word[is_token]
-    return table.astype(np.uint64)
+    columns = np.full((width, n_words), NO_TOKEN, np.int32)
+    columns[row_of_token, column_of_token] = tokens_by_word[is_token]
+    return columns.astype(np.uint64)

@@ -85,6 +85,14 @@ _MIXED = 255  # in place of a class: several are possible
 # By the first byte of a character: the 7, 11, 16 or 21 bits that its code point may have.
 _CODE_POINT_MASKS = np.repeat([0x7F, 0x7FF, 0xFFFF, 0x1FFFFF], [0xC0, 0x20, 0x10, 0x10])
 
+# Characters of two, three and four bytes, and how many consecutive code points have the same first
+# two bytes: each further byte has 64 values.
+_BLOCKS_WITH_SAME_TWO_BYTES = (
+    (range(0x80, 0x800), 1),
+    (range(0x800, 0x10000), 64),
+    (range(0x10000, CODE_POINTS), 64 * 64),
+)
+
 ClassRules: TypeAlias = tuple[tuple[str, int], ...]
 """Rules (members, class): the members as in a regular expression's brackets, or DIGITS. If several
 rules apply to a character, the last one counts.
@@ -149,9 +157,9 @@ def are_in(members: str, points: Ints) -> Bools:
 
 
 def _pieces_outside(members: str, text: str) -> list[tuple[int, int]]:
-    """Return the pieces of a text between the members of a class.
+    """Return where the tokenizers library finds no member of a class in a text.
 
-    For the digits in "/a12b", these are the pieces "/a" and "b".
+    For digits in "/a12b", that is in the pieces "/a" and "b": (0, 2) and (4, 5).
 
     Args:
         members: As for `are_in`.
@@ -165,10 +173,11 @@ def _pieces_outside(members: str, text: str) -> list[tuple[int, int]]:
     from tokenizers import Regex
 
     if members == DIGITS:
-        # The pieces are outside, inside, outside, and so on: take every other one.
-        pieces = Digits(individual_digits=False).pre_tokenize_str(text)[::2]
+        # "/a", "12", "b": every second piece consists of digits, and the first one does not.
+        all_pieces = Digits(individual_digits=False).pre_tokenize_str(text)
+        pieces = all_pieces[::2]
     else:
-        # Split into runs of members, which are removed: the pieces outside remain.
+        # "/a", "b": runs of members are removed.
         split = Split(Regex(f"[{members}]+"), "removed")
         pieces = split.pre_tokenize_str(text)
     return [piece_range for _, piece_range in pieces]
@@ -273,19 +282,13 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
         uint8, shape (65536,); the index is 256 * first byte + second byte.
     """
     table = np.full((256, 256), _MIXED, np.uint8)  # first byte, second byte
-
-    # Second bytes are 0x80 to 0xBF: 64 values, as many as any further byte has. So characters with
-    # the same two bytes are 1, 64 or 64 * 64 consecutive code points.
-    two_bytes = _common_classes(classes[:0x800], block_size=1)
-    table[0xC0:0xE0, 0x80:0xC0] = two_bytes.reshape(-1, 64)
-
-    three_bytes = _common_classes(classes[:0x10000], block_size=64)
-    table[0xE0:0xF0, 0x80:0xC0] = three_bytes.reshape(-1, 64)
-
-    # Code points end at 0x10FFFF: so the last first byte, 0xF4, has 16 second bytes only.
-    four_bytes = _common_classes(classes, block_size=64 * 64)
-    table[0xF0:0xF4, 0x80:0xC0] = four_bytes[: 4 * 64].reshape(-1, 64)
-    table[0xF4, 0x80:0x90] = four_bytes[4 * 64 :]
+    for points, block_size in _BLOCKS_WITH_SAME_TWO_BYTES:
+        block_starts = points[::block_size]
+        block_classes = _common_classes(classes[points.start : points.stop], block_size)
+        for point, block_class in zip(block_starts, block_classes.tolist(), strict=True):
+            # Surrogates are in no text, but have their place among the code points.
+            first_byte, second_byte, *_ = chr(point).encode(errors="surrogatepass")
+            table[first_byte, second_byte] = block_class
     return table.ravel()
 
 

@@ -220,10 +220,9 @@ class GatedEngine:
 
 
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
-    """Return the characters and tokens that a text must not contain for a compiled engine.
+    """Return which characters and tokens a compiled engine, which is fast, may encode wrongly.
 
-    A compiled engine is fast, but may encode these wrongly. A slower engine encodes the texts that
-    contain one of them.
+    A text that contains one of them has to be encoded by a slower engine.
 
     Args:
         tokenizer: A parsed `tokenizer.json`.
@@ -238,8 +237,8 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
     """
     form = _normal_form(tokenizer.get("normalizer"))
 
-    # Added tokens of white space alone are left out: nearly all text contains one, so that nearly
-    # all text would be refused. All others count in both forms, as written and normalised.
+    # Added tokens such as <|endoftext|>, as written and as normalised. Those of white space alone
+    # are left out: nearly all texts contain one, so that the compiled engine would get hardly any.
     tokens = {token for token in added_tokens(tokenizer) if not token.isspace()}
     if form is not None:
         tokens |= {normalize(form, token) for token in tokens}
@@ -247,14 +246,11 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
 
 
 def _normal_form(normalizer: Any) -> Form | None:
-    """Return the Unicode normal form that a normalizer makes, such as NFC.
+    """Return the Unicode normal form that a normalizer makes, such as NFC; None if it makes none.
 
     Args:
-        normalizer: The entry of a `tokenizer.json`: an object with a type, or null. A normalizer of
-            the type Sequence has several members. A member may also write spaces as ▁.
-
-    Returns:
-        The normal form, or None if the normalizer makes none.
+        normalizer: The entry of a `tokenizer.json`, such as `{"type": "NFC"}`, or null. One of the
+            type Sequence has several members.
 
     Raises:
         NotRecognisedError: The normalizer does anything else.
@@ -265,7 +261,8 @@ def _normal_form(normalizer: Any) -> Form | None:
     if normalizer["type"] == "Sequence":
         members = normalizer["normalizers"]
 
-    # Engines were compared on enough text with one normal form, and with nothing else.
+    # Engines were compared on enough text with one normal form, with spaces written as ▁, and with
+    # nothing else.
     types = {member["type"] for member in members if not _writes_spaces(member)}
     known_forms = set(get_args(Form))  # the names in the type `Form`: NFC, NFKC
     if len(types) > 1 or not types <= known_forms:

@@ -62,7 +62,7 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
         int64, shape (n_cuts,): where pieces start inside words, and right after contractions.
     """
     _resolve_marks(data, byte_classes)
-    if pattern.slash_tail:  # the pattern ends a run of symbols with newlines and slashes
+    if pattern.slashes_end_symbols:  # the pattern ends a run of symbols with newlines and slashes
         _extend_newlines_by_slashes(data, byte_classes)
 
     cuts = []
@@ -156,25 +156,25 @@ def _follow_in_run(positions: Ints, markers: Ints, is_in_run: Bools) -> Bools:
 
 
 def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
-    """Make slashes newlines if they follow a symbol and newlines, as in "!\\n//a".
+    """Give slashes the class of newlines if they follow a symbol and newlines, as in "!\\n//a".
 
-    The patterns let a run of symbols end with `[\\r\\n/]*`. By their new class NEWLINE, these
-    slashes become part of the piece "!\\n//" later. In "a\\n//a" they remain symbols.
+    By the patterns, a piece of symbols ends with `[\\r\\n/]*`, so that "!\\n//" is one piece. The
+    new class has this effect when pieces are cut. In "a\\n//a", the slashes remain symbols.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER is the
             class of symbols. Changed in place.
     """
+    # Runs of newlines between a symbol and a slash: in "!\n//a", the run at 1.
     newlines = find_runs(byte_classes == NEWLINE)
-    bytes_after = newlines.stops  # position of the byte after each run of newlines
     is_after_symbol = byte_classes[newlines.starts - 1] == OTHER
-    is_before_slash = data[bytes_after] == _SLASH
-    first_slashes = bytes_after[is_after_symbol & is_before_slash]
+    is_before_slash = data[newlines.stops] == _SLASH
+    first_slashes = newlines.stops[is_after_symbol & is_before_slash]  # in the example 2
     if not len(first_slashes):
         return
 
-    # All slashes that follow each other directly become newlines.
+    # All slashes from the first one up to another character: the positions 2 and 3.
     slash_stops = find_runs(data == _SLASH).stops_at(first_slashes)
     slashes = Runs(first_slashes, slash_stops)
     byte_classes[slashes.positions()] = NEWLINE
@@ -197,7 +197,7 @@ def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
     if not len(contractions):
         return np.empty(0, np.int64)
 
-    # Contractions that follow each other directly form a row: its first, third, … are suffixes.
+    # In "he'd've's", the contractions 'd 've 's have the numbers 0 1 2: 0 and 2 are suffixes.
     is_suffix = _index_in_row(contractions) % 2 == 0
     suffixes = contractions.where(is_suffix)
     byte_classes[suffixes.positions()] = SUFFIX
@@ -268,24 +268,26 @@ def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
 
 
 def _follow_lower_and_caseless(capitals: Ints, is_lower: Bools, is_caseless: Bools) -> Bools:
-    """Return before which capitals there is a small letter and then only caseless ones: a中B.
+    """Return which capitals follow a small letter and then only caseless letters.
+
+    In "a中中B 中C", the B does, and the C does not.
 
     Args:
-        capitals: int64, shape (n_capitals,): each right after a letter without case.
+        capitals: int64, shape (n_capitals,): the first byte of each, right after a caseless letter.
         is_lower: bool, shape (n_bytes,): whether a byte belongs to a small letter.
         is_caseless: bool, shape (n_bytes,): whether a byte belongs to a letter without case.
 
     Returns:
         bool, shape (n_capitals,).
     """
-    # Where the run of caseless letters before each capital starts, and what is before that run.
-    caseless_starts = find_runs(is_caseless).starts_at(capitals - 1)
-    follow: Bools = is_lower[caseless_starts - 1]
+    caseless_runs = find_runs(is_caseless)
+    run_starts = caseless_runs.starts_at(capitals - 1)  # of the run that ends before each capital
+    follow: Bools = is_lower[run_starts - 1]
     return follow
 
 
 def _are_in_last_capitals(capitals: Ints, is_upper: Bools, is_other_letter: Bools) -> Bools:
-    """Return which capitals have no letter after them in the word but capitals: 中B and 中BD.
+    """Return which capitals have only capitals after them in the word, or nothing: 中BD and 中B.
 
     Args:
         capitals: int64, shape (n_capitals,).

@@ -165,12 +165,13 @@ class _RankTable:
         Returns:
             bool, shape (n_pairs,): which pairs were refused.
         """
+        # If several entries are assigned to one slot, the last assignment counts. In reverse order,
+        # that is the one of the earliest pair.
         slots = self._slots(pairs)
-
-        # If several pairs have the same slot, numpy keeps the entry that is assigned last. In
-        # reverse order, this is the entry of the earliest pair.
         self._entries[slots[::-1]] = entries[::-1]
-        is_refused: Bools = self._entries.take(slots) != entries
+
+        entries_in_slots = self._entries.take(slots)
+        is_refused: Bools = entries_in_slots != entries
         return is_refused
 
     def find(self, pairs: Words) -> tuple[Ints, Ints]:
@@ -184,13 +185,14 @@ class _RankTable:
             undecided: int64: indices of the pairs whose slot holds another pair. They may be in
                 another table.
         """
-        # The entry in the slot of each pair: a pair in the upper bits, and its rank in the lower.
+        # What is in the slot of each pair: the pair, with its rank in the lower bits; or another
+        # pair; or nothing.
         entries = self._entries.take(self._slots(pairs))  # (n_pairs,)
         is_other_pair = entries >> _RANK_SHIFT != pairs
         is_other_pair &= entries != _FREE
         undecided = is_other_pair.nonzero()[0]
 
-        # All bits of a free slot are set, and so are those of NO_RANK.
+        # The lower bits are the rank. In a free slot they are all set, and so they are in NO_RANK.
         entries &= _RANK_MASK
         ranks = entries.view(np.int64)
         ranks[undecided] = NO_RANK
@@ -341,19 +343,23 @@ class _MergeTable:
         return best_of_merges
 
     def _replace_pairs(self, left: Ints, merged: Words) -> None:
-        """Put merged tokens in the place of pairs.
+        """Replace pairs of adjacent tokens, each by the token that the two become.
 
         Args:
             left: int64, shape (n_merges,): the cell of the left token of each pair.
-            merged: uint64, shape (n_merges,): the token that replaces it. The right one is removed.
+            merged: uint64, shape (n_merges,): the new token of each pair.
         """
+        # The new token takes the cell of the left one. The right one is removed, and is no longer
+        # the left part of any pair.
         right = self._next.take(left)
-        after = self._next.take(right)
         self._tokens[left] = merged
-        self._next[left] = after
-        self._previous[after] = left
         self._tokens[right] = NO_TOKEN
         self._priorities[right] = _NO_PRIORITY
+
+        # The tokens of a word are a linked list: connect the new one with the one after the pair.
+        after = self._next.take(right)
+        self._next[left] = after
+        self._previous[after] = left
 
     def _rank_pairs(self, left: Ints, right: Ints, ranks: PairRanks) -> None:
         """Update the priorities of pairs of adjacent tokens.

@@ -110,7 +110,7 @@ class SplitPattern:
     """Which characters have which class."""
     rest: int = OTHER
     """Class of the characters to which no rule applies."""
-    white_leads: bool = False
+    joins_any_space: bool = False
     """Whether letters are joined with any white space before them, and symbols with a plain space.
     Otherwise, everything is joined with a plain space only.
     """
@@ -118,17 +118,17 @@ class SplitPattern:
     """Class of a single character that is joined with the letters after it. A symbol is joined only
     if no other symbol and no space precedes it. None if letters are joined with nothing.
     """
-    ascii_leader: bool = False
+    joins_ascii_symbols: bool = False
     """Whether ASCII letters are joined with a single ASCII symbol before them.
 
     Such a word ends where letters that are not ASCII begin.
     """
-    newline_tail: bool = True
+    newlines_end_symbols: bool = True
     """Whether symbols are joined with the newlines after them, if newlines are a class."""
-    slash_tail: bool = False
+    slashes_end_symbols: bool = False
     """Whether symbols are joined with slashes among the newlines after them, too."""
     contractions: Contractions = "none"
-    digits: int = 0
+    max_digits: int = 0
     """Most digits in a number, 0 for any."""
     regex: tuple[str, ...] = ()
     """The pre-tokenizers that split in this way: regular expressions, or DIGITS."""
@@ -136,18 +136,18 @@ class SplitPattern:
     """Text that is left to the reference."""
 
     @property
-    def newlines(self) -> bool:
+    def has_newline_class(self) -> bool:
         """Whether newlines are a class: white space ends with its last newline."""
         return self._has_class(NEWLINE)
 
     @property
-    def cased(self) -> bool:
+    def cuts_at_capitals(self) -> bool:
         """Whether words are cut before capital letters."""
         return self._has_class(UPPER)
 
     @property
     def number_class(self) -> int:
-        """The class of the characters that `digits` counts."""
+        """The class of the characters that `max_digits` counts."""
         return DIGIT if self._has_class(DIGIT) else NUMBER
 
     def _has_class(self, value: int) -> bool:
@@ -181,7 +181,7 @@ GPT2_DIGITS = replace(
     GPT2,
     name="gpt2 after digits",
     classes=(*GPT2.classes, (DIGITS, DIGIT)),
-    digits=1,
+    max_digits=1,
     regex=(DIGITS, *GPT2.regex),
 )
 """SmolLM, StarCoder2, Command-R: each digit is a piece, and GPT-2's pattern cuts the rest."""
@@ -197,15 +197,15 @@ GPT2_NUMBERS = replace(
 LLAMA3 = SplitPattern(
     name="llama3",
     classes=(_LETTER_RULE, _NUMBER_RULE, _SPACE_RULE, _NEWLINE_RULE),
-    white_leads=True,
+    joins_any_space=True,
     leader=OTHER,
     contractions="any case",
-    digits=3,
+    max_digits=3,
     regex=(PATTERNS["llama3"].regex,),
 )
 """Llama-3, GPT-4 (cl100k), OLMo-2, Phi-4, GLM-4."""
 
-QWEN2 = replace(LLAMA3, digits=1, regex=(PATTERNS["qwen2"].regex,))
+QWEN2 = replace(LLAMA3, max_digits=1, regex=(PATTERNS["qwen2"].regex,))
 """Qwen2, Qwen2.5, Qwen3, Hunyuan, Grok-2."""
 
 PLAIN = replace(
@@ -219,7 +219,7 @@ PLAIN = replace(
 SEED = replace(
     QWEN2,
     name="seed",
-    newline_tail=False,
+    newlines_end_symbols=False,
     regex=(CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|" + TAIL,),
 )
 """Seed-Coder, Seed-OSS."""
@@ -256,14 +256,14 @@ O200K = replace(
         _NEWLINE_RULE,
     ),
     contractions="suffix",
-    slash_tail=True,
+    slashes_end_symbols=True,
     regex=(PATTERNS["o200k"].regex,),
     context_spans=MARKS_AFTER_SLASHES,
 )
 """GPT-4o, gpt-oss, Llama-4, MiniMax."""
 
 TEKKEN = replace(
-    O200K, name="tekken", contractions="none", digits=1, regex=(PATTERNS["tekken"].regex,)
+    O200K, name="tekken", contractions="none", max_digits=1, regex=(PATTERNS["tekken"].regex,)
 )
 """Mistral-Nemo and later, Nemotron-H and later, Apertus."""
 
@@ -302,7 +302,7 @@ KIMI = replace(
     O200K,
     name="kimi",
     classes=(*O200K.classes, (r"\p{Han}", BARE)),
-    slash_tail=False,
+    slashes_end_symbols=False,
     regex=(_KIMI_REGEX,),
     context_spans=LONE_HAN_SIGNS,
 )
@@ -332,7 +332,7 @@ DEEPSEEK = replace(
     ),
     rest=BARE,
     leader=BARE,
-    ascii_leader=True,
+    joins_ascii_symbols=True,
     contractions="none",
     regex=(r"\p{N}{1,3}", f"[{_KANJI}]+", _DEEPSEEK_REST),
 )

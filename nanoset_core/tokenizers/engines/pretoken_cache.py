@@ -215,51 +215,56 @@ class PretokenCache:
         batch.size += len(codes)
 
     def tokens(self, batch: Batch) -> FlatLists:
-        """Return the tokens of all words of a batch, and remember the words that were unknown.
+        """Return the tokens of all words of a batch, after encoding those that are not cached.
 
         Args:
-            batch: Words that `look_up` has added. The code of a word stands for its list of tokens.
+            batch: Words that `look_up` has added.
 
         Returns:
             (ids of all words, concatenated; number of tokens of each word).
         """
+        # (n_words,) the number of each word's list of tokens in `self._lists`, or ABSENT
         codes = np.concatenate([np.empty(0, np.int32), *batch.codes])
+        cacheable, uncacheable = self._divide_by_room(batch.unknown_by_width())
 
-        # Encode the unknown words. Words of similar length (a width) share a table: remember them,
-        # if it has room for them.
-        unknown_by_width = batch.unknown_by_width()
-        full_widths = self._full_widths(unknown_by_width)
-        for width, unknown in unknown_by_width.items():
-            if width not in full_widths:
-                codes[unknown.positions] = self._learn(width, unknown, self._encode)
+        # Encode the words for which there is room, and keep their lists.
+        for width, words in cacheable.items():
+            codes[words.positions] = self._learn(width, words, self._encode)
+        n_kept_lists = len(self._lists)
 
-        # Encode the others without remembering them: their lists are dropped after use.
-        n_remembered = len(self._lists)
-        for width in full_widths:
-            unknown = unknown_by_width[width]
-            distinct = _distinct(unknown)
+        # Encode all others. Their lists are added behind the kept ones, for this batch only.
+        for words in uncacheable.values():
+            distinct = _distinct(words)
             distinct_codes = self._encode_distinct(distinct, self._encode)
-            codes[unknown.positions] = distinct_codes[distinct.numbers]
+            codes[words.positions] = distinct_codes[distinct.numbers]
         if batch.long_words:
             long_ids, long_lengths = self._encode_long(batch.long_words)
             codes[batch.long_positions] = self._lists.add(long_ids, long_lengths)
         all_tokens = self._lists.gather(codes)
-        self._lists.truncate(n_remembered)
+        self._lists.truncate(n_kept_lists)
 
-        # If there was no room for words that recur often, forget rare ones by starting again.
-        if any(width in _RECURRING_WIDTHS for width in full_widths):
+        # If short words find no room, the text has changed: make room for the words of the new one.
+        if any(width in _RECURRING_WIDTHS for width in uncacheable):
             self.restart()
-        self._save()
+        self._save_if_grown()
         return all_tokens
 
-    def _full_widths(self, unknown_by_width: Mapping[int, UnknownWords]) -> list[int]:
-        """Return the widths whose table has no room for all unknown words of the width."""
-        full_widths = []
-        for width, unknown in unknown_by_width.items():
-            n_learnt = self._n_learnt(width) + len(unknown.positions)
-            if n_learnt > _capacity(width):
-                full_widths.append(width)
-        return full_widths
+    def _divide_by_room(
+        self, unknown_by_width: Mapping[int, UnknownWords]
+    ) -> tuple[dict[int, UnknownWords], dict[int, UnknownWords]]:
+        """Divide unknown words into those that the tables have room for, and the others.
+
+        Each width has a table of its own, which takes all words of the batch or none.
+        """
+        cacheable = {}
+        uncacheable = {}
+        for width, words in unknown_by_width.items():
+            n_learnt = self._n_learnt(width) + len(words.positions)
+            if n_learnt <= _capacity(width):
+                cacheable[width] = words
+            else:
+                uncacheable[width] = words
+        return cacheable, uncacheable
 
     def learn(self, data: Bytes, starts: Ints, lengths: Ints, encode: EncodeWords) -> None:
         """Encode those words of a text that the cache does not know, and remember their tokens.
@@ -326,7 +331,7 @@ class PretokenCache:
         n_words: int = self._tables[width].count - self._n_seeded[width]
         return n_words
 
-    def _save(self) -> None:
+    def _save_if_grown(self) -> None:
         """Save the cache for later processes, if it has grown by half since it was last saved."""
         if self.learnt < self._save_at:
             return

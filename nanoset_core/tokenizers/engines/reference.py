@@ -295,13 +295,15 @@ class SentencePieceEngine(ReferenceEngine):
         piece_start = 0
         for match in special_pattern.finditer(text):
             piece_ids = self._encode_piece(text[piece_start : match.start()])
-            is_between_special_tokens = piece_start > 0
-            if is_between_special_tokens and piece_ids[:1] == [self._space_id]:
+            is_first_piece = piece_start == 0
+            if piece_ids[:1] == [self._space_id] and not is_first_piece:
                 piece_ids = piece_ids[1:]
             ids += piece_ids
             ids.append(self._special_tokens[match.group()])
             piece_start = match.end()
-        return ids + self._encode_piece(text[piece_start:])
+
+        last_piece_ids = self._encode_piece(text[piece_start:])
+        return ids + last_piece_ids
 
     def _encode_piece(self, piece: str) -> list[int]:
         """Return the tokens of a text without special tokens."""

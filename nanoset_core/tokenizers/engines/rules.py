@@ -193,7 +193,7 @@ def _split_of(settings: Mapping[str, Any]) -> SplitPattern | SpaceSigns:
 
 
 def _read_tokenizer(tokenizer: Any) -> Rules:
-    """Read the rules by which a tokenizer encodes text; `read_rules` explains errors.
+    """Read how a tokenizer cuts text, and the tokens and merges by which it encodes the pieces.
 
     Raises:
         NotRecognisedError: The tokenizer has a setting that the numpy engine does not know.
@@ -205,7 +205,8 @@ def _read_tokenizer(tokenizer: Any) -> Rules:
     vocabulary = _read_model(model, over_characters=isinstance(split, SpaceSigns))
     added_tokens = _read_added_tokens(tokenizer.get("added_tokens"), split, form)
 
-    # The class of every character, by which a split pattern cuts.
+    # A split pattern cuts text where the class of characters changes, such as from letters to
+    # symbols. Find the class of every code point.
     classes = np.zeros(0, np.uint8)
     if isinstance(split, SplitPattern):
         classes = probe_classes(split.classes, split.rest)
@@ -315,11 +316,10 @@ def _read_normalizer(value: Any) -> Form | None:
 
 
 def _read_pre_tokenizer(value: Any) -> SplitPattern:
-    """Return the known pattern by which a pre-tokenizer cuts text into pieces.
+    """Return the split pattern of a pre-tokenizer, which cuts text by regular expressions.
 
-    A pre-tokenizer is a sequence of splits by regular expressions. Its last member is ByteLevel,
-    which may split by another regular expression, that of GPT-2. All expressions together are the
-    key under which a pattern is known.
+    Its members are any number of splits, each by one expression, and then ByteLevel, which may also
+    split, by the expression of GPT-2. A pattern is recognised by all these expressions together.
 
     Args:
         value: The entry of the `tokenizer.json`.
@@ -329,7 +329,6 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
     """
     *split_members, byte_level = _members_of_pre_tokenizer(value)
     splits = [_read_split(member) for member in split_members]
-    regexes = [split.regex for split in splits]
     _check_members(
         byte_level,
         "the pre-tokenizer",
@@ -338,13 +337,16 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
         use_regex=_TRUE_FALSE_OR_MISSING,
         trim_offsets=_ANYTHING,
     )
+
+    regexes = [split.regex for split in splits]
     if byte_level.get("use_regex") is not False:  # the default is True
         regexes += GPT2.regex
-
-    # Some patterns do not match all characters. Then the text between the matches must be kept.
     pattern = _known_pattern(regexes)
-    has_text_between_matches = pattern.rest != OTHER
-    if has_text_between_matches and not all(split.keeps_all for split in splits):
+
+    # Most patterns match every character: what is no letter, number or space is a symbol (OTHER).
+    # With one that does not, the text between its matches must be kept.
+    matches_all_text = pattern.rest == OTHER
+    if not matches_all_text and not all(split.keeps_all for split in splits):
         raise NotRecognisedError(
             f"a split that drops what is between the matches of {pattern.name}"
         )
@@ -511,10 +513,11 @@ def _read_added_tokens(
     for token in value or []:
         _check_members(token, "an added token", **_ADDED_TOKEN_MEMBERS)
         content = token["content"]
-        is_odd = _depends_on_surroundings(token, has_signs=has_signs)
+        depends_on_context = _depends_on_surroundings(token, has_signs=has_signs)
 
         # Tokens that repeat a character are found while text is split.
-        if not is_odd and len(set(content)) == 1 and content[0] in repeatable:
+        repeats_one_character = len(set(content)) == 1 and content[0] in repeatable
+        if repeats_one_character and not depends_on_context:
             runs.setdefault(content[0], {})[len(content)] = token["id"]
             normalized_values_of_runs.add(token.get("normalized"))
             continue
@@ -524,7 +527,7 @@ def _read_added_tokens(
         _check_content(token, form, may_be_space=not repeatable, has_signs=has_signs)
         texts.append(content)
         may_contain_cut = SAFE_CUT.search(content.encode()) is not None
-        leaves_documents |= is_odd or may_contain_cut
+        leaves_documents |= depends_on_context or may_contain_cut
 
     _check_runs(runs, split, form, are_flags_equal=len(normalized_values_of_runs) <= 1)
     return _AddedTokens(runs, tuple(texts), leaves_documents)
@@ -552,38 +555,35 @@ def _check_runs(
     *,
     are_flags_equal: bool,
 ) -> None:
-    """Check that the engine can find the added tokens that repeat one character, such as spaces.
+    """Check that the engine finds added tokens that repeat one character as the library does.
 
     Args:
-        runs: Character → number of repetitions → id of the token.
+        runs: The tokens: character → number of repetitions → id.
         split: How text is split.
         form: The Unicode normal form that text is converted to; None if it is not converted.
-        are_flags_equal: Whether the flag `normalized` is the same for all these tokens. If not,
-            the library finds some before, and some after the text is normalised.
+        are_flags_equal: Whether the flag `normalized` is the same for all these tokens.
 
     Raises:
-        NotRecognisedError: The engine could not find the tokens as the tokenizers library does.
+        NotRecognisedError: It does not.
     """
     for character, id_by_length in runs.items():
         lengths = sorted(id_by_length)
 
-        # The engine can find tokens of spaces with GPT-2's split pattern only, and not with NFKC,
-        # which turns other characters into spaces, so that there are longer runs.
-        is_unknown_use = character == " " and (split is not GPT2 or form == "NFKC")
-        if is_unknown_use or _have_gaps(lengths, character) or not are_flags_equal:
+        # The engine cuts a run of newlines into tokens of the greatest length and a rest. So every
+        # smaller length must have a token, but for a single space, which is an ordinary token.
+        min_length = 2 if character == " " else 1
+        has_all_lengths = lengths == list(range(min_length, lengths[-1] + 1))
+
+        # Tokens of spaces were compared with GPT-2's split pattern only. NFKC turns other
+        # characters into spaces, so that the library finds longer runs than the engine.
+        is_compared = character != " " or (split is GPT2 and form != "NFKC")
+
+        # With different flags, the library finds some of the tokens before the text is normalised,
+        # and some after. The engine finds all of them at once.
+        if not (has_all_lengths and is_compared and are_flags_equal):
             raise NotRecognisedError(
                 f"added tokens of {lengths} spaces or line ends, and the form {form}"
             )
-
-
-def _have_gaps(lengths: list[int], character: str) -> bool:
-    """Return whether there is no token for some number of repetitions up to the greatest.
-
-    The engine cuts a run into tokens of the greatest length and a rest, which may have any smaller
-    length. A single space is an ordinary token.
-    """
-    min_length = 2 if character == " " else 1
-    return lengths != list(range(min_length, min_length + len(lengths)))
 
 
 def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
@@ -645,7 +645,8 @@ _SPLIT_BY_SPACES = {
     "behavior": "MergedWithPrevious",
     "invert": False,
 }
-# Metaspace's schemes. "first" differs from "always" only after added tokens.
+# Metaspace's `prepend_scheme` → when a ▁ is put before a document. "first" differs from "always"
+# only after added tokens.
 _SCHEMES: dict[str, Prepend] = {
     "always": "unless there is one",
     "first": "unless there is one",
@@ -682,7 +683,7 @@ def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
 
 
 def _read_metaspace(pre_tokenizer: Any) -> SpaceSigns:
-    """Return how the pre-tokenizer Metaspace treats spaces.
+    """Return how the pre-tokenizer Metaspace writes spaces as ▁: "a b" becomes "▁a▁b" or "a▁b".
 
     Raises:
         NotRecognisedError: It has a setting that the engine does not know.
@@ -695,6 +696,9 @@ def _read_metaspace(pre_tokenizer: Any) -> SpaceSigns:
         prepend_scheme=tuple(_SCHEMES),
         split=(True, False),
     )
-    prepend = _SCHEMES[pre_tokenizer["prepend_scheme"]]
-    # `split` says whether each ▁ starts a piece of text.
-    return SpaceSigns(prepend, each_apart=pre_tokenizer["split"])
+    return SpaceSigns(
+        # Whether a document gets a ▁ at its beginning, as in "▁a▁b".
+        prepend=_SCHEMES[pre_tokenizer["prepend_scheme"]],
+        # Whether each ▁ starts a piece: "▁a▁b" is cut into "▁a" and "▁b".
+        each_apart=pre_tokenizer["split"],
+    )

@@ -106,7 +106,7 @@ def piece_starts(
     pattern: SplitPattern,
     longest_run: int = 0,
 ) -> Bools:
-    """Return at which bytes of a text pieces start.
+    """Return at which bytes of a text pieces start: "it's  ok" is cut into "it", "'s", " ", " ok".
 
     Args:
         data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among them.
@@ -119,64 +119,38 @@ def piece_starts(
     Returns:
         bool, shape (n_bytes + 1,); the last value is True.
     """
-    # Added tokens of spaces, and words that are cut before capital letters. This comes first,
-    # because it changes the classes of some bytes.
-    extra_starts = _resolve_special_classes(data, byte_classes, pattern, longest_run)
+    # Cuts inside runs of one class: in long runs of spaces, and before capitals as in "iPhone".
+    # Both steps also change classes, so they come first.
+    inner_cuts = []
+    if longest_run:
+        is_space = data == SPACE_BYTE
+        inner_cuts.append(_mark_space_tokens(is_space, byte_classes, longest_run))
+    if pattern.cuts_at_capitals:
+        inner_cuts.append(resolve_case(data, byte_classes, pattern))
 
-    # A piece starts where the class changes. The patterns join some of these pieces.
-    is_start = _class_changes(byte_classes)
-    if pattern.newlines:
-        _join_newlines(is_start, byte_classes, join_symbols=pattern.newline_tail)
-    _join_last_spaces(is_start, data, byte_classes, wide_spaces, any_space=pattern.white_leads)
+    # it|'|s|  |ok: a piece starts at the edges of the text, and where the class changes.
+    is_start = np.ones(len(data) + 1, bool)
+    np.not_equal(byte_classes[1:], byte_classes[:-1], out=is_start[1:-1])
+
+    # it|'|s| | ok: some pieces belong together.
+    if pattern.has_newline_class:
+        _join_newlines(is_start, byte_classes, join_symbols=pattern.newlines_end_symbols)
+    _join_last_spaces(is_start, data, byte_classes, wide_spaces, any_space=pattern.joins_any_space)
     _join_symbols_with_letters(is_start, data, byte_classes, pattern)
 
-    # They cut others further.
+    # it|'s| | ok: contractions are pieces, and long numbers are cut.
     if pattern.contractions in ("exact", "any case"):
         _cut_contractions(is_start, data, any_case=pattern.contractions == "any case")
-    if pattern.digits:
+    if pattern.max_digits:
         is_number = byte_classes == pattern.number_class
-        _cut_numbers(is_start, data, is_number, pattern.digits)
+        _cut_numbers(is_start, data, is_number, pattern.max_digits)
 
-    is_start[extra_starts] = True
+    for cuts in inner_cuts:
+        is_start[cuts] = True
     return is_start
 
 
-def _resolve_special_classes(
-    data: Bytes, byte_classes: Bytes, pattern: SplitPattern, longest_run: int
-) -> Ints:
-    """Find added tokens of spaces, and where words are cut before capital letters.
-
-    Args:
-        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Added tokens get
-            a class of their own, and all letters the same one. Changed in place.
-        pattern: `cased` says whether the pattern looks at capital letters.
-        longest_run: Spaces in the longest added token of spaces; 0 if there is none.
-
-    Returns:
-        int64, shape (n_starts,): where a piece starts although the class does not change.
-    """
-    starts = [np.empty(0, np.int64)]
-    if longest_run:
-        starts.append(_mark_space_runs(data == SPACE_BYTE, byte_classes, longest_run))
-    if pattern.cased:
-        starts.append(resolve_case(data, byte_classes, pattern))
-    return np.concatenate(starts)
-
-
-def _class_changes(byte_classes: Bytes) -> Bools:
-    """Return where the class differs from that of the byte before: bool, shape (n_bytes + 1,).
-
-    The first and the last value are True, as at the edges of a text.
-    """
-    changes = np.empty(len(byte_classes) + 1, bool)
-    changes[0] = True
-    changes[-1] = True
-    np.not_equal(byte_classes[1:], byte_classes[:-1], out=changes[1:-1])
-    return changes
-
-
-def _mark_space_runs(is_space: Bools, byte_classes: Bytes, max_spaces: int) -> Ints:
+def _mark_space_tokens(is_space: Bools, byte_classes: Bytes, max_spaces: int) -> Ints:
     """Give the added tokens of several spaces the class RUN, and return where to cut them apart.
 
     The library looks for added tokens before it splits, the longest first. With tokens of 2 to 4
@@ -347,7 +321,7 @@ def _join_symbols_with_letters(
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
         pattern: `leader` is the class of the characters that are joined with letters after them, or
-            None. `ascii_leader` says whether ASCII symbols are joined with ASCII letters.
+            None. `joins_ascii_symbols` says whether ASCII symbols are joined with ASCII letters.
     """
     if pattern.leader is not None:
         _join_leaders(is_start, data, byte_classes, leader=pattern.leader, letter=LETTER)
@@ -357,7 +331,7 @@ def _join_symbols_with_letters(
     if pattern.leader == BARE:
         _join_leaders(is_start, data, byte_classes, leader=IDEOGRAPH_BARE, letter=IDEOGRAPH)
 
-    if pattern.ascii_leader:
+    if pattern.joins_ascii_symbols:
         _join_ascii_symbols(is_start, data, byte_classes)
 
 

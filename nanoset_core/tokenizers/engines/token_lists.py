@@ -141,28 +141,31 @@ class TokenLists:
     def _gather_slice(self, codes: Codes) -> tuple[Ids, Ints]:
         """Return the lists of tokens that codes stand for, all at once.
 
+        For example, if _FIRST_LIST were 100, and list number 0 were 7 8 9, the codes 5 100 6 would
+        give the ids 5 7 8 9 6 and the lengths 1 3 1.
+
         Args:
             codes: int32, shape (n_lists,), at least one. A code below _FIRST_LIST is a token, and
-                stands for the list of this token. Any other is _FIRST_LIST + the number of a stored
-                list.
+                stands for the list of this token alone. Any other is _FIRST_LIST + the number of a
+                stored list.
 
         Returns:
             ids: The tokens of all lists, concatenated; int32, shape (n_tokens,).
             lengths: Tokens of each list; int64, shape (n_lists,).
         """
-        # Where each stored list starts in `_tokens`, and how long it is.
+        # Where each stored list starts in `_tokens`, and how long it is: at 0, with 3 tokens.
         is_stored = (codes >= _FIRST_LIST).nonzero()[0]  # (n_stored,) index into `codes`
         numbers = (codes.take(is_stored) - _FIRST_LIST).astype(np.int64)
         stored_starts = self._bounds.take(numbers)
         stored_lengths = self._bounds.take(numbers + 1) - stored_starts
 
-        # Where each list starts in the result. All lists that are not stored are one token long.
+        # Where each list starts in the result: at 0 1 4. Codes that are tokens have the length 1.
         lengths = np.ones(len(codes), np.int64)
         lengths[is_stored] = stored_lengths
         stops = np.cumsum(lengths)
         starts = stops - lengths
 
-        # Every code is written as if it were a token; stored lists then overwrite theirs.
+        # Write every code as if it were a token: 5 100 . . 6. Then write the stored lists.
         ids = np.empty(int(stops[-1]), np.int32)
         ids[starts] = codes
         targets = positions_in(starts.take(is_stored), stored_lengths)

@@ -40,18 +40,18 @@ SAFE_CUT = re.compile(
 
 
 def no_merge_crosses_cuts(boundary_pairs: Iterable[tuple[int, int]]) -> bool:
-    """Return whether text may be cut at the places that SAFE_CUT finds, without changing tokens.
+    """Return whether long texts may be cut where SAFE_CUT matches, without changing tokens.
 
-    This is for tokenizers without a split pattern. Text may be cut between two characters unless a
-    merge joins them.
+    SAFE_CUT matches, among others, between a letter and a space. If a merge joins the tokens "a"
+    and " b", the text "a b" has a token that contains this place, and must not be cut there.
 
     Args:
-        boundary_pairs: The two code points on both sides of each merge.
+        boundary_pairs: Code points of the two characters that meet where a merge joins two tokens:
+            in the example, those of "a" and " ".
     """
     for left, right in boundary_pairs:
-        joined = chr(left) + chr(right)
-        would_be_cut = SAFE_CUT.search(joined.encode()) is not None
-        if would_be_cut:
+        characters = chr(left) + chr(right)
+        if SAFE_CUT.search(characters.encode()):
             return False
     return True
 

@@ -225,9 +225,9 @@ def _build(
     """Convert a vocabulary of tokens and merges to arrays, with which numpy works.
 
     Args:
-        vocabulary: Token → id.
+        vocabulary: Token, as it is written in the file → id.
         merges: The merges, in order of rank.
-        entries: Bytes and id of each token.
+        entries: Text and id of each token.
         byte_tokens: Id of the token of each byte, or -1.
         characters: Code point and id of each token of one character.
         boundary_pairs: Code points of each two characters that meet where a merge joins two tokens.
@@ -235,17 +235,17 @@ def _build(
     Raises:
         NotRecognisedError: A pair of tokens has several merges.
     """
-    # Leave out tokens that stand for no text, and those with a zero byte: zeros mark the end of a
-    # word in the arrays, so that the tokenizers library encodes text with a zero.
-    words = []
+    # Leave out tokens that stand for no text, and those with a zero byte: the numpy engine pads
+    # words with zeros, and leaves text with zeros to the tokenizers library.
+    token_texts = []
     ids = []
     for entry in entries:
         if entry.data and b"\0" not in entry.data:
-            words.append(entry.data)
+            token_texts.append(entry.data)
             ids.append(entry.token_id)
     return Vocabulary(
-        data=np.frombuffer(b"".join(words), np.uint8),
-        lengths=np.array([len(word) for word in words], np.int64),
+        data=np.frombuffer(b"".join(token_texts), np.uint8),
+        lengths=np.array([len(text) for text in token_texts], np.int64),
         ids=np.array(ids, np.int32),
         byte_tokens=np.array(byte_tokens, np.int32),
         merges=_merge_table(vocabulary, merges),

@@ -94,11 +94,11 @@ class WordTable:
         return codes
 
     def _find_along_paths(self, keys: Keys, slots: Ints) -> Codes:
-        """Return the codes of keys that are not in the first slot of their path.
+        """Return the codes of keys whose first slot holds another key, by trying further slots.
 
         Args:
             keys: uint64, shape (width, n_keys).
-            slots: int64, shape (n_keys,): the first slot of each path, which holds another key.
+            slots: int64, shape (n_keys,): the first slot of each key.
 
         Returns:
             int32, shape (n_keys,): ABSENT for keys that are not in the table.
@@ -107,13 +107,14 @@ class WordTable:
         pending = np.arange(len(slots))  # indices of the keys that are still looked for
         step = 0
         while len(pending):
-            # The code of the next slot is the result, unless that slot holds another key.
+            # All pending keys try their next slot. If it holds the key, its code is the result. If
+            # it is free, the key is not in the table, and the code of a free slot is ABSENT.
             step += 1
             slots = self._advanced(slots, step)
             slot_codes = self.codes.take(slots)
             codes[pending] = slot_codes
 
-            # Continue with the keys for which it does.
+            # Continue with the keys whose slot holds another key again.
             others = _indices_of_other_keys(slot_codes, self._differs(keys, slots))
             pending = pending.take(others)
             keys = keys.take(others, axis=1)

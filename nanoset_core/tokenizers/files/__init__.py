@@ -246,25 +246,28 @@ def _convert(
 ) -> ConvertedTokenizer:
     """Convert a file to a tokenizer.json, or return the result of an earlier call from the cache.
 
-    Converting a large file takes seconds. Small results are not cached.
-
     Args:
         source: The file.
         kind: The kind of the file.
         kind_and_digests: The kind, and the sha256 of each file that is read.
     """
+    # The key of the cache is everything that decides the result.
     settings = sorted(source.settings.items())
     identity = orjson.dumps([*kind_and_digests, settings], default=str).decode()
-    cached = CacheEntry("definition", identity, cache_folder())
-    arrays = cached.load()
-    if arrays is not None:
-        return ConvertedTokenizer(json=arrays["json"].tobytes(), **from_array(arrays["facts"]))
+    cache_entry = CacheEntry("definition", identity, cache_folder())
 
+    # An entry consists of arrays: the bytes of the tokenizer.json, and the other fields.
+    arrays = cache_entry.load()
+    if arrays is not None:
+        other_fields = from_array(arrays["facts"])
+        return ConvertedTokenizer(json=arrays["json"].tobytes(), **other_fields)
+
+    # Small results are not cached, since converting again is fast.
     converted = _READERS[kind](source)
     if len(converted.json) >= _MIN_CACHED_BYTES:
-        other_fields = {name: getattr(converted, name) for name in _CACHED_FIELDS}
         json_bytes = np.frombuffer(converted.json, np.uint8)
-        cached.save({"json": json_bytes, "facts": to_array(other_fields)})
+        other_fields = {name: getattr(converted, name) for name in _CACHED_FIELDS}
+        cache_entry.save({"json": json_bytes, "facts": to_array(other_fields)})
     return converted
 
 
@@ -318,16 +321,15 @@ def _examine_with(
     source: TokenizerFile,
     min_unmerged_share: float,
 ) -> Examination:
-    """Examine a tokenizer as it is used: with the tokens that only files next to it name.
+    """Check a tokenizer for faults, together with the special tokens that files next to it add.
 
     Args:
         tokenizer: The parsed tokenizer.json.
-        addition: All added tokens of the tokenizer, including those of these files. Empty if the
-            files name no further ones.
+        addition: What files such as tokenizer_config.json add to its added tokens.
         source: The tokenizer's file, for errors.
         min_unmerged_share: As `examine` takes it.
     """
-    if addition.added_tokens:
+    if addition.added_tokens:  # these include the added tokens of the tokenizer.json
         tokenizer = {**tokenizer, "added_tokens": list(addition.added_tokens)}
     examination = examine(tokenizer, source, min_unmerged_share=min_unmerged_share)
     return replace(

@@ -58,20 +58,21 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     """
     notices = _notices_of_files(named)
     differences = _compare(named, tokenizer)
-    if not differences.missing:
+    missing_names = differences.missing  # tokens that the tokenizer.json lacks
+    if not missing_names:
         # Nothing is added, so that the tokenizer's fingerprint, and data made with it, stay valid.
         notices += _notices_of_known_tokens(named, differences)
         return Addition(notices=notices)
 
-    # The id of a token depends on all tokens that are added before it. So if one token is doubtful,
-    # none is added.
+    # Add the missing tokens. The id of each depends on all that are added before it: if it is
+    # doubtful how transformers adds one of them, none is added.
     doubts = _doubts(named, differences)
-    added_tokens: Sequence[Mapping[str, Any]] = ()
     if not doubts:
         added_tokens = _add_tokens(named, content)
-    if added_tokens:
-        return Addition(added_tokens, differences.missing, notices)
-    return Addition(notices=[*notices, _missing_notice(named, differences.missing, doubts)])
+        if added_tokens:
+            return Addition(added_tokens, missing_names, notices)
+    notices.append(_missing_notice(named, missing_names, doubts))
+    return Addition(notices=notices)
 
 
 def _notices_of_files(named: NamedTokens) -> list[str]:

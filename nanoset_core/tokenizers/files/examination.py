@@ -164,10 +164,10 @@ def _check_not_empty(model: Mapping[str, Any], where: object) -> None:
 def _check_normal_forms(
     tokenizer: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]], where: object
 ) -> list[str]:
-    """Check that added tokens are still different texts after they are normalized.
+    """Check that added tokens, such as <A> and <a>, differ after they are normalized.
 
-    The library looks for some added tokens in the normalized text. Of two with the same normal
-    form, it picks the first in a hash map, whose order changes each time the file is loaded.
+    If not, the tokenizers library finds one of them at random: the first one in a hash map, whose
+    order changes each time the file is loaded.
 
     Args:
         tokenizer: The parsed tokenizer.json.

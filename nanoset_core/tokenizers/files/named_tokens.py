@@ -10,7 +10,7 @@ differently are doubtful, and so are all tokens of a class that may add some of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -136,10 +136,12 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     listed = _listed_tokens(config, special_map, contents.get(ADDED_TOKENS, {}), added_ids)
     special = _special_tokens(config, special_map)
 
-    # A token that another entry names without doubt is certain.
-    doubts = {**_other_doubts(config), **special.doubts}
-    for name in ("", *texts_of([*listed, *special.tokens])):
-        doubts.pop(name, None)
+    # A token is certain if any entry names it without doubt.
+    certain_names = set(texts_of([*listed, *special.tokens]))
+    doubts = {}
+    for name, reason in {**_other_doubts(config), **special.doubts}.items():
+        if name and name not in certain_names:
+            doubts[name] = reason
 
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
     is_known_class = class_name in _CLASS_TOKENS
@@ -305,59 +307,28 @@ def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json.
     """
-    config_tokens = _divided(_members_of_lists(config), _why_doubtful_in_config)
+    tokens: list[Token] = []
+    doubts = {}
 
-    # If the first file has such a list, only transformers 4 adds the tokens of the second one, too.
-    why_doubtful: Callable[[Any], str | None] = _why_doubtful_in_map
-    if any(key in config for key in _LISTS):
-        why_doubtful = _why_doubtful_beside_list
-    map_tokens = _divided(_members_of_lists(special_map), why_doubtful)
-    return _SpecialTokens(
-        tokens=[*config_tokens.tokens, *map_tokens.tokens],
-        doubts={**config_tokens.doubts, **map_tokens.doubts},
-    )
+    # Lists in tokenizer_config.json. Transformers refuses an object that does not have the entry
+    # `"__type": "AddedToken"`.
+    for token in _members_of_lists(config):
+        if _is_untyped(token):
+            doubts[_text_of(token)] = f"an object without __type in {CONFIG}"
+        elif _text_of(token):  # empty texts are ignored
+            tokens.append({**_text_and_flags(token), "special": True})
 
-
-def _why_doubtful_in_config(token: Any) -> str | None:
-    """Return why a token of a list in tokenizer_config.json is doubtful, or None.
-
-    Both versions of transformers refuse an object without the entry `"__type": "AddedToken"`.
-    """
-    return f"an object without __type in {CONFIG}" if _is_untyped(token) else None
-
-
-def _why_doubtful_in_map(token: Any) -> str | None:
-    """Return why a token of a list in special_tokens_map.json is doubtful, or None.
-
-    Transformers 4 adds all of these tokens, and transformers 5 ignores objects.
-    """
-    return f"an object in a list of {SPECIAL_TOKENS_MAP}" if isinstance(token, dict) else None
-
-
-def _why_doubtful_beside_list(_: Any) -> str:
-    """Return why tokens of special_tokens_map.json are doubtful if the other file has a list, too.
-
-    Transformers 4 adds them, and transformers 5 ignores them.
-    """
-    return f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
-
-
-def _divided(tokens: Iterable[Any], why_doubtful: Callable[[Any], str | None]) -> _SpecialTokens:
-    """Divide tokens into those that transformers certainly adds and doubtful ones.
-
-    Args:
-        tokens: Texts, or objects with a text and flags. Empty ones are ignored.
-        why_doubtful: Returns why it is not certain that transformers adds a token, or None.
-    """
-    certain: list[Token] = []
-    doubts: dict[str, str] = {}
-    for token in tokens:
-        reason = why_doubtful(token)
-        if reason is not None:
-            doubts[_text_of(token)] = reason
+    # Lists in special_tokens_map.json. Transformers 4 adds all these tokens. Transformers 5 ignores
+    # objects, and all of them if the other file has a list, too.
+    has_list_in_config = any(key in config for key in _LISTS)
+    for token in _members_of_lists(special_map):
+        if has_list_in_config:
+            doubts[_text_of(token)] = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
+        elif isinstance(token, dict):
+            doubts[_text_of(token)] = f"an object in a list of {SPECIAL_TOKENS_MAP}"
         elif _text_of(token):
-            certain.append({**_text_and_flags(token), "special": True})
-    return _SpecialTokens(certain, doubts)
+            tokens.append({**_text_and_flags(token), "special": True})
+    return _SpecialTokens(tokens, doubts)
 
 
 def _other_doubts(config: Mapping[str, Any]) -> dict[str, str]:

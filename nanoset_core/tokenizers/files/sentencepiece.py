@@ -415,16 +415,21 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
     Raises:
         FormatError: The message is damaged, or is something else.
     """
-    # The message has a field for each piece of the vocabulary, and one for each kind of settings.
     pieces: list[_ModelPiece] = []
-    settings: dict[int, dict[int, Any]] = {_TRAINER_FIELD: {}, _NORMALIZER_FIELD: {}}
+    trainer: dict[int, Any] = {}
+    normalizer: dict[int, Any] = {}
     try:
+        # A protobuf message is a list of numbered fields. Here, there is a field for each piece of
+        # the vocabulary, and one each for the settings of the trainer and of the normalizer. These
+        # settings are messages themselves.
         for number, value in _fields(content):
             if number == _PIECES_FIELD:
                 pieces.append(_parse_piece(value))
-            elif number in settings:
-                settings[number] = dict(_fields(value))
-        model = _build_model(pieces, settings[_TRAINER_FIELD], settings[_NORMALIZER_FIELD])
+            elif number == _TRAINER_FIELD:
+                trainer = dict(_fields(value))
+            elif number == _NORMALIZER_FIELD:
+                normalizer = dict(_fields(value))
+        model = _build_model(pieces, trainer, normalizer)
     except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
         raise FormatError(
             "this is no SentencePiece model, or it is cut or damaged",

@@ -155,29 +155,25 @@ def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
 
 
 def local_tokenizer(tokenizer: TokenizerPath) -> TokenizerPath:
-    """Return a tokenizer with the paths that its files have on this machine.
+    """Return the copy of a tokenizer on this machine, or the tokenizer itself if there is none.
 
     A worker on another machine may have local copies of the files: see `local_copy_of`.
 
     Args:
         tokenizer: The tokenizer, as the machine that gave out the task names it.
-
-    Returns:
-        `tokenizer` itself if there is no copy. Otherwise the copy: a `TokenizerFile` if the
-        tokenizer has settings, among them the path of its merges, or else a plain path.
     """
     source = as_source(tokenizer)
     local_path = local_copy_of(source.path)
     if local_path == source.path:
-        return tokenizer  # there is no copy
+        return tokenizer
 
+    # A vocab.json needs a second file, with the merges. By default, it is looked for next to the
+    # vocab.json, but its copy may be elsewhere.
     local_source = replace(source, path=local_path)
     if source.has_merges_file:
-        # By default, the merges are next to the vocab.json. Their copy may be elsewhere, so its
-        # path becomes a setting.
         local_source = replace(local_source, merges=local_copy_of(source.merges_file))
 
-    # Without settings, a plain path says the same.
+    # Return a plain path if there are no settings, such as the path of the merges.
     if not local_source.settings:
         return local_path
     return local_source

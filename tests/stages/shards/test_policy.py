@@ -19,7 +19,7 @@ from helpers.tokenizing import make_options
 from nanoset_core.errors import InputError
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.inputs import resolve_inputs
-from nanoset_core.stages.shards.losses import Listing, Losses
+from nanoset_core.stages.shards.losses import Losses, RejectsOfCall
 from nanoset_core.stages.shards.preprocess import Preprocessed, preprocess
 from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
 from nanoset_core.stages.shards.reject_policy import RejectPolicy, SettingNames
@@ -175,8 +175,8 @@ def make_losses(
     path.write_bytes(jsonl(plain(reject) for reject in rejects))
     reasons = dict(Counter(reject.reason for reject in rejects))
     shard_facts = ShardFacts(reasons=reasons, **facts)
-    listing = Listing(plain(shard_facts), lambda _name: path)
-    return Losses(shard_facts, [listing], sizes or {})
+    rejects_of_call = RejectsOfCall(plain(shard_facts), list_path=path, scratch=path.parent)
+    return Losses(shard_facts, [rejects_of_call], sizes or {})
 
 
 @pytest.mark.parametrize(
