@@ -181,18 +181,18 @@ class OccurrenceCounter:
     def _numbers_by_value(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Number the next entries of each value, from the number of its earlier entries on.
 
-        For example, if value 0 occurred 5 times so far and value 1 never, two more of the first and
-        three of the second are numbered 5, 6 and 0, 1, 2.
-
         Args:
             counts: Next entries of each value, shape (n_values,).
 
         Returns:
             The numbers, those of the smallest value first; shape (sum of counts,).
         """
-        run_starts = np.cumsum(counts) - counts  # (n_values,) where the numbers of each value start
-        numbers = np.repeat(self.counts - run_starts, counts)
-        numbers += np.arange(len(numbers))
+        # An example: the earlier counts are [5, 0], and the next ones [2, 3]. The numbers of value
+        # 0 are 5 and 6, and those of value 1 are 0, 1 and 2.
+        run_starts = np.cumsum(counts) - counts  # [0, 2], where the numbers of each value start
+        offsets = self.counts - run_starts  # [5, -2], what is added to positions in the result
+        numbers = np.repeat(offsets, counts)  # [5, 5, -2, -2, -2]
+        numbers += np.arange(len(numbers))  # [5, 6, 0, 1, 2]
         return numbers
 
 

@@ -13,8 +13,13 @@ same for all. The task is to find the level at which the amounts add up to the t
 The level is 3, and the amounts are 3, 3 and 4.
 
 The sum of the amounts grows with the level, in straight lines between the levels at which an amount
-reaches a bound. So it is enough to find the last of these levels whose sum does not exceed the
-total; from there on, the amounts that are between their bounds divide what the others leave.
+reaches a bound:
+
+    level    0    1.5    4     100
+    sum      4    8.5    11    107
+
+The last of these whose sum does not exceed the total is 1.5. From there on, only the first amount
+grows, so it gets what the others leave: 10 - 3 - 4 = 3.
 """
 
 from __future__ import annotations
@@ -38,16 +43,24 @@ def divide_within_bounds(
 ) -> list[float]:
     """Return amounts that add up to a total, in proportion to weights except at their bounds.
 
-    Each amount is `level * weight`, or its bound if that is outside of its bounds. This finds the
-    level, which is the same for all.
-
     Args:
         weights: Weight of each amount.
         bounds: Bounds of each amount.
         total: Sum of the amounts; between the sum of the floors and that of the caps.
     """
     shares = [_Share(weight, bound) for weight, bound in zip(weights, bounds, strict=True)]
-    level = _last_bound_level(shares, total)
+
+    def sum_at(level: float) -> float:
+        """Return the sum of the amounts at a level."""
+        return plain_sum(share.amount(level) for share in shares)
+
+    # Find the last level at which an amount reaches a bound and the sum is at most the total. The
+    # sum grows with the level, so a binary search finds it.
+    bound_levels = {share.floor_level for share in shares}
+    bound_levels.update(share.cap_level for share in shares)
+    levels = sorted(bound_levels)
+    n_within_total = bisect_right(levels, total, key=sum_at)
+    level = levels[max(n_within_total - 1, 0)]  # rounding can put the total below all sums
 
     # From this level on, some amounts stay at a bound. The others divide what these leave.
     growing = [share for share in shares if share.grows_at(level)]
@@ -81,21 +94,3 @@ class _Share(NamedTuple):
     def grows_at(self, level: float) -> bool:
         """Return whether the amount grows if the level is raised."""
         return self.floor_level <= level < self.cap_level
-
-
-def _last_bound_level(shares: Sequence[_Share], total: float) -> float:
-    """Return the last level at which an amount reaches a bound and the sum is at most the total.
-
-    The amounts grow with the level: each is `level * weight` between its bounds. If the sum exceeds
-    the total at all of these levels, the lowest of them is returned.
-    """
-
-    def sum_at(level: float) -> float:
-        """Return the sum of the amounts at a level."""
-        return plain_sum(share.amount(level) for share in shares)
-
-    bound_levels = {share.floor_level for share in shares}
-    bound_levels.update(share.cap_level for share in shares)
-    levels = sorted(bound_levels)
-    n_within_total = bisect_right(levels, total, key=sum_at)
-    return levels[max(n_within_total - 1, 0)]

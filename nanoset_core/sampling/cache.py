@@ -247,21 +247,20 @@ class FileSet:
     def delivery(self, folder: Location | None = None, *, compares_sizes: bool = False) -> Delivery:
         """Return how the files of this set are written to a folder, or found there.
 
-        A delivery writes each file as a whole, and the *completing* ones last. Its receipt, here
-        the sidecar, records what the files were made from.
-
         Args:
             folder: Folder or bucket that the files go to; by default the folder of this set.
             compares_sizes: Whether existing files are compared by their sizes instead of digests.
         """
         target_folder = self.folder if folder is None else folder
-        receipt = self._receipt()
+        receipt = self._receipt()  # a file next to them that says what they were made from
         return Delivery(
             folder=target_folder,
             receipt=receipt,
             files=tuple(self.files.values()),
+            # Removed first and written last, since a trainer that finds these reads all files.
             completing_files=self._completing_files(target_folder, receipt),
             is_hashed=True,
+            # If another process has written the same files meanwhile, they stay.
             keeps_equal_output=True,
             compares_sizes=compares_sizes,
         )

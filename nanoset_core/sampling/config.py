@@ -304,13 +304,14 @@ class NanosetConfig:
         data = self.data_path
         if self.blend_per_split is not None:
             data = self.blend_per_split[SPLITS.index(split)]
+
         if data is None:
             return None
-        if isinstance(data, str | os.PathLike):
+        if isinstance(data, str | os.PathLike):  # the prefix of a single dataset
             return [os.fspath(data)], None
-        if isinstance(data, Mapping):
+        if isinstance(data, Mapping):  # prefix → weight
             return list(data), list(data.values())
-        return list(data), None
+        return list(data), None  # prefixes without weights
 
     def trainer_path(self, prefix: str) -> str:
         """Return the path of a dataset, without .bin and .idx, on the machine that trains."""

@@ -496,8 +496,9 @@ class SharedLimit:
 def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -> list[SharedLimit]:
     """Return the limits on documents that the datasets contain more than once.
 
-    For example, documents of the dataset "web" are also in the view "best-web". If both datasets
-    have a limit, these documents have two.
+    For example, documents of the dataset "web" are also in the view "best-web". If web may be read
+    twice and best-web 5 times, these documents have two limits: through both datasets together,
+    they may be read at most twice, and at most 5 times.
 
     Args:
         corpora: Corpora of the datasets of a split. Each groups its documents by their copies.
@@ -508,45 +509,25 @@ def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -
         if not corpus.is_shared:
             continue  # each of its documents has one copy
         for part in corpus.parts:
-            limits_on_copies += _limits_of_part(corpus, part, limits)
+            # The datasets that contain the documents of this part.
+            copies_by_prefix: dict[str, int] = {}
+            holders = []
+            for name, prefix, copies in zip(
+                corpus.members, corpus.prefixes, part.copies, strict=True
+            ):
+                if copies > 0:
+                    copies_by_prefix[prefix] = copies
+                    holders.append(name)
+
+            # The limit of each of them holds for what is read through all of them.
+            for prefix in copies_by_prefix:
+                if prefix in limits:
+                    limit = SharedLimit(
+                        prefix=prefix,
+                        corpus=corpus.corpus,
+                        holders=tuple(holders),
+                        copies=copies_by_prefix,
+                        limit=limits[prefix],
+                    )
+                    limits_on_copies.append(limit)
     return limits_on_copies
-
-
-def _limits_of_part(
-    corpus: CorpusParts, part: CorpusPart, limits: Mapping[str, float]
-) -> list[SharedLimit]:
-    """Return the limits on some documents of a corpus, which all have equal numbers of copies.
-
-    There is one for each dataset that contains the documents and has a limit itself. It holds for
-    what is read of them through all datasets.
-
-    Args:
-        corpus: The corpus, with the datasets through which it is read.
-        part: The documents, with the number of their copies in each of these datasets.
-        limits: Prefix → how often the dataset may be read.
-    """
-    copies_by_prefix = _copies_by_prefix(corpus, part)
-    limits_on_copies = []
-    for prefix in copies_by_prefix:
-        if prefix in limits:
-            limit = SharedLimit(
-                prefix=prefix,
-                corpus=corpus.corpus,
-                holders=_names_of_holders(corpus, part),
-                copies=copies_by_prefix,
-                limit=limits[prefix],
-            )
-            limits_on_copies.append(limit)
-    return limits_on_copies
-
-
-def _copies_by_prefix(corpus: CorpusParts, part: CorpusPart) -> dict[str, int]:
-    """Return prefix → copies of the documents of a part, for each dataset that contains them."""
-    copies_of_members = zip(corpus.prefixes, part.copies, strict=True)
-    return {prefix: copies for prefix, copies in copies_of_members if copies > 0}
-
-
-def _names_of_holders(corpus: CorpusParts, part: CorpusPart) -> tuple[str, ...]:
-    """Return the names of the datasets that contain the documents of a part."""
-    copies_of_members = zip(corpus.members, part.copies, strict=True)
-    return tuple(name for name, copies in copies_of_members if copies > 0)

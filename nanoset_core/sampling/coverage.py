@@ -214,6 +214,9 @@ def _tokens_unseen(
 ) -> int | None:
     """Return how many tokens of a dataset a run has not read at the end of a split.
 
+    For example, the dataset has 1,000 tokens, and samples start every 10 tokens. After 60 samples
+    of its only epoch, 400 tokens are unread.
+
     Args:
         member: Plan of the dataset.
         n_samples: Samples of the dataset that the split takes.
@@ -224,7 +227,7 @@ def _tokens_unseen(
     Returns:
         The number of tokens, or None if it depends on how samples were shuffled.
     """
-    # Leave out samples that repeat an epoch of the blend.
+    # How many of the samples are different ones: the others repeat the epoch of the blend.
     n_different = n_samples
     if blend_epoch_samples is not None:
         n_different = min(n_samples, blend_epoch_samples)
@@ -237,24 +240,18 @@ def _tokens_unseen(
     n_read = member.taken_before + n_different
     if n_read == 0:
         return member.tokens
+
+    # Samples of a single epoch have different tokens, whichever these samples are.
     if member.epochs <= 1:
         return max(0, member.tokens - _tokens_of_first_epoch(n_read, member.tokens, config))
-    # Several epochs of the dataset are shuffled together. Until all of their samples were read,
-    # the shuffle decides which tokens were.
-    if n_read < _samples_shuffled_together(member, config):
-        return None
-    return 0
 
-
-def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int:
-    """Return how many samples of a dataset are shuffled together, of those of several epochs.
-
-    If the last epoch is shuffled on its own, these are the samples of the epochs before it.
-    """
-    if not member.separate_last_epoch:
-        return member.samples_built
-    tokens = (member.epochs - 1) * member.tokens
-    return (tokens - config.overlap) // config.step
+    # Several epochs are shuffled together, without the last one if it is shuffled on its own. Until
+    # all their samples are read, the shuffle decides which tokens are: perhaps one of them twice.
+    n_shuffled_together = member.samples_built
+    if member.separate_last_epoch:
+        tokens_before_last_epoch = (member.epochs - 1) * member.tokens
+        n_shuffled_together = (tokens_before_last_epoch - config.overlap) // config.step
+    return 0 if n_read >= n_shuffled_together else None
 
 
 def _tokens_of_first_epoch(n_samples: int, tokens: int, config: NanosetConfig) -> int:

@@ -168,24 +168,17 @@ class EpochLimits:
         """
         exceeded = []
         for member in plan.members:
-            if member.prefix in self.by_prefix and member.prefix not in prefixes_with_copies:
-                exceeded += self._exceeded_alone(member, config)
+            limit = self.by_prefix.get(member.prefix)
+            if limit is None or member.prefix in prefixes_with_copies:
+                continue
+            # The samples that the trainer builds must keep the limit, with its margin. The message
+            # has the epochs that the blend takes of them.
+            n_built = _samples_of_run(member, member.samples_requested or 0)
+            if n_built > most_samples(member.tokens, limit, config):
+                n_taken = _samples_of_run(member, _samples_of_blend(member))
+                epochs = epochs_drawn(n_taken, member.tokens, config)
+                exceeded.append(ExceededLimit(member.prefix, member.split, epochs, limit))
         return exceeded
-
-    def _exceeded_alone(self, member: MemberPlan, config: NanosetConfig) -> list[ExceededLimit]:
-        """Return the limit of a dataset if it is exceeded, as a list of one or no entry.
-
-        Args:
-            member: Plan of the dataset, which has a limit. Its documents are in no other dataset.
-            config: Configuration of the nanoset.
-        """
-        limit = self.by_prefix[member.prefix]
-        n_built = _samples_of_run(member, member.samples_requested or 0)
-        if n_built <= most_samples(member.tokens, limit, config):
-            return []
-        n_taken = _samples_of_run(member, _samples_of_blend(member))
-        epochs = epochs_drawn(n_taken, member.tokens, config)
-        return [ExceededLimit(member.prefix, member.split, epochs, limit)]
 
 
 def _rows_of_run(plan: SplitPlan, config: NanosetConfig) -> dict[str, Rows]:
@@ -341,12 +334,15 @@ def _exceeded_on_copies(
     *,
     with_margin: bool = True,
 ) -> list[ExceededLimit]:
-    """Return, for each dataset whose limit is exceeded, the documents that are read most often.
+    """Return the exceeded limits on documents that the datasets contain more than once.
+
+    A dataset may have several, for documents with different copies. Only the one whose documents
+    are read most often is returned.
 
     Args:
         plan: Plan of the split.
         config: Configuration of the nanoset.
-        limits_on_copies: The limits on documents with several copies.
+        limits_on_copies: All limits on such documents.
         reader: Reads the datasets' `.idx` files.
         with_margin: True checks the samples that are built of a dataset, False those that the blend
             takes. The trainer builds slightly more than the blend takes.
@@ -354,23 +350,23 @@ def _exceeded_on_copies(
     if not limits_on_copies:
         return []
     counts = _count_epochs(plan, config, reader)
-    is_exceeded = counts.builds_too_often if with_margin else counts.takes_too_often
     exceeded = []
     for limit in limits_on_copies:
-        if is_exceeded(limit):
-            exceeded.append(_exceeded_limit(limit, plan.split, counts))
+        if with_margin:
+            is_exceeded = counts.builds_too_often(limit)
+        else:
+            is_exceeded = counts.takes_too_often(limit)
+        if is_exceeded:
+            exceeded.append(
+                ExceededLimit(
+                    prefix=limit.prefix,
+                    split=plan.split,
+                    epochs=limit.times_read(counts.taken_by_blend),
+                    limit=limit.limit,
+                    holders=limit.holders,
+                )
+            )
     return _worst_of_each_dataset(exceeded)
-
-
-def _exceeded_limit(limit: SharedLimit, split: SplitName, counts: _EpochCounts) -> ExceededLimit:
-    """Return a limit on documents with several copies, with how often these are read."""
-    return ExceededLimit(
-        prefix=limit.prefix,
-        split=split,
-        epochs=limit.times_read(counts.taken_by_blend),
-        limit=limit.limit,
-        holders=limit.holders,
-    )
 
 
 def _worst_of_each_dataset(exceeded: Sequence[ExceededLimit]) -> list[ExceededLimit]:

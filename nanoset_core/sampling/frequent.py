@@ -101,24 +101,22 @@ class FrequentValues:
         self._tokens = self._tokens[is_kept]
 
     def _keep_texts(self, hashes: NDArray[np.uint64], text_of: Callable[[int], str]) -> None:
-        """Keep the texts of the values with the greatest counters, and no others.
-
-        A value whose counter has become one of the greatest just now is among those that were
-        added: the order of all other counters is what it was.
+        """Keep the texts of the values that `most_frequent` would return now, and no others.
 
         Args:
-            hashes: Hash of each value that was added.
+            hashes: Hash of each value that was added just now, shape (n_added,).
             text_of: Returns such a value by its index.
         """
         text_by_hash: dict[int, str] = {}
-        sorted_indices = np.argsort(hashes)  # to find a value by its hash
         for index in self._greatest():
-            value_hash = self._hashes[index]
-            text = self._text_by_hash.get(int(value_hash))
+            value_hash = int(self._hashes[index])
+            text = self._text_by_hash.get(value_hash)
             if text is None:
-                position = np.searchsorted(hashes, value_hash, sorter=sorted_indices)
-                text = text_of(int(sorted_indices[position]))
-            text_by_hash[int(value_hash)] = text
+                # The value was not among the most frequent before, and now is. Only values that
+                # were just added can rise in this way.
+                added_index = int(np.flatnonzero(hashes == self._hashes[index])[0])
+                text = text_of(added_index)
+            text_by_hash[value_hash] = text
         self._text_by_hash = text_by_hash
 
     def _greatest(self) -> list[int]:

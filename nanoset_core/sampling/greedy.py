@@ -422,13 +422,14 @@ class _SpeculatedBlocks:
         return _RunningBlocks(blocks, running.differences[is_different], lanes)
 
     def _pick_again(self, blocks: IntArray, samples: slice, lanes: Lanes) -> IntArray:
-        """Pick the datasets of some samples in several blocks again, and replace the old picks.
+        """Compute again which datasets some samples are from, and return what that changes.
 
-        A *pick* is the number of the dataset that a sample is from.
+        Consecutive samples of the blend form a *block*, and several blocks are computed at once. A
+        *pick* is the number of the dataset that a sample is from.
 
         Args:
-            blocks: Numbers of the blocks: columns of `self.picks`, shape (n_blocks,).
-            samples: Which samples of each block: rows of `self.picks`.
+            blocks: Numbers of the blocks, shape (n_blocks,).
+            samples: Which samples of each block.
             lanes: Compute the new picks. Lane i computes block `blocks[i]`, and has done so up to
                 the first of these samples.
 
@@ -436,6 +437,7 @@ class _SpeculatedBlocks:
             How many more of the new picks than of the old ones are from each dataset, for each
             block; shape (n_blocks, n_datasets). Negative if fewer are.
         """
+        # `self.picks` has a column for each block, and a row for each sample of a block.
         old_picks = self.picks[samples, blocks]  # (n_samples, n_blocks)
         new_picks = np.empty_like(old_picks)
         lanes.advance(new_picks)

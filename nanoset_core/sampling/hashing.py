@@ -321,11 +321,15 @@ def _read_words_of_bytes(
     Returns:
         Shape (n_words,), as `_read_words` does.
     """
-    # A view with the word that starts at each byte: neighbouring words are one byte apart.
+    # A view with the word that starts at each byte: entry 0 has the bytes 0 to 7, entry 1 the bytes
+    # 1 to 8, and so on. Zeros follow the data, for words that extend beyond it.
     padded = np.zeros(len(data) + WORD_BYTES, np.uint8)
     padded[: len(data)] = data
     word_at_byte = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
-    return word_at_byte.take(_places_of_words(starts, words_per_text, distance=WORD_BYTES))
+
+    # The words of a text that starts at byte 3 are the entries 3, 11, 19, …
+    places = _places_of_words(starts, words_per_text, distance=WORD_BYTES)  # (n_words,)
+    return word_at_byte.take(places)
 
 
 def _places_of_words(

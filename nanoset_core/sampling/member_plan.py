@@ -387,14 +387,17 @@ def separate_last_epoch(
     If all epochs were shuffled together, a document might be missing from several of them. If the
     last one comes after the others, every document is read once in each of these.
 
+    For example, an epoch has 100 samples, and 150 are requested. Of the second epoch, 50 are
+    needed, which is less than 80.
+
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
 
     Args:
         epochs: Epochs that are needed.
         tokens: Tokens of one epoch.
         requested: Samples that are needed; None for one epoch.
-        length: Tokens of a sample, without the extra one.
-        extra: 1 if a sample has an extra token, else 0.
+        length: Tokens from the start of a sample to that of the next one.
+        extra: 1 if a sample shares a token with the next one, else 0.
     """
     if epochs == 1 or requested is None:
         return False

@@ -290,6 +290,7 @@ class _Mixer:
             path: Its path in the tree.
             limit: How often train may read each of its corpora; None for no limit.
         """
+        # The temperature of a group decides the weights of its direct parts, so they store it.
         children = []
         for name, child in part.parts.items():
             node = self._node(child, (*path, name), limit)
@@ -376,24 +377,26 @@ class _Mixer:
         return max(samples - _ROUNDING_SAMPLES, 0.0) / self._samples_of_train
 
     def _divide(self, node: _Node, amount: float) -> list[_Allotment]:
-        """Divide the amount of a part among all parts within it.
+        """Divide the amount of a part among its children, what each gets among its own, and so on.
 
         Args:
             node: The part.
-            amount: Its amount.
+            amount: Its amount: a share of the samples of train, from 0 to 1.
 
         Returns:
-            The parts in the order written, each followed by the parts within it; none for a corpus.
+            All parts within it in the order written, each before the parts within that; none for a
+            corpus.
 
         Raises:
             InputError: The amounts are impossible, or a part gets nothing.
         """
         allotments = []
         for allotment in self._divide_among_children(node, amount):
+            child = allotment.node
             if allotment.amount <= _TOLERANCE:
-                raise _nothing_left_error(allotment.node, node, amount)
+                raise _nothing_left_error(child, node, amount)
             allotments.append(allotment)
-            allotments += self._divide(allotment.node, allotment.amount)
+            allotments += self._divide(child, allotment.amount)
         return allotments
 
     def _divide_among_children(self, node: _Node, amount: float) -> list[_Allotment]:

@@ -54,8 +54,10 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
     Raises:
         ConfigError: Fewer samples were consumed than before this phase, or more than it has.
     """
+    # The run has read the positions [start, read.end) of the last phase. Those before `start` are
+    # of earlier phases.
     plan = read.plan
-    start = read.config.consumed_samples  # position at which the phase started
+    start = read.config.consumed_samples
     if not start <= read.end <= plan.samples:
         raise ConfigError(
             "a run of this nanoset cannot have consumed these samples",
@@ -64,6 +66,7 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
             expected=f"{read.before + start:,} to {read.before + plan.samples:,}",
         )
 
+    # Add what this phase has read of each dataset to what earlier phases had.
     orders = dict(read.config.orders)
     counts = samples_per_dataset(plan, start, read.end, exact=exact)
     for member, count in zip(plan.members, counts, strict=True):
@@ -103,16 +106,16 @@ def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) 
     # A split without a blend has a single dataset, from which all its samples come.
     if plan.blend is None:
         return [stop - start]
+    if not plan.blend.exhaustive:
+        return samples_taken(plan.blend.weights, start, stop, exact=exact)
 
-    weights: tuple[float, ...] = plan.blend.weights
-    if plan.blend.exhaustive:
-        # This blend takes all samples of all datasets once. Its plan stores the numbers of these
-        # samples, so divide them by their sum. `build_exhaustive_blending_indices` divides in the
-        # same way: weights that are rounded differently may change the order of the samples.
-        n_samples_by_dataset = weights
-        total_samples = float(sum(n_samples_by_dataset))
-        weights = tuple(n_samples / total_samples for n_samples in n_samples_by_dataset)
-    return samples_taken(weights, start, stop, exact=exact)
+    # An exhaustive blend takes all samples of all datasets once, and its plan has the sizes of the
+    # datasets in place of weights. Divide them as `build_exhaustive_blending_indices` does: weights
+    # that are rounded differently may change the order of the samples.
+    dataset_sizes = plan.blend.weights
+    total = float(sum(dataset_sizes))
+    shares = tuple(size / total for size in dataset_sizes)
+    return samples_taken(shares, start, stop, exact=exact)
 
 
 def build_ordered(

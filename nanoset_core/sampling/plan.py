@@ -49,7 +49,7 @@ def plan_split(
     *,
     exact: bool = True,
 ) -> SplitPlan | None:
-    """Plan one split.
+    """Plan one split: the sequences, epochs and samples of each dataset, and how they are mixed.
 
     Args:
         config: Configuration of the nanoset.
@@ -62,10 +62,7 @@ def plan_split(
         The plan, or None if the split has no share of the data.
 
     Raises:
-        ConfigError: The preset cannot build it, or the trainer would hang, crash or read wrong
-            samples: samples are requested of a split without tokens, weights come without a number
-            of samples, a dataset of a blend has no samples, or a split starts before the first
-            sequence.
+        ConfigError: The trainer would refuse the split, hang, or read wrong samples.
         MissingError, FormatError: A `.idx` file is missing or damaged.
     """
     data = SplitData(config, split, reader or LengthReader())
@@ -351,8 +348,9 @@ class _SplitPlanner:
     def _starts(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> Sequence[int]:
         """Return at which of its samples this phase of a run starts to read each dataset.
 
-        The trainer continues to count the samples of the blend where earlier phases stopped. So it
-        skips as many samples of each dataset as the new blend would have taken until there.
+        The trainer continues to count the samples of the blend where earlier phases stopped. For
+        example, these consumed 100 samples, and the new weights are 0.7 and 0.3. Then the trainer
+        skips the first 70 and 30 samples of the datasets, whatever earlier phases read of them.
 
         Args:
             prefixes: Paths of the datasets without .bin and .idx.

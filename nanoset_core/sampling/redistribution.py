@@ -229,9 +229,6 @@ def _samples_built(
 ) -> int:
     """Return how many samples of a dataset this phase of a run builds, given its share of a split.
 
-    For example, a dataset has half of a split of 1,000 samples, and earlier phases consumed 400 of
-    these: at least 199 of the dataset. So this phase builds 301, and the margin of the trainer.
-
     Args:
         split_size: Samples of the split, in all phases of the run.
         share: Share of these samples that the dataset has.
@@ -241,9 +238,13 @@ def _samples_built(
     Returns:
         The number of samples, which may be one too high.
     """
-    # Blends are rounded, so earlier phases may have taken one sample less than the share of them.
-    taken_before = max(int(share * consumed_samples) - 1, 0)
+    # An example: the share is 0.5 of 1,000 samples. Trainers add a margin, such as 0.5 %, so 503
+    # samples are built in all phases.
     sizes = config.rules.member_sizes(split_size, share, config.surplus)
+
+    # If earlier phases consumed 400 samples, 200 of them should be of this dataset, but the blend
+    # may have taken one less: 199. So this phase builds 304.
+    taken_before = max(int(share * consumed_samples) - 1, 0)
     return sizes.built - taken_before
 
 
@@ -335,7 +336,9 @@ def _limits_in_split(
     config: NanosetConfig,
     reader: LengthReader,
 ) -> list[_SplitLimit]:
-    """Return limits on documents with several copies, together with what is needed to test them.
+    """Combine limits on documents with several copies with the data of the split they hold in.
+
+    With these, `_SplitLimit.fits` decides whether some shares of the datasets keep a limit.
 
     Args:
         limits_on_copies: The limits.

@@ -36,53 +36,22 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
     if not prefixes:
         return False
     token_counts = [data.part_of(prefix).tokens for prefix in prefixes]
-    is_blend = weights is not None or len(prefixes) > 1
+    sample_counts = [config.samples_in(tokens) for tokens in token_counts]
 
-    # Megatron-LM requires a sample of each dataset of a blend without weights.
-    if is_blend and weights is None:
-        return _lacks_a_sample(token_counts, config)
+    # Megatron-LM requires a sample of each dataset of a blend without weights. Other trainers do so
+    # for every split.
+    rules = config.rules
+    is_unweighted_blend = weights is None and len(prefixes) > 1
+    if is_unweighted_blend or rules.zero_samples == "never":
+        return 0 in sample_counts
 
-    # The rule `zero_samples` says where the trainer accepts 0 samples: nowhere ("never"), not in
-    # blends ("no blend", as nanotron), or everywhere if there is a token ("any").
-    zero_samples = config.rules.zero_samples
-    if zero_samples == "never":
-        return _lacks_a_sample(token_counts, config)
-    if zero_samples == "no blend" and is_blend:
-        return _is_too_small_for_nanotron(token_counts, config)
-    return _lacks_a_token(token_counts, config)
+    # nanotron needs index files of each dataset of a blend, and a sample of any of them.
+    if rules.zero_samples == "no blend" and weights is not None:
+        has_index_files = min(token_counts) >= MIN_NANOTRON_TOKENS
+        return not (has_index_files and any(sample_counts))
 
-
-def _lacks_a_sample(token_counts: Sequence[int], config: NanosetConfig) -> bool:
-    """Return whether a dataset has too few tokens for a sample, for trainers that need one of each.
-
-    Args:
-        token_counts: Tokens of each dataset of the split.
-        config: Configuration of the nanoset.
-    """
-    return any(config.samples_in(tokens) == 0 for tokens in token_counts)
-
-
-def _is_too_small_for_nanotron(token_counts: Sequence[int], config: NanosetConfig) -> bool:
-    """Return whether nanotron refuses a blend: a dataset is too small, or none has a sample.
-
-    Args:
-        token_counts: Tokens of each dataset of the blend.
-        config: Configuration of the nanoset.
-    """
-    # A smaller dataset gets no index files.
-    has_index_files = min(token_counts) >= MIN_NANOTRON_TOKENS
-    has_sample = any(config.samples_in(tokens) for tokens in token_counts)
-    return not (has_index_files and has_sample)
-
-
-def _lacks_a_token(token_counts: Sequence[int], config: NanosetConfig) -> bool:
-    """Return whether a dataset has no tokens, in a split that the trainer builds.
-
-    Args:
-        token_counts: Tokens of each dataset of the split.
-        config: Configuration of the nanoset. NeMo skips a split that has no token at all.
-    """
-    is_skipped = config.rules.empty_split == "skip" and not any(token_counts)
+    # Otherwise each dataset needs a token. NeMo skips a split that has no token at all.
+    is_skipped = rules.empty_split == "skip" and not any(token_counts)
     return 0 in token_counts and not is_skipped
 
 

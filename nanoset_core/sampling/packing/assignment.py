@@ -62,12 +62,14 @@ def document_lengths(
     lengths = np.zeros(n_documents, np.int64)
     for start in range(0, n_documents, _CHUNK_DOCUMENTS):
         stop = min(start + _CHUNK_DOCUMENTS, n_documents)
-        # First sequence of each document of the chunk, and the end of the last one.
+        # First sequence of each document of the chunk, and the end of the last one: [7, 9, 10] for
+        # a document of the sequences 7 and 8, and one of sequence 9.
         bounds = document_indices[start : stop + 1]  # (n_in_chunk + 1,)
-        chunk_lengths = sequence_lengths[bounds[0] : bounds[-1]]  # one for each sequence
-        # Tokens of the chunk before each of its sequences, and of all of them.
+        chunk_lengths = sequence_lengths[bounds[0] : bounds[-1]]  # such as [4, 3, 6]
+        # Tokens of the chunk before each of its sequences, and of all of them: [0, 4, 7, 13].
         tokens_before = np.concatenate([[0], np.cumsum(chunk_lengths, dtype=np.int64)])
-        lengths[start:stop] = np.diff(tokens_before[bounds - bounds[0]])
+        tokens_at_bounds = tokens_before[bounds - bounds[0]]  # [0, 7, 13]
+        lengths[start:stop] = np.diff(tokens_at_bounds)  # [7, 6]
     return lengths
 
 

@@ -22,11 +22,10 @@ from nanoset_core.sampling.packing.pieces import NO_PIECES, FilledPacks, PieceAr
 
 
 def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPacks]:
-    """Fill the room in packs, so that all packs except the last one are full.
+    """Fill the room in packs with the start of the next pieces: all except the last one are full.
 
-    The pieces of packs that are not full are concatenated, and cut into full packs. For example,
-    packs of 10 tokens that hold pieces of 6 and 2, of 7, and of 9 tokens become packs of 6, 2 and
-    2, of 5 and 5, and of 4 tokens.
+    For example, packs of 10 tokens that hold pieces of 6 and 2, of 7, and of 9 tokens become packs
+    of 6, 2 and 2, of 5 and 5, and of 4 tokens.
 
     Args:
         batches: All packs in order, some at a time.
@@ -72,85 +71,37 @@ def _carry_in_batch(pending: PieceArrays, batch: FilledPacks, length: int) -> _C
         batch: The packs.
         length: Tokens of a pack.
     """
-    # The places of full packs in the result: in the example, 0 to 3 for B, C, D and E.
-    places = _places(pending.tokens, batch.token_counts, length)
+    # (n_packs,) each: which packs are full already, and after which ones the stream has a full pack
+    # more. The values are those of the example.
+    token_counts = batch.token_counts  # [8, 10, 7, 10, 9]
+    is_full = token_counts >= length  # B and D
+    appended_tokens = np.where(is_full, 0, token_counts)  # [8, 0, 7, 0, 9]
+    stream_tokens = pending.tokens + np.cumsum(appended_tokens)  # [8, 8, 15, 15, 24]
+    n_completed = stream_tokens // length  # [0, 0, 1, 1, 2] full packs of the stream
+    completes_pack = np.diff(n_completed, prepend=0) > 0  # C and E
+
+    # The result has a pack for each of these, in the order of the batch.
+    is_in_result = is_full | completes_pack
+    numbers_in_result = np.cumsum(is_in_result) - 1  # B: 0, C: 1, D: 2, E: 3
+    numbers_of_full = numbers_in_result[is_full]  # [0, 2]
+    numbers_of_stream = numbers_in_result[completes_pack]  # [1, 3]
 
     # Cut the stream into packs. The last one is pending if it is not complete.
-    packs_with_room = batch.select(~places.is_full)
+    packs_with_room = batch.select(~is_full)
     stream = _cut(PieceArrays.concatenated([pending, packs_with_room.pieces]), length)
-    is_complete = stream.pack_numbers < len(places.of_stream)  # (n_pieces_of_stream,)
+    is_complete = stream.pack_numbers < len(numbers_of_stream)  # (n_pieces_of_stream,)
     stream_pieces = stream.pieces.select(is_complete)
-    place_of_stream_piece = places.of_stream[stream.pack_numbers[is_complete]]
+    pack_of_stream_piece = numbers_of_stream[stream.pack_numbers[is_complete]]
 
     # Put the pieces of the stream between those of the packs that were full already.
-    old_full_packs = batch.select(places.is_full)
-    place_of_full_piece = places.of_full[old_full_packs.pack_numbers]
+    old_full_packs = batch.select(is_full)
+    pack_of_full_piece = numbers_of_full[old_full_packs.pack_numbers]
     full_packs = _packs_from(
         pieces=PieceArrays.concatenated([old_full_packs.pieces, stream_pieces]),
-        pack_of_piece=np.concatenate([place_of_full_piece, place_of_stream_piece]),
-        n_packs=len(places.of_full) + len(places.of_stream),
+        pack_of_piece=np.concatenate([pack_of_full_piece, pack_of_stream_piece]),
+        n_packs=len(numbers_of_full) + len(numbers_of_stream),
     )
     return _CarriedBatch(full_packs, pending=stream.pieces.select(~is_complete))
-
-
-class _PackPlaces(NamedTuple):
-    """The order of packs that were full already, and of full packs from the stream.
-
-    In the example of `_carry_in_batch`, the packs B, C, D and E of the result have the places 0 to
-    3: B and D were full already, and C and E are from the stream.
-    """
-
-    is_full: NDArray[np.bool_]
-    """Whether each pack of the batch is full already, shape (n_packs,)."""
-    of_full: NDArray[np.int64]
-    """Place of each pack that is full already; in the example 0 and 2."""
-    of_stream: NDArray[np.int64]
-    """Place of each complete pack of the stream; in the example 1 and 3."""
-
-
-def _places(n_pending: int, token_counts: NDArray[np.int64], length: int) -> _PackPlaces:
-    """Decide the order of the packs of a batch and of the packs that the stream completes.
-
-    Args:
-        n_pending: Tokens of the stream before the batch; fewer than a pack.
-        token_counts: Tokens of each pack of the batch, shape (n_packs,).
-        length: Tokens of a pack.
-    """
-    is_full = token_counts >= length
-    appended_tokens = np.where(is_full, 0, token_counts)
-    completes_pack = _completes_pack(n_pending, appended_tokens, length)
-    # (n_packs,) a place for each pack that is full or completes one: how many such packs precede
-    is_in_result = is_full | completes_pack
-    places = np.cumsum(is_in_result) - 1
-    return _PackPlaces(is_full, of_full=places[is_full], of_stream=places[completes_pack])
-
-
-def _completes_pack(
-    n_pending: int, appended_tokens: NDArray[np.int64], length: int
-) -> NDArray[np.bool_]:
-    """Return after which packs of a batch a stream of their tokens has one full pack more.
-
-    For example, with packs of 10 tokens, and a stream that is empty before:
-
-        appended tokens    8   0   7   9
-        stream tokens      8   8  15  24
-        full packs         0   0   1   2
-        completes a pack   no  no yes yes
-
-    Args:
-        n_pending: Tokens of the stream before the batch; fewer than a pack.
-        appended_tokens: Tokens that each pack of the batch appends, fewer than a pack; shape
-            (n_packs,).
-        length: Tokens of a pack.
-
-    Returns:
-        Shape (n_packs,).
-    """
-    stream_tokens = n_pending + np.cumsum(appended_tokens)  # (n_packs,) after each pack
-    full_packs = stream_tokens // length  # (n_packs,)
-    # The pending tokens are less than a pack, so there are 0 full packs before the batch.
-    completes_pack: NDArray[np.bool_] = np.diff(full_packs, prepend=0) > 0
-    return completes_pack
 
 
 def _packs_from(pieces: PieceArrays, pack_of_piece: NDArray[np.int64], n_packs: int) -> FilledPacks:

@@ -210,20 +210,18 @@ class FullPieceQueue:
     def _take_from_chunk(self, count: int) -> PieceArrays:
         """Take the next full pieces of the current chunk of documents.
 
-        For example, if the documents of the chunk have 2 and 3 full pieces, `_piece_stops` is
-        [2, 5]: pieces 0 and 1 belong to the first document, and pieces 2 to 4 to the second.
-
         Args:
             count: How many; at most as many as the chunk still has.
         """
-        # (count,) numbers of these pieces within the chunk
-        piece_numbers = np.arange(self._n_taken, self._n_taken + count)
+        # An example: two documents have 2 and 3 full pieces, so `_piece_stops` is [2, 5]. One piece
+        # was taken, and the next three are requested.
+        piece_numbers = np.arange(self._n_taken, self._n_taken + count)  # [1, 2, 3] in the chunk
         self._n_taken += count
 
-        # (count,) index of each piece's document: the first one whose stop is above the number
-        indices = np.searchsorted(self._piece_stops, piece_numbers, side="right")
-        first_pieces = np.concatenate([[0], self._piece_stops])  # of each document
-        numbers_in_document = piece_numbers - first_pieces[indices]
+        # The document of each piece is the first one whose stop is above the piece's number.
+        indices = np.searchsorted(self._piece_stops, piece_numbers, side="right")  # [0, 1, 1]
+        first_pieces = np.concatenate([[0], self._piece_stops])  # [0, 2, 5], of each document
+        numbers_in_document = piece_numbers - first_pieces[indices]  # [1, 0, 1]
         return PieceArrays(
             documents=self._documents[indices],
             # Position of each piece's first token in its document.

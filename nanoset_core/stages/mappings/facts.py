@@ -128,9 +128,10 @@ def files_in_use(manifest: Manifest) -> set[str]:
         content = manifest.access.read_current(manifest.folder / PLAN_FILE)
         names.update(_planned_names(content))
     except FileNotFoundError:
-        return names
+        return names  # a plan that was deleted names no further files
     except StorageError:
-        raise  # it is also an OSError, but says nothing about the file
+        # It is also an OSError, but the next clause must not call the file damaged.
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(
             "this is not the plan of a split",

@@ -58,21 +58,21 @@ class IndexFileWriter:
             Size and sha256 of each file.
 
         Raises:
-            StorageError: The files, together with the dataset's .idx, exceed the room for working
-                copies.
+            StorageError: The files, together with the dataset's .idx, exceed the disk space for
+                working copies.
         """
         files = member_set(member, config, self._folder)
         stored_notes = self._stored_notes(files)
         if stored_notes is not None:
-            return stored_notes
+            return stored_notes  # a bucket has the files
 
-        # The index files are built from the dataset's .idx, which may have to be downloaded. It
-        # must not be deleted to make room for them.
+        # The index files are built from the dataset's .idx, which may have to be downloaded. If the
+        # disk space for local copies is limited, others are deleted for the new files, but not it.
         idx = self._access.fetch(idx_path(Path(member.prefix)))
         make_room = partial(self._make_room_keeping, idx)
         notes = self._write(files, make_room)
 
-        # If the room for local copies is limited, the next dataset needs it.
+        # Files that were uploaded may be deleted, too, when the next dataset needs the space.
         if self._access.is_space_limited:
             self.upload()
         return notes

@@ -52,9 +52,10 @@ def unweighted(mix: Mix | None) -> FrozenDict[str, float] | None:
 def mix_errors(
     where: str, data: Iterable[DataKeys], max_epochs: object, *, has_samples: bool
 ) -> Iterator[ConfigError]:
-    """Yield an error for each part of a nanoset's mixtures that contradicts itself or another part.
+    """Yield the errors of a nanoset's mixtures.
 
-    A mixture, the key `mix`, is a tree: each part is a corpus, or a group of further parts.
+    A mixture, the key `mix`, is a tree of shares: each part is a corpus, or a group of further
+    parts. A nanoset, or each phase of its run, has either a mixture or a `blend` of weights.
 
     Args:
         where: The key of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
@@ -69,10 +70,13 @@ def mix_errors(
             yield _phase_data_error(where, keys)
         if keys.mix is None:
             continue
-        key = f"{where}{keys.key}.mix"
+
+        mix_key = f"{where}{keys.key}.mix"
         tree = MixPart(mix=keys.mix)
-        yield from _repetition_errors(key, tree)
-        yield from _part_errors(key, tree, limit=None, has_samples=has_samples)
+        yield from _repetition_errors(mix_key, tree)
+        yield from _part_errors(mix_key, tree, limit=None, has_samples=has_samples)
+        # Each part of the tree can have its own limit. That of the nanoset is for blends, whose
+        # weights it corrects afterwards; the weights of a mixture are computed within its limits.
         if max_epochs is not None:
             yield ConfigError(
                 "a mixture has limits of its own",
@@ -122,24 +126,26 @@ def _part_errors(
         limit: `max_epochs` of the nearest group around the part that has this key.
         has_samples: Whether the number of train's samples is known.
     """
+    # A limit of the part itself replaces that of the group around it, also for the parts within.
     if part.max_epochs is not None:
         limit = part.max_epochs
     yield from _amount_errors(where, part, limit)
 
-    # Tokens and epochs become shares only if it is known how much is read in all.
-    keys_with_size = ("tokens", "epochs", "max_epochs")
-    used_keys = [key for key in keys_with_size if getattr(part, key) is not None]
+    # These keys become shares only if it is known how many samples are read in all.
+    absolute_keys = ("tokens", "epochs", "max_epochs")
+    used_keys = [key for key in absolute_keys if getattr(part, key) is not None]
     if used_keys and not has_samples:
         yield ConfigError(
             "this needs the number of train's samples",
             where=f"{where}.{used_keys[0]}",
             remedy="add `schedule`, or `samples: {train: …}`",
         )
-    if part.mix is None:
-        return
-    yield from _group_errors(where, part)
-    for name, inner in part.parts.items():
-        yield from _part_errors(f"{where}.{name}", inner, limit, has_samples=has_samples)
+
+    is_group = part.mix is not None
+    if is_group:
+        yield from _group_errors(where, part)
+        for name, inner in part.parts.items():
+            yield from _part_errors(f"{where}.{name}", inner, limit, has_samples=has_samples)
 
 
 def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[ConfigError]:

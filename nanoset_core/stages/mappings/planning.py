@@ -223,8 +223,10 @@ class NanosetContext(NanosetLookup):
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            order: The order of its samples, and how many of them the earlier phases took.
+            order: Which of its sequences (`rows`) the phases read, for how many epochs, and how
+                many samples they took.
         """
+        # Tokens of one epoch: those of the sequences that train has of the dataset.
         sequence_lengths, _ = self.reader.read(prefix)
         start, stop = order.rows
         tokens = int(sequence_lengths[start:stop].sum(dtype=np.int64))

@@ -182,7 +182,10 @@ def _nanosets_of_phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNa
 
 
 def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> ResolvedNanoset:
-    """Return settings with the numbers of samples that the trainer's schedule requests.
+    """Return settings with the number of samples that each split needs for the trainer's schedule.
+
+    The schedule has the numbers of iterations, the samples of an iteration, and how often the
+    trainer evaluates.
 
     Args:
         nanoset: The settings. Without a schedule, they are returned as they are.
@@ -192,13 +195,13 @@ def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> Resolv
     if nanoset.schedule is None:
         return nanoset
 
-    # Without shares, each split has a blend of its own, and all of its documents.
+    # The key `split` of nanoset.yaml gives each split a share of the documents, which may be 0.
+    # Without it, each split has a blend of its own, and all documents of that.
     share_by_split: dict[SplitName, float] = dict.fromkeys(SPLITS, 1)
     if nanoset.shares:
         share_by_split = dict(zip(SPLITS, parse_split(nanoset.shares), strict=True))
 
-    # Leave out splits without data, and those that this trainer always reads once, whatever number
-    # of samples is requested.
+    # Request nothing of splits without data, and of those that this trainer always reads once.
     preset = get_preset(nanoset.preset)
     sample_counts: dict[SplitName, int] = {}
     for split, n_samples in nanoset.schedule.samples(iterations).items():

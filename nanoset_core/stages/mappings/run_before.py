@@ -133,6 +133,8 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
     nanoset, digest = handoff_named(continue_from)
     versions = handoff_and_splits(outputs, nanoset, digest)
     handoff = versions[HANDOFF]
+
+    # The split as it was planned for this run, and the settings that it was planned with.
     plan, config = read_split(versions["train"], outputs.folder)
     if plan is None:
         raise ConfigError(
@@ -140,8 +142,9 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
             where=handoff.url(),
             remedy="name a handoff of a nanoset that has one",
         )
-    # The trainer counts samples from the start of the run, which may have read other splits before
-    # this one.
+
+    # The trainer counts samples from the start of the run. If the handoff is for phase 2, which
+    # starts after 1,000 samples, and the run has consumed 1,200, it has read 200 of this split.
     samples_before = _samples_before(handoff)
     samples_of_split = continue_from.consumed_samples - samples_before
     return Read(plan, config, end=samples_of_split, before=samples_before)

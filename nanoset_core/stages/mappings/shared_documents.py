@@ -74,16 +74,14 @@ class SharedDocuments:
         self._counted: dict[tuple[tuple[str, Rows], ...], list[CorpusParts]] = {}
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
-        """Return the tokens of each corpus by how many copies of them each dataset contains.
+        """Return the tokens of each corpus, grouped by the copies that the datasets have of them.
 
-        For example, 100 tokens that the first dataset contains once, and the second one twice, are
-        the part (1, 2) of their corpus.
+        For example, if all documents of web are in the dataset "web", and 100 of its 1,000 tokens
+        are also in the view "best-web", there are two parts: 900 tokens with the copies (1, 0), and
+        100 tokens with the copies (1, 1).
 
         Args:
             rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
-
-        Returns:
-            The parts of each corpus that a dataset was made from.
 
         Raises:
             MissingError: A dataset was deleted, or a dataset that it was made from.
@@ -95,12 +93,7 @@ class SharedDocuments:
         return self._counted[key]
 
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
-        """Count the tokens of each corpus by how many copies of them each dataset contains.
-
-        Args:
-            rows_by_prefix: Path of each dataset without ending → (start, stop) of its sequences in
-                which tokens are counted.
-        """
+        """Count the tokens of each corpus, grouped by their copies; see `parts`."""
         results: list[CorpusParts] = []
         for members in self._members_by_corpus(rows_by_prefix).values():
             corpus = members[0].dataset.corpus

@@ -134,8 +134,8 @@ class MappingsStage(_SplitStage, Planned):
         if errors:
             return one_line(errors[0])
 
-        # To find out whether the settings fit the data, plan the split. This needs the .idx files
-        # of its datasets, some of which may not be built yet, or be too large to be read now.
+        # Planning the split shows whether its settings fit the data. It reads the .idx files of the
+        # datasets, so give up if one is not built yet, or if they are too large to be read now.
         index_bytes = _index_bytes(project, key.subject, recipe)
         if index_bytes is None or not reading.spend(index_bytes):
             return None

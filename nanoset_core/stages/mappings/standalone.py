@@ -66,14 +66,17 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
     if config.path_to_cache is not None and is_remote(config.path_to_cache):
         bucket = remote_location(config.path_to_cache, where="--data-cache-path")
 
-    # Check all sets before the first is written, so that an error leaves nothing behind.
+    # A split has a set of files for each of its datasets, and one for the blend. Each set goes to
+    # the bucket, or to the folder where the trainer looks for it.
     sets_by_split: dict[SplitName, list[PlacedSet]] = {}
     for plan in plans:
-        # Each set goes to the bucket, or to the folder where the trainer looks for it.
         sets = index_sets(plan, config)
         sets_by_split[plan.split] = [PlacedSet(files, bucket or files.folder) for files in sets]
-        if not overwrite:
-            for placed in sets_by_split[plan.split]:
+
+    # Check all sets before the first is written, so that an error leaves nothing behind.
+    if not overwrite:
+        for placed_sets in sets_by_split.values():
+            for placed in placed_sets:
                 _check_replaceable(placed)
     return [_write_split(plan, config, sets_by_split[plan.split]) for plan in plans]
 

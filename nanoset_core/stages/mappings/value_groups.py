@@ -41,7 +41,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 def expand_value_groups(
     nanosets: Mapping[str, NanosetSpec], views: Mapping[str, ViewSpec], where: object
 ) -> ExpandedNanosets:
-    """Write out the groups of mixtures that divide a corpus by the values of a column.
+    """Replace mixture groups that split a corpus by a column's values by groups of views.
 
     The group `topics: {of: web, by: topic, values: [news, science]}` becomes a group of two views
     of the corpus `web`: `topics-news` and `topics-science`.
@@ -52,25 +52,24 @@ def expand_value_groups(
         where: The nanoset.yaml, for errors.
 
     Returns:
-        The nanosets, whose groups consist of views, and all views.
+        The nanosets with the new groups, all views, and the mistakes in the settings.
     """
     all_views = dict(views)
     errors: list[ConfigError] = []
     expanded_nanosets: dict[str, NanosetSpec] = {}
     for name, nanoset in nanosets.items():
-        # Add the views of all groups. Two groups may divide the corpus in the same way, and share
-        # views.
+        # Add a view for each value. Two groups that split the corpus in the same way share views.
         for group in _value_groups_of(nanoset, f"{where}: nanosets.{name}"):
             mistakes = list(_mistakes(group.part, group.where))
-            errors += mistakes
             if mistakes:
+                errors += mistakes
                 continue
             for value_view in _value_views(group.name, group.part):
                 existing_view = all_views.setdefault(value_view.name, value_view.view)
                 if existing_view != value_view.view:
                     errors.append(_name_is_taken(value_view.name, group.where))
 
-        # Replace the groups.
+        # Write the views into the mixtures, in place of the columns and values.
         phases = []
         for phase in nanoset.phases:
             phases.append(replace(phase, mix=_expanded(phase.mix)))

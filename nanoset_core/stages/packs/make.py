@@ -77,8 +77,12 @@ class PackCounts:
 def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts, PackPlan]:
     """Plan packs (sequences of one length, each of whole documents if possible) and count them.
 
-    The setting `tail: carry` leads to further cuts, at the ends of packs, which are not counted
-    yet: they depend on the order of the packs.
+    For example, packs have 10 tokens, and there are documents of 4 and 25 tokens. The second is cut
+    into pieces of 10, 10 and 5 tokens, so 15 of its tokens are in other packs than its first one.
+    There are 3 packs, since the pieces of 4 and 5 tokens share one, with 1 token of padding.
+
+    With `tail: carry`, documents are also cut at the ends of packs. These cuts are not counted yet:
+    they depend on the order of the packs.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
@@ -91,21 +95,23 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
     histogram = LengthHistogram.of(lengths)
     plan = plan_packs(histogram.pieces(rules.pieces), length)
 
-    # Of a document longer than a pack, the excess tokens go to further pieces, or are dropped.
-    longer_documents, excess_tokens = histogram.beyond(length)
-    cut_tokens = excess_tokens
-    dropped_tokens = 0
-    if rules.pieces.long != "fragment":
-        cut_tokens = 0
-        dropped_tokens = excess_tokens
+    # Tokens that a document has in excess of a pack go to further pieces, or are dropped.
+    n_longer, excess_tokens = histogram.beyond(length)
+    is_cut = rules.pieces.long == "fragment"
+    cut_tokens = excess_tokens if is_cut else 0
+    dropped_tokens = 0 if is_cut else excess_tokens
+
     n_tokens = histogram.tokens - dropped_tokens
-    n_packs = _count_packs(plan, n_tokens, rules)
+    n_packs = plan.packs
+    if rules.tail == "carry":
+        # Packs are filled up with the start of the next document: only the last one can have room.
+        n_packs = (n_tokens + length - 1) // length  # rounded up
 
     # For comparison: what would be cut if documents were concatenated, and the result cut.
     cut_documents_apart, cut_tokens_apart = histogram.cut_if_concatenated(length)
     counts = PackCounts(
         documents=histogram.documents,
-        cut_documents=longer_documents,
+        cut_documents=n_longer,
         cut_tokens=cut_tokens,
         dropped_tokens=dropped_tokens,
         concatenated={"cut_documents": cut_documents_apart, "cut_tokens": cut_tokens_apart},
@@ -114,18 +120,6 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
         padding=n_packs * length - n_tokens,
     )
     return counts, plan
-
-
-def _count_packs(plan: PackPlan, n_tokens: int, rules: PackingRules) -> int:
-    """Return how many packs there will be.
-
-    With `tail: carry`, packs are filled up with the start of the next document, so that only the
-    last one can be incomplete.
-    """
-    if rules.tail == "carry":
-        length = rules.pieces.length
-        return (n_tokens + length - 1) // length  # rounded up
-    return plan.packs
 
 
 def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Iterator[FilledPacks]:

@@ -206,13 +206,15 @@ def _pack(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
     Returns:
         Manifest of the packs, which are not current yet.
     """
-    # On a worker, `outputs` has a folder of its own for copies of files.
+    # On a worker of a cluster, copies of files from a bucket go to a temporary folder, which is
+    # deleted when the block ends.
     with root.in_task() as outputs:
 
         def write(folder: Path) -> Written:
             """Write the files of the packs into a folder, and return their counts and checksums."""
             return _write_files(outputs, task, folder, progress)
 
+        # Existing packs are not written again. New ones become visible when they are complete.
         return outputs.commit(task.recipe, write)
 
 
@@ -265,7 +267,8 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     if existing is not None:
         return existing
 
-    # Let the reader suppose that there is a .idx, in which all packs have the same length.
+    # Plans of splits read the lengths of sequences from the .idx, which does not exist yet. So tell
+    # the reader what it will say: all packs have the same length.
     facts = _planned_facts(task)
     folder = project.outputs.place(task.recipe)
     pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), facts["packs"])
