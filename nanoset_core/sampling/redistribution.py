@@ -396,9 +396,9 @@ def _scaled_to_rest(shares: Shares, fixed: Shares) -> dict[str, float]:
     return {prefix: share / total * rest for prefix, share in free.items()}
 
 
-def _above(shares: Shares, max_shares: Shares) -> set[str]:
-    """Return the datasets whose share is larger than it may be."""
-    return {prefix for prefix, share in shares.items() if share > max_shares[prefix]}
+def _above(shares: Shares, max_shares: Shares) -> list[str]:
+    """Return the datasets whose share is larger than it may be, in the order of the shares."""
+    return [prefix for prefix, share in shares.items() if share > max_shares[prefix]]
 
 
 def _in_order(shares: Shares, filled: Shares) -> dict[str, float]:
@@ -458,7 +458,7 @@ class _Growth:
     split_limits: Sequence[_SplitLimit]
     """The limits that several datasets keep together."""
 
-    def datasets_over_limit(self, step: int) -> set[str]:
+    def datasets_over_limit(self, step: int) -> list[str]:
         """Return the growing datasets whose shares exceed a limit after some steps.
 
         The shares grow in `_SHARE_UNITS` equal steps, from 0 to `final_shares`.
@@ -467,20 +467,22 @@ class _Growth:
             step: Number of the step.
 
         Returns:
-            Prefixes of the datasets. If the limit holds for several datasets together, these are
-            all of them that still grow.
+            Prefixes of the datasets, in the order of the shares. If the limit holds for several
+            datasets together, these are all of them that still grow.
         """
         # Dividing the shares by their sum may round them up a little. Half a step is more than
         # that, so the rounded shares keep the limits, too.
         part = (step + 0.5) / _SHARE_UNITS
         grown = {prefix: share * part for prefix, share in self.final_shares.items()}
 
-        over_limit = _above(grown, self.max_shares)
+        over_limit = set(_above(grown, self.max_shares))
         for split_limit in self.split_limits:
             if not split_limit.fits({**self.fixed, **grown}):
-                datasets_of_limit = split_limit.limit.copies.keys()
-                over_limit |= datasets_of_limit & self.final_shares.keys()
-        return over_limit
+                over_limit.update(split_limit.limit.copies)
+
+        # The order decides how the sum of their shares is rounded. That of a set differs between
+        # processes.
+        return [prefix for prefix in self.final_shares if prefix in over_limit]
 
     def shares_at_limit(self) -> dict[str, float]:
         """Return prefix → share of the datasets that reach a limit first, when they reach it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -101,6 +104,26 @@ def test_a_share_above_its_maximum_is_lowered_and_the_others_raised():
     filled = fill_shares({"a": 0.5, "b": 0.25, "c": 0.25}, {"a": 0.2, "b": 1.0, "c": 0.3})
 
     assert filled == pytest.approx({"a": 0.2, "b": 0.5, "c": 0.3})
+
+
+FILL_SHARES = """
+from nanoset_core.sampling.redistribution import fill_shares, fill_shares_together
+
+shares = {"a": 0.25, "b": 0.35, "c": 0.38, "d": 0.01, "e": 0.01}
+max_shares = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 1.0, "e": 1.0}
+print(fill_shares(shares, max_shares), fill_shares_together(shares, max_shares, []))
+"""
+
+
+def test_shares_are_rounded_alike_in_all_processes():
+    # 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in the last bit, and the order of a set of texts
+    # depends on the seed of their hashes.
+    outputs = set()
+    for seed in ("0", "1", "2", "3"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", FILL_SHARES]
+        outputs.add(subprocess.check_output(command, env=environment))
+    assert len(outputs) == 1
 
 
 # Several datasets have a limit together
