@@ -179,6 +179,9 @@ class MMapIndexedDatasetBuilder:
         start_byte = 0
         if tokens is not None:
             token_file, start_byte = tokens
+
+        # The tokens are copied as they are: check their type, and that they are the sequences of
+        # the index, in order and without gaps.
         index = read_idx(idx_path(prefix))
         lengths = index.sequence_lengths
         self._check_dtype(index, prefix)
@@ -187,8 +190,8 @@ class MMapIndexedDatasetBuilder:
         if not is_back_to_back(lengths, index.sequence_pointers, self.dtype.itemsize):
             raise not_back_to_back(idx_path(prefix))
 
-        # A document index is the number of the sequence at which a document stops, after a first
-        # entry of 0. Its sequences get the numbers after those added before.
+        # The document indices 0 2 3 say that documents stop before the sequences 2 and 3. If this
+        # dataset has 10 sequences already, these become 12 and 13.
         document_stops = index.document_indices[1:] + len(self._lengths)
         self._extend_modes(index.modes, len(lengths), prefix)
         self._lengths.frombytes(lengths.tobytes())

@@ -38,6 +38,14 @@ ARCHIVE_BYTES = 10240
 _CHUNK_BYTES = 1 << 20
 """Bytes read at once when the end of an archive is checked."""
 
+# Fields of a header.
+_NAME = slice(0, 100)
+_SIZE = slice(124, 136)
+_CHECKSUM = slice(148, 156)
+_TYPE = slice(156, 157)
+_MAGIC = slice(257, 263)
+_FOLDER = slice(345, 500)
+
 SIZE_DIGITS = slice(124, 135)
 """Octal digits of the body's size, in a header."""
 CHECKSUM_DIGITS = slice(148, 154)
@@ -230,16 +238,16 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
         if is_end:
             break
         member = _parse_header(header, where, offset)
-        kind = header[156:157]  # the type of the entry, one byte
+        kind = header[_TYPE]  # one byte
         is_extended = kind in _EXTENDED
         has_body = kind not in _WITHOUT_BODY and member.size_bytes > 0
         if overrides and not is_extended:
             member = replace(member, **overrides)
             overrides = {}
-        body_bytes = member.size_bytes if has_body else 0
 
         # The next header follows the body, and the zeros after it. Check that the body is complete
         # before anything in it is used.
+        body_bytes = member.size_bytes if has_body else 0
         offset += record_bytes(body_bytes)
         if offset > len(archive):
             raise _cut_off_error(member, archive, where)
@@ -314,14 +322,15 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
         FormatError: The header is damaged.
     """
     try:
-        stored_checksum = int(header[148:156].strip(b" \0"), 8)
-        size = _parse_size(header[124:136])
+        stored_checksum = int(header[_CHECKSUM].strip(b" \0"), 8)
+        size = _parse_size(header[_SIZE])
     except ValueError as error:
         raise _malformed(
             "not a tar header", where=where, offset=offset, found=repr(header[:32])
         ) from error
+
     # The checksum is the sum of all bytes of the header, its own eight bytes counted as spaces.
-    checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
+    checksum = sum(header) - sum(header[_CHECKSUM]) + 8 * ord(" ")
     if stored_checksum != checksum:
         raise _malformed(
             "the header's checksum is wrong",
@@ -329,10 +338,12 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
             offset=offset,
             found=f"{stored_checksum} stored, {checksum} computed",
         )
-    # In ustar, the folder of a long name is in a field of its own.
-    name = _text(header[:100])
-    if header[257:263] == b"ustar\0" and header[345]:
-        name = f"{_text(header[345:500])}/{name}"
+
+    # In the format ustar, the folder of a long name is in a field of its own.
+    name = _text(header[_NAME])
+    folder = _text(header[_FOLDER])
+    if header[_MAGIC] == b"ustar\0" and folder:
+        name = f"{folder}/{name}"
     return TarMember(name, offset + BLOCK_BYTES, size)
 
 

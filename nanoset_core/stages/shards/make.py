@@ -151,11 +151,13 @@ def _write_shard(task: ShardTask, folder: Path) -> Written:
         InputError: A line was rejected, and the policy is to fail.
         ReturnedDocumentsError: Documents that were erased from the corpus are in its text again.
     """
-    settings = task.settings
     # Delete copies of other files if the disk has too little room for the shard.
+    settings = task.settings
     task.root.access.make_room(settings.room, f"shards of {task.recipe.name}")
     shard = _ShardInProgress(task, _engine(task))
 
+    # The files are the tokens, a table of the documents, which is optional, and a list of the
+    # rejected lines.
     table: AbstractContextManager[Add | None] = nullcontext()
     if settings.documents:
         table = document_table(folder / DOCUMENTS, task.source.files)
@@ -174,12 +176,14 @@ def _write_shard(task: ShardTask, folder: Path) -> Written:
             if shard.finds_erased(batch):
                 continue
 
+            # Framing adds tokens such as end-of-document to each document.
             encoded = shard.encode(batch)
             framed = frame(encoded, settings.framing)
             _add_sequences(builder, framed)
             if add_to_table is not None:
                 add_to_table(batch, framed.lengths, framed.is_written)
             shard.count(batch, encoded, facts_of(batch, framed))
+
     if shard.erased_places:
         raise purged.ReturnedDocumentsError(shard.erased_places)
     return Written(shard.all_facts(), _describe_files(folder, settings))

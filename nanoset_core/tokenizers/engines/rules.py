@@ -504,12 +504,18 @@ def _read_added_tokens(
     Raises:
         NotRecognisedError: The engine could not find one of the tokens as the library does.
     """
+    # Characters whose repetitions the engine finds: with a split pattern, spaces. Without one, it
+    # finds newlines and tabs; but none if a ▁ is put before the text after each added token.
     has_signs = isinstance(split, SpaceSigns)
-    repeatable = _repeatable_characters(split)
+    prepends_sign = isinstance(split, SpaceSigns) and split.prepend != "never"
+    repeatable = " "
+    if has_signs:
+        repeatable = "" if prepends_sign else "\n\t"
+
     runs: dict[str, dict[int, int]] = {}
     normalized_values_of_runs = set()
     texts = []
-    leaves_documents = _prepends(split)
+    leaves_documents = prepends_sign
     for token in value or []:
         _check_members(token, "an added token", **_ADDED_TOKEN_MEMBERS)
         content = token["content"]
@@ -531,21 +537,6 @@ def _read_added_tokens(
 
     _check_runs(runs, split, form, are_flags_equal=len(normalized_values_of_runs) <= 1)
     return _AddedTokens(runs, tuple(texts), leaves_documents)
-
-
-def _prepends(split: SplitPattern | SpaceSigns) -> bool:
-    """Return whether a ▁ is put before a document, and before the text after each added token.
-
-    Then all added tokens are left to the reference.
-    """
-    return isinstance(split, SpaceSigns) and split.prepend != "never"
-
-
-def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
-    """Return the characters whose repetitions the engine finds as added tokens."""
-    if not isinstance(split, SpaceSigns):
-        return " "
-    return "" if _prepends(split) else "\n\t"
 
 
 def _check_runs(

@@ -74,16 +74,19 @@ def examine(
     if not isinstance(model, dict) or not _is_vocabulary(model.get("vocab")):
         return Examination()
 
+    # Faults with which a tokenizer cannot be used.
     added_tokens = parsed_added_tokens(tokenizer)
     _check_not_empty(model, where)
     empty_tokens = _check_normal_forms(tokenizer, added_tokens, where)
+
+    # Faults that the user should know about.
     notices = [
         *_random_notices(model),
         *_empty_token_notices(empty_tokens),
         *_repeated_id_notices(model),
     ]
     dropped_notices = []
-    is_bpe = model.get("type") in ("BPE", None)
+    is_bpe = model.get("type") in ("BPE", None)  # None: the file does not say
     if is_bpe:
         notices += _missing_merge_notices(model, added_tokens, min_unmerged_share)
         dropped_notices = _dropped_character_notices(tokenizer, model)

@@ -313,21 +313,23 @@ def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
     # Lists in tokenizer_config.json. Transformers refuses an object that does not have the entry
     # `"__type": "AddedToken"`.
     for token in _members_of_lists(config):
+        text = _text_of(token)
         if _is_untyped(token):
-            doubts[_text_of(token)] = f"an object without __type in {CONFIG}"
-        elif _text_of(token):  # empty texts are ignored
+            doubts[text] = f"an object without __type in {CONFIG}"
+        elif text:
             tokens.append({**_text_and_flags(token), "special": True})
 
     # Lists in special_tokens_map.json. Transformers 4 adds all these tokens. Transformers 5 ignores
     # objects, and all of them if the other file has a list, too.
     has_list_in_config = any(key in config for key in _LISTS)
     for token in _members_of_lists(special_map):
+        text = _text_of(token)
         if has_list_in_config:
-            doubts[_text_of(token)] = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
+            doubts[text] = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
         elif isinstance(token, dict):
-            doubts[_text_of(token)] = f"an object in a list of {SPECIAL_TOKENS_MAP}"
-        elif _text_of(token):
-            tokens.append({**_text_and_flags(token), "special": True})
+            doubts[text] = f"an object in a list of {SPECIAL_TOKENS_MAP}"
+        elif text:
+            tokens.append({"content": text, "special": True})
     return _SpecialTokens(tokens, doubts)
 
 

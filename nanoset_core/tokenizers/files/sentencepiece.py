@@ -111,8 +111,9 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
     if source.special_tokens and not source.legacy:
         raise _special_tokens_error(source, source.special_tokens)
     model = _parse(read_regular(source.path), source)
-    ids = _piece_ids(model, source)
+    ids = _piece_ids(model, source)  # text of each piece → id
 
+    # The special tokens of the model, and those that the user has configured.
     special_texts = model.texts_of(_PieceType.UNKNOWN, _PieceType.CONTROL)
     special_tokens = {text: ids[text] for text in special_texts}
     legacy_tokens = _legacy_tokens(source, model, ids)
