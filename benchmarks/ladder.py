@@ -31,11 +31,11 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as name:
         project = Path(name) / "project"
-        write_text(project / "raw" / "web" / "a.jsonl")
+        write_documents(project / "raw" / "web" / "a.jsonl")
         settings = settings_of_ladder(
             Path(arguments.tokenizer).resolve(), arguments.eod, arguments.views, arguments.nanosets
         )
-        (project / "nanoset.yaml").write_text(json.dumps(settings), "utf-8")
+        (project / "nanoset.yaml").write_text(json.dumps(settings), encoding="utf-8")
 
         costs = interleaved(commands_of(project), arguments.rounds)
     print_head(f"{arguments.views} views, {arguments.nanosets} nanosets")
@@ -48,7 +48,7 @@ def main() -> None:
     print(f"\n{cpu / n_steps:.3f} s of CPU time for each of {n_steps} steps")
 
 
-def write_text(file: Path) -> None:
+def write_documents(file: Path) -> None:
     """Write documents of random words, the same ones every time."""
     file.parent.mkdir(parents=True)
     generator = random.Random(1)
