@@ -175,11 +175,16 @@ def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str
 def _file_metadata(
     project: Project, manifest: Manifest, shards: Sequence[Manifest]
 ) -> dict[str, Any]:
-    """Return a table of what became of the lines of each file, or nothing if that is unknown.
+    """Return metadata for the UI: a table with the documents and rejected lines of each raw file.
 
     Args:
-        manifest: The tokenized corpus.
+        project: The project.
+        manifest: Manifest of the tokenized corpus.
         shards: Its shards, in document order.
+
+    Returns:
+        The table under the key "files". Empty if the raw files have changed since they were
+        tokenized, or if there are so many that counting would take too long.
     """
     inventory_manifest, inventory = current_inventory(project, manifest.name)
     if inventory_manifest.digest != manifest.recipe["parents"]["inventory"]:

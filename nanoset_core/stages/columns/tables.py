@@ -100,16 +100,18 @@ class TablesOfShards(PerShard[int, Mapping[str, Any]]):
 def make_tables(
     project: Project, tables: TablesOfShards, activity: str, executor: Executor | None
 ) -> MadePerShard[Mapping[str, Any]]:
-    """Make the tables of a corpus's shards that do not exist yet, in worker processes.
+    """Make a table of values for each shard of a corpus, unless the shard has its table already.
+
+    A table has a row for each document of the shard, and a column for each value, such as a score.
 
     Args:
         project: The project.
-        tables: How the tables are made.
+        tables: Says which shards and columns there are, and how a table is filled.
         activity: What is being done, for the progress.
-        executor: Runs the tasks; None for processes of this machine.
+        executor: A cluster that makes the tables; None for worker processes of this machine.
 
     Returns:
-        The facts of all tables, and which of them existed.
+        The counts ("facts") of all tables, and which of the tables existed.
     """
     n_shards = len(tables.corpus_shards)
     return make_per_shard(
