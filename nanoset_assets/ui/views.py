@@ -20,7 +20,7 @@ from nanoset_core.stages.views.facts import (
     cut_text,
     gap_warnings,
     step_rows,
-    top_rows,
+    top_table,
     top_warnings,
 )
 from nanoset_core.untrusted import markdown_text
@@ -74,19 +74,8 @@ def _histograms(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a histogram of the column of each rule `top`, named `top`, `top_2` and so on."""
     metadata: dict[str, Any] = {}
     for number, top in enumerate(facts.get(TOPS, []), start=1):
-        rows: list[dict[str, Any]] = []
-        for row in top_rows(top):
-            rows.append(
-                {
-                    "value": row.values,
-                    "documents": row.documents,
-                    "tokens": "" if row.tokens is None else row.tokens,
-                    "chosen": row.chosen,
-                    " ": row.bar,
-                }
-            )
         name = "top" if number == 1 else f"top_{number}"
-        metadata[name] = table(rows)
+        metadata[name] = table(top_table(top))
     return metadata
 
 

@@ -124,20 +124,9 @@ def _print_tops(facts: Mapping[str, Any]) -> None:
     Args:
         facts: The facts that the view's manifest would record about the choice.
     """
-    from nanoset_core.stages.views.facts import TOPS, cut_text, top_rows
+    from nanoset_core.stages.views.facts import TOPS, cut_text, top_table
 
     for top in facts.get(TOPS, []):
-        rows: list[Row] = []
-        for row in top_rows(top):
-            rows.append(
-                {
-                    "value": row.values,
-                    "documents": row.documents,
-                    "tokens": "" if row.tokens is None else row.tokens,
-                    "chosen": row.chosen,
-                    " ": row.bar,
-                }
-            )
         echo("")
         echo(cut_text(top))
-        print_rows(rows, text=[" "], title=top["column"])
+        print_rows(top_table(top), text=[" "], title=top["column"])

@@ -196,6 +196,29 @@ def top_rows(top: Mapping[str, Any]) -> list[TopRow]:
     return rows
 
 
+def top_table(top: Mapping[str, Any]) -> list[dict[str, str | int]]:
+    """Return the histogram of a rule `top` as a table for the terminal and the UI.
+
+    Args:
+        top: What the manifest records about the rule.
+
+    Returns:
+        The rows: heading of a column → value. The bars have no heading.
+    """
+    table: list[dict[str, str | int]] = []
+    for row in top_rows(top):
+        table.append(
+            {
+                "value": row.values,
+                "documents": row.documents,
+                "tokens": "" if row.tokens is None else row.tokens,
+                "chosen": row.chosen,
+                " ": row.bar,
+            }
+        )
+    return table
+
+
 def _split_bar(count: int, n_chosen: int, most: int) -> str:
     """Return a bar for a number of documents: dark for those that are chosen, and light.
 
