@@ -371,17 +371,21 @@ class NgramIndex:
         if not len(self.hashes):
             return _KnownNgrams(np.empty(0, np.int64), np.empty(0, np.int64))
 
-        # A bitmap rules most n-grams out, which is faster than searching for each of them.
-        hashes = hash_ngrams(words.hashes, self.words_per_ngram)  # of the n-gram at each word
-        first_words = self._filter.candidates(hashes)  # (n_candidates,)
-        ngrams = self._numbers_of(hashes[first_words])
-        first_words = first_words[ngrams >= 0]
-        ngrams = ngrams[ngrams >= 0]
+        # An n-gram starts at each word of the documents, which are concatenated. A bitmap rules
+        # most n-grams out, which is faster than looking up each of them.
+        ngram_hashes = hash_ngrams(words.hashes, self.words_per_ngram)
+        first_words = self._filter.candidates(ngram_hashes)  # (n_candidates,) numbers of words
+
+        # Look up the others: each gets the number of the same n-gram in the texts, or -1.
+        numbers = self._numbers_of(ngram_hashes[first_words])  # (n_candidates,)
+        is_known = numbers >= 0
+        first_words = first_words[is_known]
+        numbers = numbers[is_known]
 
         # Leave out n-grams that start in one document and end in another.
         last_words = first_words + self.words_per_ngram - 1
         is_in_one_document = words.documents(first_words) == words.documents(last_words)
-        return _KnownNgrams(first_words[is_in_one_document], ngrams[is_in_one_document])
+        return _KnownNgrams(first_words[is_in_one_document], numbers[is_in_one_document])
 
     def _numbers_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the number of the n-gram with each hash, or -1 if the index does not have it.

@@ -99,7 +99,7 @@ def make_framing(
     Raises:
         ConfigError: The tokenizer's special tokens depend on the text.
     """
-    # The tokens of the template are next to those of the text; `bos` and `eod` are around them.
+    # A document becomes: bos, template, text, template, eod.
     template_before: tuple[int, ...] = ()
     template_after: tuple[int, ...] = ()
     if adds_template(preset, special_tokens):
@@ -108,7 +108,8 @@ def make_framing(
     after = template_after if eod is None else (*template_after, eod)
     what_empty_becomes = _EMPTY[preset]
     if template_before or template_after:
-        # With a template, an empty text has tokens, too, so that every tool writes a sequence.
+        # Tools differ in what they do with a text without tokens: some skip it. With a template,
+        # even an empty text has tokens, so all of them write it as a sequence.
         what_empty_becomes = "sequence"
     return Framing(before, after, empty=what_empty_becomes)
 
