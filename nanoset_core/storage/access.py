@@ -122,36 +122,68 @@ class FileAccess:
         return None if self.capacity is None else self.capacity // 2
 
     def has_room_to_keep(self, size: int) -> bool:
-        """Return whether copies with so many bytes can stay, besides those that come and go."""
+        """Return whether copies of a size can stay on the disk while other copies come and go.
+
+        Args:
+            size: Bytes of all copies that are to stay together.
+
+        Returns:
+            True if they fit into a quarter of the disk space for copies, or if that is not limited.
+        """
         return self.room_for_blocks is None or size <= self.room_for_blocks
 
     def divided(self, n_users: int) -> FileAccess:
         """Return access to the same files with a share of the disk space, if that is limited.
 
+        So several processes together do not use more than is allowed: 8 GiB of capacity for 4 users
+        give 2 GiB to each.
+
         Args:
             n_users: Processes that use the disk space at the same time.
+
+        Returns:
+            This access itself if its disk space is not limited.
         """
         if self.capacity is None:
             return self
         return replace(self, capacity=max(1, self.capacity // n_users))
 
     def is_here(self, path: Path) -> bool:
-        """Return whether a file can be read without downloading it: one on a disk always can."""
+        """Return whether a file can be read without downloading it: one on a disk always can.
+
+        Args:
+            path: Path of the file, or of its copy, in the folder.
+
+        Returns:
+            True if the files are not in a store; otherwise whether there is a local copy.
+        """
         return self.origin is None or path.is_file()
 
     def may_have_lost(self, path: str) -> bool:
-        """Return whether a file that is missing may exist in the store, and only its copy not.
+        """Return whether a file that is missing here may still exist in the store.
+
+        If so, only its local copy was removed, for example to make room, and it can be downloaded
+        again.
 
         Args:
             path: Path of the copy, or address of the file in the store.
+
+        Returns:
+            Whether the files are in a store, and the path or address belongs to this access.
         """
         roots = (str(self.folder), self.store.url())
         return self.origin is not None and path.startswith(roots)
 
     def with_copies_in(self, folder: Path) -> FileAccess:
-        """Return access to the same files with copies in another folder.
+        """Return access to the same files with copies in another folder, such as that of one task.
 
         Copies in that folder are removed as soon as they have been uploaded.
+
+        Args:
+            folder: Absolute path of the other folder.
+
+        Returns:
+            This access itself if the files are not in a store, and so have no copies.
         """
         if self.origin is None:
             return self
@@ -159,19 +191,41 @@ class FileAccess:
         return FileAccess(folder, self.origin, capacity=self.capacity or sys.maxsize)
 
     def name(self, path: Path) -> str:
-        """Return the name of a file in the store, or "" for the folder itself."""
+        """Return the name of a file in the store, or "" for the folder itself.
+
+        Args:
+            path: Path of the file in the folder. With the folder `/data`, `/data/web/tokens.bin`
+                has the name `web/tokens.bin`.
+
+        Raises:
+            ValueError: The path is outside of the folder.
+        """
         name = path.relative_to(self.folder).as_posix()
         return "" if name == "." else name
 
     def url(self, path: Path) -> str:
-        """Return where a file is stored, for messages."""
+        """Return where a file is stored, for messages.
+
+        Args:
+            path: Path of the file, which may be outside of the folder.
+
+        Returns:
+            An address in the store such as `s3://bucket/web/tokens.bin`; for a path outside of the
+            folder, the path.
+        """
         if path.is_relative_to(self.folder):
             return self.store.url(self.name(path))
         return str(path)
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Let errors of the block name addresses in the store instead of paths of copies."""
+        """Let errors of the block name addresses in the store instead of paths of local copies.
+
+        A user knows `s3://bucket/web/tokens.bin`, and not `/cache/mirror/bucket/web/tokens.bin`.
+
+        Raises:
+            NanosetError: The error of the block, with the addresses if the files are in a store.
+        """
         try:
             yield
         except NanosetError as error:
@@ -394,6 +448,9 @@ class FileAccess:
 
         Args:
             name: Name of a file or folder in the store.
+
+        Returns:
+            The listing; None if this access has none, or only one of another folder.
         """
         if self.snapshot is not None and self.snapshot.covers(name):
             return self.snapshot
@@ -402,14 +459,28 @@ class FileAccess:
     def with_listing(self, folder: Path) -> FileAccess:
         """Return access that answers from a listing of one folder instead of asking the store.
 
-        The folder is listed when the first answer is needed.
+        The folder is listed, by one request for each thousand files, when the first answer is
+        needed.
+
+        Args:
+            folder: Path of the folder.
+
+        Returns:
+            This access itself if the files are not in a store.
         """
         if self.origin is None:
             return self
         return replace(self, snapshot=Snapshot.when_asked(self.name(folder), self.origin))
 
     def listed(self, folder: Path) -> Snapshot:
-        """Return the listing of this access if it includes a folder; otherwise list the folder."""
+        """Return the listing of this access if it includes a folder; otherwise list the folder now.
+
+        Args:
+            folder: Path of the folder.
+
+        Returns:
+            A listing of the folder, or of a larger part of the store that includes it.
+        """
         place = self.name(folder)
         return self.snapshot_with(place) or Snapshot.of_folder(place, self.store.list(place))
 
@@ -495,7 +566,10 @@ class FileAccess:
         return time_by_folder
 
     def sha256(self, path: Path) -> str:
-        """Return the sha256 of a stored file as hex digits.
+        """Read a stored file, and return the sha256 of its bytes as 64 hex digits.
+
+        Args:
+            path: Path of the file in the folder. The stored file is read, not a local copy.
 
         Raises:
             FileNotFoundError: The file does not exist.
@@ -523,7 +597,15 @@ class FileAccess:
         return replace(whole_file, begin=begin, size=size)
 
     def names(self, folder: Path) -> frozenset[str]:
-        """Return the names of the files and folders directly in a folder."""
+        """Return the names of the files and folders directly in a folder.
+
+        Args:
+            folder: Path of the folder. If it does not exist, the result is empty.
+
+        Returns:
+            Names without paths, such as `{"manifest.json", "tokens.bin"}`, from the listing of this
+            access if that includes the folder.
+        """
         place = self.name(folder)
         snapshot = self.snapshot_with(place)
         if snapshot is not None:
@@ -533,7 +615,11 @@ class FileAccess:
     def listing(self) -> FileAccess:
         """Return access that answers from a snapshot of the whole store, taken now.
 
-        The store is listed, and all its JSON files are read. A local folder needs no snapshot.
+        A command that looks at many outputs uses it to send few requests: the store is listed once,
+        and all its JSON files are read. A local folder needs no snapshot.
+
+        Returns:
+            This access itself if the files are not in a store.
         """
         if self.origin is None:
             return self
@@ -542,7 +628,12 @@ class FileAccess:
     def entries(self, folder: Path) -> list[Entry]:
         """Return the files and folders directly in a folder, ordered by name.
 
-        The list is empty if the folder does not exist.
+        Args:
+            folder: Path of the folder.
+
+        Returns:
+            A description of each, with its size and time; empty if the folder does not exist.
+            Without a listing in this access, the whole store is listed.
         """
         if self.origin is None:
             return disk_entries(folder)
@@ -550,13 +641,23 @@ class FileAccess:
         return sorted(snapshot.entries(self.name(folder)).values(), key=lambda entry: entry.name)
 
     def is_link(self, path: Path) -> bool:
-        """Return whether a file is a symbolic link, which stores do not have."""
+        """Return whether a file is a symbolic link, which stores do not have.
+
+        Args:
+            path: Path of the file in the folder.
+
+        Returns:
+            Always False if the files are in a store.
+        """
         return self.origin is None and path.is_symlink()
 
     def unfinished(self) -> Iterator[Path]:
         """Yield the temporary objects that an interrupted joining of objects left in the store.
 
         They are found in the listing of this access; without one, none are found.
+
+        Yields:
+            Path of each of these objects below the folder.
         """
         if self.snapshot is None:
             return
@@ -571,6 +672,9 @@ class FileAccess:
             path: Path of the file, which may be outside of the folder.
             as_copy: Whether to return the local folder as the store if it has a copy of the file.
                 Other machines cannot read from there.
+
+        Returns:
+            (store, name). For a local file, the store is the folder that contains the file.
         """
         reads_copy = as_copy and path.is_file()
         if self.origin is None or reads_copy or not path.is_relative_to(self.folder):

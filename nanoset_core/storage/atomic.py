@@ -56,7 +56,15 @@ _swept: set[Path] = set()
 
 
 def sha256_file(path: Path) -> str:
-    """Return the sha256 of a file as hex digits."""
+    """Read a file, and return the sha256 of its bytes as 64 hex digits.
+
+    Args:
+        path: Path of a local file.
+
+    Raises:
+        OSError: The file cannot be opened or read.
+        FormatError: It is a named pipe or a device.
+    """
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -98,7 +106,15 @@ def atomic_file(target: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
 
 
 def put_in_place(file: BinaryIO, target: Path) -> None:
-    """Flush an unfinished file to the disk, rename it to `target` and close it."""
+    """Flush an unfinished file to the disk, rename it to its final path and close it.
+
+    Args:
+        file: A file from `open_unfinished`, with all bytes written to it.
+        target: The final path, on the same file system. A file that is there is replaced.
+
+    Raises:
+        OSError: The disk is full, or the file cannot be renamed.
+    """
     file.flush()
     os.fsync(file.fileno())
     os.replace(file.name, target)
@@ -106,7 +122,12 @@ def put_in_place(file: BinaryIO, target: Path) -> None:
 
 
 def discard(file: BinaryIO) -> None:
-    """Close and remove an unfinished file, if it still exists."""
+    """Close and remove an unfinished file, if it still exists.
+
+    Args:
+        file: A file from `open_unfinished`. Bytes that cannot be written any more are lost without
+            an error.
+    """
     Path(file.name).unlink(missing_ok=True)
     # On a full disk, buffered bytes cannot be written.
     with contextlib.suppress(OSError):
@@ -114,7 +135,15 @@ def discard(file: BinaryIO) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a small file so that readers see the old bytes or the new ones, never a part."""
+    """Write a small file so that readers see the old bytes or the new ones, never a part.
+
+    Args:
+        path: The file, which is created or replaced. Missing folders above it are created.
+        data: All its bytes.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     with atomic_file(path) as file:
         file.write(data)
 
@@ -231,15 +260,25 @@ def unfinished_name(target: Path) -> Path:
     Args:
         target: The final path of a file or folder that is written, or the former path of one that
             is going to be removed.
+
+    Returns:
+        A hidden path such as `data/.tmp-tokens.bin-<mark>` for `data/tokens.bin`. Nothing is
+        created.
     """
     return target.with_name(f"{UNFINISHED}{target.name}-{new_mark()}")
 
 
 def open_unfinished(target: Path) -> BinaryIO:
-    """Open a new file next to `target`, which the caller renames to it when it is complete.
+    """Open a new file next to its final path, to which the caller renames it when it is complete.
+
+    Args:
+        target: The final path. Missing folders above it are created.
 
     Returns:
         The file, open for writing and reading. Its path is `.name`.
+
+    Raises:
+        OSError: The file cannot be created.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -251,7 +290,18 @@ def open_unfinished(target: Path) -> BinaryIO:
 
 @contextlib.contextmanager
 def claim_scratch(final: Path) -> Iterator[Path]:
-    """Yield a new folder next to `final`; it is removed at the end, unless it was renamed."""
+    """Yield a new folder for unfinished work; it is removed at the end, unless it was renamed.
+
+    Args:
+        final: Path of the finished folder or file. The new folder is next to it, so that what is in
+            it can be renamed.
+
+    Yields:
+        The empty folder, with a hidden name.
+
+    Raises:
+        OSError: The folder cannot be created.
+    """
     scratch = unfinished_name(final)
     try:
         scratch.mkdir()

@@ -84,7 +84,15 @@ class AzureStore(ObjectStore):
         return hashlib.sha256(f"{self.url()} {account}".encode()).hexdigest()
 
     def key(self, name: str) -> str:
-        """Return the name of a blob, or of a folder, in the container."""
+        """Return the name by which Azure knows a blob, or a folder, in the container.
+
+        Args:
+            name: Name within this store, or "" for its top. With the prefix `nanoset`, `web/a.bin`
+                gives `nanoset/web/a.bin`.
+
+        Returns:
+            The name without slashes at its ends.
+        """
         _, prefix = self._container_and_prefix
         return f"{prefix}/{name}".strip("/")
 

@@ -105,7 +105,11 @@ def _is_hidden(path: Path) -> bool:
 
 
 def note_use(copy: Path) -> None:
-    """Note that a copy, if it exists, is used now, so that others are removed before it."""
+    """Note that a copy, if it exists, is used now, so that others are removed before it.
+
+    Args:
+        copy: Path of the copy. Its time of change, which is that of the stored file, is kept.
+    """
     with contextlib.suppress(FileNotFoundError):
         os.utime(copy, ns=(time.time_ns(), copy.stat().st_mtime_ns))
 

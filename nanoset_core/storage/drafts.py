@@ -52,7 +52,16 @@ def writing_into(folder: Location, *, expected: str | None = None) -> Iterator[N
 
 @contextmanager
 def replacing(folder: Location, *, expected: str | None = None) -> Iterator[None]:
-    """Check that a folder can be created or replaced; otherwise as `writing_into`."""
+    """Check that a folder can be created or replaced, and explain the system's errors in the block.
+
+    Args:
+        folder: The folder. On a disk, its parent has to be writable, since a finished folder is
+            renamed.
+        expected: What the errors say was expected, such as an amount of room.
+
+    Raises:
+        StorageError: The place cannot be written to, or is full.
+    """
     # A local folder is renamed, so that its parent is written to.
     written_folder = folder.parent if isinstance(folder, Path) else folder
     with writing_into(written_folder, expected=expected):
@@ -87,8 +96,12 @@ def resumable_draft(folder: Location, name: str, scratch: Path | None) -> Path:
     Args:
         folder: The folder that the draft becomes.
         name: File name of the draft, such as `.web.scratch`.
-        scratch: Folder for unfinished work; None as for `work_folder`. A local folder is renamed,
-            which is possible only on its own disk, so its draft is next to it in any case.
+        scratch: Folder for unfinished work. None: next to the output, or below TMPDIR if the output
+            is in a bucket. For a local output it is ignored: a folder can be renamed only on its
+            own disk.
+
+    Returns:
+        A path that is the same for each call with these arguments. Nothing is created there.
     """
     if isinstance(folder, Path):
         return work_folder(folder, name, None)
@@ -115,7 +128,8 @@ def folder_and_access(folder: Location) -> Iterator[tuple[Path, FileAccess]]:
 def alone_at(folder: Location) -> Iterator[None]:
     """Let other processes of this machine wait for the block, if they enter it for the same folder.
 
-    A bucket has no locks, so that they do not wait there.
+    Args:
+        folder: The folder, which is locked. A bucket has no locks: nobody waits there.
     """
     if isinstance(folder, Path):
         with alone_in(folder):
@@ -125,7 +139,14 @@ def alone_at(folder: Location) -> Iterator[None]:
 
 
 def puts_at_once(folder: Location) -> int:
-    """Return by how many threads files are best put in a folder: 1 if they are only renamed."""
+    """Return by how many threads files are best put in a folder.
+
+    Args:
+        folder: The folder that the files go to.
+
+    Returns:
+        1 for a local folder, where files are only renamed; 8 for a bucket.
+    """
     return 1 if isinstance(folder, Path) else THREADS
 
 
@@ -151,7 +172,17 @@ def put_in_folder(
 
 
 def put_small_file(folder: Location, name: str, data: bytes) -> None:
-    """Write a small file, which need not survive a power failure until `make_durable` is called."""
+    """Write a small file, which need not survive a power failure until `make_durable` is called.
+
+    Args:
+        folder: The folder, on a disk or in a bucket.
+        name: Name of the file in the folder, such as `receipt.json`.
+        data: All its bytes.
+
+    Raises:
+        OSError: The local file cannot be written.
+        StorageError: The object cannot be written.
+    """
     if isinstance(folder, Path):
         with atomic_file(folder / name, sync=False) as file:
             file.write(data)
@@ -160,7 +191,11 @@ def put_small_file(folder: Location, name: str, data: bytes) -> None:
 
 
 def make_durable(folder: Location) -> None:
-    """Let files that were put in a folder survive a power failure; objects do so in any case."""
+    """Let files that were put in a folder survive a power failure; objects do so in any case.
+
+    Args:
+        folder: The folder. Only the files directly in it are meant, not those of folders in it.
+    """
     if isinstance(folder, Path):
         fsync_folder(folder)
 

@@ -51,13 +51,22 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def is_missing_file(error: BaseException) -> bool:
-    """Return whether a request failed because the file or folder does not exist."""
+    """Return whether a request failed because the file or folder does not exist.
+
+    Args:
+        error: What the request raised: a FileNotFoundError, or any error with the HTTP status 404.
+    """
     is_local_error = isinstance(error, (FileNotFoundError, NotADirectoryError))
     return is_local_error or http_status(error) == 404
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether a server refused a request for lack of rights."""
+    """Return whether a server refused a request for lack of rights.
+
+    Args:
+        error: What the request raised: a PermissionError, an error with the HTTP status 401 or 403,
+            or gcsfs's OSError that begins with "Forbidden".
+    """
     if isinstance(error, PermissionError) or http_status(error) in _REFUSED_STATUSES:
         return True
     # gcsfs raises a plain OSError with this text for status 403.
@@ -83,7 +92,17 @@ def is_transient(error: BaseException) -> bool:
 
 
 def http_status(error: BaseException) -> int:
-    """Return the HTTP status of the answer that an error is about; 0 if there is none."""
+    """Return the HTTP status of the answer that an error is about.
+
+    Each package stores it under another name: `error.status`, `error.code`,
+    `error.response.status_code` and others are tried.
+
+    Args:
+        error: What a request raised.
+
+    Returns:
+        The status, such as 404; 0 if the error is not about an answer.
+    """
     # Return the first one without looking further: to read some attributes logs a warning.
     for owner in (error, getattr(error, "response", None)):
         for name in _STATUS_NAMES:

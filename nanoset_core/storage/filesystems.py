@@ -555,7 +555,11 @@ def _one_line(error: BaseException) -> str:
 
 
 def is_known(scheme: str) -> bool:
-    """Return whether fsspec can read URLs with a scheme, perhaps with a package to be installed."""
+    """Return whether fsspec can read URLs of a kind, perhaps with a package to be installed.
+
+    Args:
+        scheme: What a URL begins with before `://`, such as `gs` or `hf`.
+    """
     from fsspec.registry import available_protocols
 
     return scheme in available_protocols()

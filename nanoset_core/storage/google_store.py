@@ -88,7 +88,15 @@ class GoogleStore(ObjectStore):
         return address.partition("/")[0]
 
     def key(self, name: str) -> str:
-        """Return the key of an object, or of a folder, in the bucket."""
+        """Return the key of an object, or of a folder, in the bucket.
+
+        Args:
+            name: Name within this store, or "" for its top. With the base `gs://bucket/nanoset`,
+                `web/a.bin` gives `nanoset/web/a.bin`.
+
+        Returns:
+            The key without slashes at its ends.
+        """
         address = self.base.partition("://")[2]
         prefix = address.partition("/")[2]
         return f"{prefix}/{name}".strip("/")
@@ -99,7 +107,17 @@ class GoogleStore(ObjectStore):
         return f"b/{quote(self.bucket, safe='')}/o"
 
     def object_path(self, name: str) -> str:
-        """Return the path of an object, relative to the URL of the JSON API."""
+        """Return the path of an object, relative to the URL of the JSON API.
+
+        Args:
+            name: Name of the object within this store.
+
+        Returns:
+            A path such as `b/bucket/o/nanoset%2Fweb%2Fa.bin`, in which the key is quoted.
+
+        Raises:
+            ConfigError: The name would lead out of the store.
+        """
         return f"{self.objects_path}/{quote(self.key(checked_name(name)), safe='')}"
 
     @property
@@ -554,7 +572,11 @@ class Version(NamedTuple):
 
     @staticmethod
     def of_mark(mark: str) -> Version:
-        """Return the version that a mark stands for, such as 1700000000000000-1234."""
+        """Return the version of an object that a mark stands for.
+
+        Args:
+            mark: Google's number of the version and the size, such as `1700000000000000-1234`.
+        """
         generation, _, size = mark.rpartition("-")
         return Version(generation, int(size))
 

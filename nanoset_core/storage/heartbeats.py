@@ -42,7 +42,13 @@ for such an object.
 
 
 def has_ended(name: str) -> bool:
-    """Return whether an object was written by this process, for work that has ended."""
+    """Return whether an object was written by this process, for work that has ended.
+
+    Such an object may still exist because the store refused to delete it. It is to be ignored.
+
+    Args:
+        name: Name of the object in its store, such as `.in-use/lease-<mark>`.
+    """
     return name in _ended_names
 
 
@@ -214,7 +220,19 @@ class _Heartbeat:
 
 
 def write_object(store: Store, name: str, data: bytes) -> None:
-    """Write an object. An empty one is created without a temporary file, for full disks."""
+    """Write an object that shows that this process works.
+
+    An empty object of a local folder is created without a temporary file, which is possible on a
+    full disk, too.
+
+    Args:
+        store: Where the object is stored.
+        name: Name of the object, which ends with the mark of this process.
+        data: Its bytes.
+
+    Raises:
+        StorageError: The object cannot be written.
+    """
     if data or not isinstance(store, LocalStore):
         store.put(name, data)
         return

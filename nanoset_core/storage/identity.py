@@ -65,7 +65,14 @@ def has_same_content(first: Location, second: Location) -> bool:
 
 
 def first_repeated(paths: Iterable[Location]) -> tuple[Location, Location] | None:
-    """Return the first two paths that lead to the same file, or None if all are different."""
+    """Return the first two paths that lead to the same file, or None if all are different.
+
+    Args:
+        paths: Paths and addresses. Links are followed: `a.bin` and a link to it are the same.
+
+    Returns:
+        (the earlier path, the later path), each as it was passed.
+    """
     path_by_identity: dict[Hashable, Location] = {}
     for path in paths:
         identity = file_identity(path)
@@ -76,7 +83,16 @@ def first_repeated(paths: Iterable[Location]) -> tuple[Location, Location] | Non
 
 
 def names_of_both(first: Location | str, second: Location | str) -> str:
-    """Return how a message shows two names of the same thing."""
+    """Return how a message shows two names of the same thing.
+
+    Args:
+        first: One name.
+        second: The other name.
+
+    Returns:
+        The name if both are equal; otherwise a clause such as `a.bin and b.bin, which are the
+        same`.
+    """
     if str(first) == str(second):
         return str(first)
     return f"{first} and {second}, which are the same"

@@ -34,9 +34,16 @@ def open_input(path: Location, *, begin: int = 0, end: int | None = None) -> Bin
 
 
 def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
-    """Return size, time and inode of an open file.
+    """Return the size, time and inode of an open file.
 
-    Of an object in a bucket, they are those that it had when it was opened.
+    For an object in a bucket, they are those that it had when it was opened.
+
+    Args:
+        file: A file from `open_input`.
+
+    Returns:
+        At least `st_size` (bytes), `st_mtime_ns` and `st_ino`. In place of the inode, an object has
+        a number that is computed from its ETag.
     """
     source = getattr(file, "raw", None)
     if isinstance(source, ObjectFile):

@@ -423,10 +423,15 @@ def _gate_content(store: Store) -> bytes:
 
 
 def leased_names(access: FileAccess) -> Mapping[str, str]:
-    """Return the names that running builds hold leases on.
+    """Return the outputs that running builds use, and that must therefore not be deleted.
+
+    Args:
+        access: The output root. Leases are read from the local folder and from the bucket, if there
+            is one.
 
     Returns:
-        Name → process that holds the lease, as a clause.
+        Name of a corpus, nanoset, webdataset or export → the process that uses it, as a clause such
+        as `process 123 on host, since 2026-03-01 12:03:04`.
     """
     owner_by_name: dict[str, str] = {}
     for lease in _leases(access):
@@ -437,6 +442,10 @@ def leased_names(access: FileAccess) -> Mapping[str, str]:
 
 def under_way(access: FileAccess) -> Mapping[str, Work]:
     """Return what running builds make.
+
+    Args:
+        access: The output root. Leases are read from the local folder and from the bucket, if there
+            is one.
 
     Returns:
         Name of a corpus, nanoset, webdataset or export → the work on it.
@@ -503,7 +512,14 @@ def check_no_build(access: FileAccess, what: str, remedy: str) -> None:
 
 
 def end_of(builds: Iterable[Build]) -> str:
-    """Return how to end some builds, as a clause."""
+    """Return how to end some builds, as a clause.
+
+    Args:
+        builds: The builds, such as those that a command would have to wait for.
+
+    Returns:
+        Text such as "`kill 123` ends it; `kill 77` on host2 ends it".
+    """
     return "; ".join(build.owner.remedy() for build in builds)
 
 

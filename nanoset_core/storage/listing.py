@@ -107,7 +107,19 @@ class Snapshot:
 
     @staticmethod
     def of_store(store: Store) -> Snapshot:
-        """List a whole store, and read its JSON files, except hidden ones within folders."""
+        """List a whole store, and read its JSON files, except hidden ones within folders.
+
+        Afterwards, manifests and other small files can be read without further requests.
+
+        Args:
+            store: The store.
+
+        Returns:
+            A snapshot with `contents`: the bytes of each of these JSON files.
+
+        Raises:
+            StorageError: The store cannot be listed, or a file cannot be read.
+        """
         tree = _folder_tree(store.list(), has_md5s=False)
         json_names = [name for name, _ in Snapshot("", tree).below("") if _is_visible_json(name)]
 
@@ -125,6 +137,9 @@ class Snapshot:
         Args:
             place: Name of the folder.
             listed: All objects below it.
+
+        Returns:
+            A snapshot with the MD5s of the objects, and without the contents of files.
         """
         return Snapshot(place, _folder_tree(listed, has_md5s=True))
 
@@ -135,11 +150,20 @@ class Snapshot:
         Args:
             place: Name of the folder.
             store: The store with the folder.
+
+        Returns:
+            A snapshot like that of `of_folder`. If it is pickled before it is needed, the process
+            that loads it lists the folder itself.
         """
         return Snapshot(place, _LazyTree(place, store))
 
     def covers(self, name: str) -> bool:
-        """Return whether the snapshot knows if an object or folder with a name exists."""
+        """Return whether the snapshot knows if an object or folder with a name exists.
+
+        Args:
+            name: Name within the store. A snapshot of the folder `web` covers `web` and
+                `web/a.bin`, but not `web2`.
+        """
         is_whole_store = not self.place
         return is_whole_store or f"{name}/".startswith(f"{self.place}/")
 
@@ -148,6 +172,9 @@ class Snapshot:
 
         Args:
             folder: Name of the folder within the store.
+
+        Returns:
+            Name within the folder → description of the file or folder.
         """
         return self.tree.get(folder, {})
 
@@ -156,6 +183,9 @@ class Snapshot:
 
         Args:
             name: Name of the object within the store.
+
+        Returns:
+            Its size, time and, in snapshots of one folder, MD5.
         """
         folder, _, base = name.rpartition("/")
         entry = self.entries(folder).get(base)

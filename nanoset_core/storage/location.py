@@ -90,8 +90,11 @@ class StorageSpec:
         """Return access to the files of a store, with as much space for copies as is configured.
 
         Args:
-            place: The store.
-            copies: Folder for working copies.
+            place: The store, such as a bucket.
+            copies: Absolute path of the local folder for working copies.
+
+        Returns:
+            Access that is limited to `scratch_mib` of copies, if that is set.
         """
         return FileAccess(copies, place, capacity=self.capacity)
 
@@ -119,12 +122,22 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
 
 
 def is_remote(location: str) -> bool:
-    """Return whether a location is a URL, other than file://, instead of a local path."""
+    """Return whether a location is a URL, other than file://, instead of a local path.
+
+    Args:
+        location: What a user has written: True for `s3://bucket/a`, False for `data/a` and
+            `file:///data/a`.
+    """
     return _URL.match(location) is not None
 
 
 def is_in_bucket(location: str) -> bool:
-    """Return whether a location is in a bucket of S3."""
+    """Return whether a location is in a bucket of S3.
+
+    Args:
+        location: What a user has written: True for `s3://bucket/a` and `S3://bucket/a`, False for
+            `gs://bucket/a`.
+    """
     return location[: len(SCHEME)].lower() == SCHEME
 
 
@@ -134,6 +147,12 @@ def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
     Args:
         store: The store.
         mirror: Folder for the copies of all stores. By default it is in the user's cache folder.
+
+    Returns:
+        An absolute path, different for each store. Nothing is created there.
+
+    Raises:
+        ConfigError: The path of `mirror` names a user who does not exist.
     """
     if not mirror:
         cache_folder = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -216,27 +235,47 @@ class RemoteFolder:
         return replace(self, path=self.path.rpartition("/")[0], kind=None)
 
     def absolute(self) -> RemoteFolder:
-        """Return the same location, since it is absolute already."""
+        """Return the same location, since it is absolute already; a `Path` has this method, too."""
         return self
 
     def with_name(self, name: str) -> RemoteFolder:
-        """Return another file or folder, in the same folder as this one."""
+        """Return another file or folder, in the same folder as this one.
+
+        Args:
+            name: Its name: `s3://bucket/a/x.bin` with the name `y.idx` gives `s3://bucket/a/y.idx`.
+        """
         return self.parent / name
 
     def is_dir(self) -> bool:
-        """Return whether this is a folder, that is, whether there are objects below it."""
+        """Return whether this is a folder, that is, whether there are objects below it.
+
+        It takes a request, unless this location comes from a listing.
+
+        Raises:
+            StorageError: The bucket does not answer, or refuses.
+        """
         if self.kind is None:
             return self.store.holds(self.path)
         return self.kind == "folder"
 
     def is_file(self) -> bool:
-        """Return whether this is a file, that is, an object of the bucket."""
+        """Return whether this is a file, that is, an object of the bucket.
+
+        It takes a request, unless this location comes from a listing.
+
+        Raises:
+            StorageError: The bucket does not answer, or refuses.
+        """
         if self.kind is None:
             return self.path != "" and self.store.stat(self.path) is not None
         return self.kind == "file"
 
     def stat(self) -> ObjectStat:
-        """Return the size and time of this file.
+        """Return the size and time of this file, by one request.
+
+        Returns:
+            The same fields as of `Path.stat`. In place of the inode, there is a number that is
+            computed from the ETag.
 
         Raises:
             FileNotFoundError: The object does not exist.
@@ -247,7 +286,11 @@ class RemoteFolder:
         return stat_of_object(stored)
 
     def iterdir(self) -> Iterator[RemoteFolder]:
-        """Yield the files and folders directly in this folder, except those with invalid keys."""
+        """Yield the files and folders directly in this folder, except those with invalid keys.
+
+        Raises:
+            StorageError: The bucket does not answer, or refuses.
+        """
         readable, _ = self.entries()
         yield from readable
 
@@ -355,12 +398,19 @@ def location(path: str | PathLike[str]) -> Location:
 
 
 def without_file_scheme(text: str) -> str:
-    """Return the path of a file:// URL; other text is returned unchanged."""
+    """Return the path of a file:// URL; other text is returned unchanged.
+
+    Args:
+        text: What a user has written: `file:///data/a` gives `/data/a`.
+    """
     return _FILE_URL.sub("", text, count=1) if _FILE_URL.match(text) else text
 
 
 def on_this_machine(location: Location) -> Path:
     """Return a location that the caller knows to be local, as a path.
+
+    Args:
+        location: A location without the scheme of a bucket. It is returned unchanged.
 
     Raises:
         TypeError: The location is in a bucket.
@@ -454,19 +504,35 @@ def _bucket(name: str, storage: StorageSpec, *, only_read: bool) -> Store:
 
 
 def store_of(folder: Location) -> Store:
-    """Return a folder as a store, in which files are addressed by their paths below the folder."""
+    """Return a folder as a store, in which files are addressed by their paths below the folder.
+
+    Args:
+        folder: A folder on a disk or in a bucket. It need not exist.
+
+    Returns:
+        A store with the same methods in both cases. In that of `data`, `data/web/a.bin` has the
+        name `web/a.bin`.
+    """
     return LocalStore(folder) if isinstance(folder, Path) else folder.place
 
 
 def stat_of_object(stored: Stored) -> ObjectStat:
-    """Return the size and time of an object, under the names that `os.stat` uses."""
+    """Return the size and time of an object, under the names that `os.stat` uses.
+
+    Args:
+        stored: The description of the object, from a listing or a request.
+    """
     return ObjectStat(stored.size, stored.written_ns, etag_mark(stored.mark))
 
 
 def etag_mark(etag: str) -> int:
     """Return a number that changes with an ETag, as the inode number changes with a local file.
 
-    It is a hash of 63 bits, so that it fits into a signed integer of 64 bits.
+    Args:
+        etag: The ETag: a text that a bucket changes with the bytes of an object.
+
+    Returns:
+        A hash of 63 bits, so that it fits into a signed integer of 64 bits.
     """
     digest = hashlib.blake2b(etag.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

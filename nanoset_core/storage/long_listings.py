@@ -91,6 +91,9 @@ class LongListing:
     def count(self, n_entries: int) -> None:
         """Count new entries of a listing that has no pages.
 
+        Args:
+            n_entries: Entries since the last call.
+
         Raises:
             StorageError: The listing has more than `MAX_ENTRIES` entries.
         """

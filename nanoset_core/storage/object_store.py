@@ -54,6 +54,9 @@ class PartsUpload(ABC):
     def complete(self, last_part: bytes) -> None:
         """Send the last part, and let the object appear.
 
+        Args:
+            last_part: Bytes of the last part, which may be smaller than the others.
+
         Raises:
             LostUploadError: Another process has written the object meanwhile.
         """
@@ -101,10 +104,17 @@ class ObjectStore(FilesystemStore):
         Args:
             name: Name of the object.
             sha256: The sha256 of its bytes as hex, to be stored with it; None if not known yet.
+
+        Returns:
+            The upload, to which the parts are passed in order.
         """
 
     def system(self) -> Any:
-        """Return the fsspec object by which this process accesses the place."""
+        """Return the fsspec object by which this process accesses the place.
+
+        Returns:
+            An object such as `gcsfs.GCSFileSystem`, which holds the connection and the credentials.
+        """
         system, _ = self._system_and_path("")
         return system
 
@@ -253,5 +263,12 @@ def _blocks_of_file(path: Path) -> Iterator[bytes]:
 
 
 def prefix_of(folder: str) -> str:
-    """Return what the keys of all objects below a folder begin with; "" for the whole bucket."""
+    """Return what the keys of all objects below a folder begin with.
+
+    Args:
+        folder: Key of the folder without a slash at its end, or "" for the whole bucket.
+
+    Returns:
+        The prefix: `web` gives `web/`, so that `web2/a` is not below it; "" gives "".
+    """
     return f"{folder}/" if folder else ""

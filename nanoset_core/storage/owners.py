@@ -37,7 +37,11 @@ class Owner:
 
     @staticmethod
     def of_pid(pid: int) -> Owner:
-        """Return the owner that is a process of this machine."""
+        """Return a process of this machine as an owner, with the time at which it was started.
+
+        Args:
+            pid: Its process id.
+        """
         return Owner(platform.node(), pid, started_at(pid), is_here=True)
 
     def __str__(self) -> str:
@@ -57,7 +61,11 @@ class Owner:
         )
 
     def remedy(self) -> str:
-        """Return how to end the process, or how to continue it if it is suspended, as a clause."""
+        """Return how to end the process, or how to continue it if it is suspended.
+
+        Returns:
+            A clause for a message, such as "`kill 123` on host ends it".
+        """
         if self.pid is None:
             return f"end it on {self.host} if it hangs"
         if self.is_stopped:
@@ -80,9 +88,15 @@ class ProcessStat(NamedTuple):
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """Return what the system says about a process, or None if it does not say, or has no such one.
+    """Return what the system says about a process of this machine.
 
     Only Linux has this information, in the file /proc/PID/stat.
+
+    Args:
+        pid: Its process id.
+
+    Returns:
+        Its state and start; None if there is no such process, or the system is not Linux.
     """
     try:
         line = Path("/proc", str(pid), "stat").read_text(encoding="latin1")
@@ -94,13 +108,28 @@ def process_stat(pid: int) -> ProcessStat | None:
 
 
 def process_state(pid: int) -> str:
-    """Return the state of a process of this machine as one letter; a space if it is not known."""
+    """Return the state of a process of this machine as one letter.
+
+    Args:
+        pid: Its process id.
+
+    Returns:
+        A letter of `ProcessStat.state`, such as R (running) or T (suspended); a space if the state
+        is not known.
+    """
     process = process_stat(pid)
     return " " if process is None else process.state
 
 
 def started_at(pid: int) -> float | None:
-    """Return when a process of this machine was started, in seconds since 1970, or None."""
+    """Return when a process of this machine was started.
+
+    Args:
+        pid: Its process id.
+
+    Returns:
+        Seconds since 1970; None if there is no such process, or the system is not Linux.
+    """
     process = process_stat(pid)
     boot_time = _boot_time()
     if process is None or boot_time is None:

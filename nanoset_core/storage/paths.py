@@ -53,7 +53,12 @@ def is_inside(name: object) -> bool:
 
 
 def has_control_characters(name: str) -> bool:
-    """Return whether a name contains characters that control a terminal, such as a line feed."""
+    """Return whether a name contains characters that control a terminal, such as a line feed.
+
+    Args:
+        name: A path or file name. The characters U+0000 to U+001F and U+007F to U+009F are looked
+            for.
+    """
     return _CONTROL_CHARACTER.search(name) is not None
 
 
@@ -90,7 +95,12 @@ def expanded(path: str | os.PathLike[str], where: object) -> Path:
 def is_utf_8(path: str | os.PathLike[str]) -> bool:
     """Return whether a path from the system can be written to files, which are in UTF-8.
 
-    It can if the system has the same bytes for the path as UTF-8.
+    Args:
+        path: The path, as functions such as `os.listdir` return it.
+
+    Returns:
+        Whether the bytes of the path on the disk are its UTF-8. They are not if a name has other
+        bytes, or if the system's encoding of paths is another one.
     """
     name = os.fspath(path)
     try:
@@ -122,5 +132,5 @@ def check_utf_8(path: str | os.PathLike[str]) -> None:
 
 
 def is_locale_utf_8() -> bool:
-    """Return whether the system's encoding of paths is UTF-8."""
+    """Return whether Python encodes paths as UTF-8 in this process, as the locale decides."""
     return sys.getfilesystemencoding() == "utf-8"

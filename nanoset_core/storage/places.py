@@ -23,48 +23,99 @@ if TYPE_CHECKING:
 
 
 def is_here(location: Location) -> TypeIs[Path]:
-    """Return whether files can be opened by their paths, and mapped into memory."""
+    """Return whether files can be opened by their paths, and mapped into memory.
+
+    Args:
+        location: The location.
+
+    Returns:
+        True on a disk of this machine, where the location is a `Path`; False in a bucket.
+    """
     return isinstance(location, Path)
 
 
 def has_links(location: Location) -> bool:
-    """Return whether a file may be found under several paths, which links connect."""
+    """Return whether a file may be found under several paths, which links connect.
+
+    Args:
+        location: The location.
+
+    Returns:
+        True on a disk of this machine; False in a bucket.
+    """
     return isinstance(location, Path)
 
 
 def has_etags(location: Location) -> TypeIs[RemoteFolder]:
-    """Return whether versions of files are told apart by ETags, instead of by times of change."""
+    """Return whether versions of files are told apart by ETags, instead of by times of change.
+
+    Args:
+        location: The location.
+
+    Returns:
+        True in a bucket, where the location is a `RemoteFolder`; False on a disk.
+    """
     return isinstance(location, RemoteFolder)
 
 
 def can_change_while_open(file: Location) -> bool:
     """Return whether other bytes may be read from a file that is open already.
 
-    Objects can only be replaced as a whole, and reading fails if one was.
+    Args:
+        file: The file.
+
+    Returns:
+        True on a disk. An object of a bucket can only be replaced as a whole, and then reading
+        fails.
     """
     return isinstance(file, Path)
 
 
 def takes_requests(location: Location) -> bool:
-    """Return whether looking at files takes requests, so that it is done as little as possible."""
+    """Return whether looking at files takes requests, so that it is done as little as possible.
+
+    Args:
+        location: The location.
+
+    Returns:
+        True in a bucket; False on a disk.
+    """
     return isinstance(location, RemoteFolder)
 
 
 def lists_all_below(folder: Location) -> TypeIs[RemoteFolder]:
-    """Return whether one listing returns all files below a folder, as in a bucket.
+    """Return whether one listing returns all files below a folder, with those in its subfolders.
 
-    On a disk, each folder has to be listed, and links may lead to others.
+    Args:
+        folder: The folder.
+
+    Returns:
+        True in a bucket. On a disk, each folder has to be listed, and links may lead to others.
     """
     return isinstance(folder, RemoteFolder)
 
 
 def requests_at_once(files: Iterable[Location]) -> int:
-    """Return by how many threads files are best looked up: 1 if that takes no requests."""
+    """Return by how many threads files are best looked up.
+
+    Args:
+        files: The files. One in a bucket is enough to make requests necessary.
+
+    Returns:
+        1 if no file is in a bucket, since no request is needed then.
+    """
     return CONNECTIONS if any(map(takes_requests, files)) else 1
 
 
 def entries_in(folder: Location) -> tuple[Sequence[Location], Mapping[str, InputError]]:
     """Return the files and folders directly in a folder, and an error for each invalid name.
+
+    Args:
+        folder: A folder on a disk, where all names are valid, or in a bucket.
+
+    Returns:
+        (the files and folders, name → error of each that cannot be a path). A bucket may have the
+        key `raw//x.jsonl`, which as a path would be the same as `raw/x.jsonl`.
 
     Raises:
         OSError: The folder cannot be listed. A folder of a bucket that does not exist is empty.
@@ -77,18 +128,34 @@ def entries_in(folder: Location) -> tuple[Sequence[Location], Mapping[str, Input
 def is_file_in_the_way(folder: Location) -> bool:
     """Return whether a folder cannot be created, since a file has its path.
 
-    In a bucket, a file and a folder can have the same path.
+    Args:
+        folder: The folder to be created.
+
+    Returns:
+        Always False in a bucket, where a file and a folder can have the same path.
     """
     return isinstance(folder, Path) and folder.exists() and not folder.is_dir()
 
 
 def is_folder_in_the_way(file: Location) -> bool:
-    """Return whether a file cannot be created, since a folder has its path."""
+    """Return whether a file cannot be created, since a folder has its path.
+
+    Args:
+        file: The file to be created.
+
+    Returns:
+        Always False in a bucket, where a file and a folder can have the same path.
+    """
     return isinstance(file, Path) and file.is_dir()
 
 
 def with_ending(prefix: Location, ending: str) -> Location:
-    """Return the location with an ending, such as `.bin`, after its name."""
+    """Return the location with an ending after its name.
+
+    Args:
+        prefix: A location without an ending, such as `data/web`.
+        ending: The ending with its dot: `.bin` gives `data/web.bin`.
+    """
     if isinstance(prefix, Path):
         # `with_name` would fail for ".", which has no name.
         return Path(f"{prefix}{ending}")
@@ -96,14 +163,28 @@ def with_ending(prefix: Location, ending: str) -> Location:
 
 
 def real_path(path: Location) -> str:
-    """Return a location as text with symbolic links resolved, so that it can be compared."""
+    """Return a location as text with symbolic links resolved, so that it can be compared.
+
+    Args:
+        path: A path, which need not exist, or a location in a bucket.
+
+    Returns:
+        An absolute path, or an address such as `s3://bucket/a`.
+    """
     return os.path.realpath(path) if isinstance(path, Path) else str(path)
 
 
 def path_below(path: Location, folder: Location) -> str | None:
-    """Return the path of a file or folder relative to a folder that contains it, or None.
+    """Return the path of a file or folder relative to a folder that contains it.
 
     Symbolic links are resolved first.
+
+    Args:
+        path: The file or folder: `/data/web/a.bin` is `web/a.bin` relative to `/data`.
+        folder: The folder.
+
+    Returns:
+        The relative path with slashes; None if the folder does not contain it, or is the same.
     """
     if isinstance(path, Path) != isinstance(folder, Path):
         return None  # one of them is in a bucket, so it cannot be below the other one
@@ -133,7 +214,17 @@ def path_seen_from(path: Location, file: Location) -> str:
 
 
 def location_seen_from(path: str, file: Location) -> Location:
-    """Return the location that a file names, as `path_seen_from` has returned it."""
+    """Return the location of a file that another file names.
+
+    Args:
+        path: The name in the file, as `path_seen_from` has returned it: a URL, or a path that
+            starts in the folder of the file.
+        file: The file that contains the name. If it is in a bucket, a name that is not a URL is an
+            absolute path of this machine.
+
+    Raises:
+        ConfigError: The URL is not valid.
+    """
     if is_remote(path):
         return remote_location(path, where=str(file), only_read=True)
     if isinstance(file, Path):
@@ -147,6 +238,9 @@ def may_be_file(address: str, location: Location) -> bool:
     Args:
         address: The address, as a user has written it.
         location: Its location.
+
+    Returns:
+        False for a whole bucket, and for an address in a bucket that ends with a slash.
     """
     if isinstance(location, Path):
         return True
@@ -155,12 +249,23 @@ def may_be_file(address: str, location: Location) -> bool:
 
 
 def path_in_place(location: Location) -> str:
-    """Return the path of a location within its bucket, or its whole path on a disk."""
+    """Return the path of a location within its bucket, or its whole path on a disk.
+
+    Args:
+        location: The location: `s3://bucket/web/a.bin` gives `web/a.bin`, and `/data/a.bin` itself.
+    """
     return str(location) if isinstance(location, Path) else location.path
 
 
 def by_place(locations: Iterable[Location]) -> list[list[Location]]:
-    """Group locations by the bucket that they are in; those on this machine are one group."""
+    """Group locations by the bucket that they are in; those on this machine are one group.
+
+    Args:
+        locations: The locations.
+
+    Returns:
+        The groups in the order of their first locations; the order within each group is kept.
+    """
     groups: dict[Store | None, list[Location]] = {}
     for location in locations:
         bucket = None if isinstance(location, Path) else location.store
@@ -169,7 +274,14 @@ def by_place(locations: Iterable[Location]) -> list[list[Location]]:
 
 
 def common_bucket(locations: Sequence[Location]) -> Store | None:
-    """Return the bucket that contains all locations, or None if there is no such bucket."""
+    """Return the bucket that contains all locations, or None if there is no such bucket.
+
+    Args:
+        locations: At least one location.
+
+    Returns:
+        None if a location is on this machine, or if there are several buckets.
+    """
     first = locations[0]
     if isinstance(first, Path) or len(by_place(locations)) > 1:
         return None
@@ -181,6 +293,9 @@ def common_folder(files: Sequence[Location]) -> Location:
 
     Args:
         files: At least one file, all on this machine, with absolute paths, or all in one bucket.
+
+    Returns:
+        The innermost such folder: `/data/web` for `/data/web/a/1.bin` and `/data/web/b.bin`.
     """
     # Paths in a bucket do not start with a slash, and that of its top folder is empty.
     folder = os.path.commonpath([f"/{path_in_place(file.parent)}" for file in files])
@@ -209,7 +324,10 @@ def copy_within_bucket(source: Location, target: Location) -> Callable[[], objec
 
 
 def stored_object(file: RemoteFolder) -> Stored:
-    """Return the size and the ETag of an object, with which it can be read or copied.
+    """Return the size and the ETag of an object, with which this version can be read or copied.
+
+    Args:
+        file: The location of the object.
 
     Raises:
         MissingError: The object does not exist.

@@ -28,7 +28,12 @@ Z: its parent has not asked for its exit code yet. X: it is being removed.
 
 
 def new_mark() -> str:
-    """Return a new mark of this process, which differs from all others."""
+    """Return a new mark of this process, which differs from all others.
+
+    Returns:
+        A text such as `1f0c2a9e77d4-4711.89034412-a1b2c3`: machine, process id, when the process
+        was started (empty if the system does not say), and a random number.
+    """
     pid = os.getpid()
     process = process_stat(pid)
     start = "" if process is None else process.start_ticks
@@ -88,12 +93,25 @@ def _was_started_at(pid: int, start: str) -> bool | None:
 
 
 def is_mark_of_this_machine(mark: str) -> bool:
-    """Return whether a process of this machine made a mark, so that its id means something here."""
+    """Return whether a process of this machine made a mark, so that its id means something here.
+
+    Args:
+        mark: A mark such as `1f0c2a9e77d4-4711.89034412-a1b2c3`. Only the machine in it is
+            compared, which changes when the machine is restarted.
+    """
     return mark.partition("-")[0] == _machine()
 
 
 def is_from_before_restart(mark: str) -> bool:
-    """Return whether a process of this machine made a mark before the machine was restarted."""
+    """Return whether a process of this machine made a mark before the machine was restarted.
+
+    Args:
+        mark: A mark such as `1f0c2a9e77d4-4711.89034412-a1b2c3`: the first four digits identify the
+            host, and the next four the time since its last start.
+
+    Returns:
+        False also for text that is not a mark, and for marks of other machines.
+    """
     machine = mark.partition("-")[0]
     this_machine = _machine()
     if len(machine) != len(this_machine) or mark.count("-") != 2:

@@ -110,7 +110,16 @@ class ObjectFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a position, as `io.IOBase.seek`, and return it, without reading anything."""
+        """Move to a position, as `io.IOBase.seek`, without reading anything.
+
+        Args:
+            offset: Bytes from the place that `whence` names.
+            whence: `io.SEEK_SET` (the start), `io.SEEK_CUR` (the position) or `io.SEEK_END` (the
+                end).
+
+        Returns:
+            The new position from the start of the object. It is not negative.
+        """
         origin = 0
         if whence == io.SEEK_CUR:
             origin = self._position
@@ -120,7 +129,18 @@ class ObjectFile(io.RawIOBase):
         return self._position
 
     def readinto(self, target: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Read the bytes at the position into a buffer, and return their number."""
+        """Read the bytes at the position into a buffer, and move behind them.
+
+        Args:
+            target: The buffer. It is filled up to the end of the range that is in memory, or that
+                is requested now, so a call may return less than the whole buffer.
+
+        Returns:
+            The number of bytes that were read; 0 at the end of the object.
+
+        Raises:
+            SourceChangedError: The object was replaced after it was opened.
+        """
         if self._position >= self.stored.size or not len(target):
             return 0
         available = self._range_at_position()

@@ -43,7 +43,15 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a regular file; it raises the errors of `open_regular`."""
+    """Return the bytes of a regular file, without waiting if it is a named pipe.
+
+    Args:
+        path: Path of the file.
+
+    Raises:
+        OSError: The file cannot be opened; IsADirectoryError if it is a folder.
+        FormatError: It is a named pipe or a device. Nothing was read from it.
+    """
     with open_regular(path) as file:
         return file.read()
 

@@ -109,7 +109,12 @@ class S3Store(Store):
         return f"{SCHEME}{self.bucket}/{self.key(name)}".rstrip("/")
 
     def key(self, name: str) -> str:
-        """Return the key of an object in the bucket: the prefix and the object's name."""
+        """Return the key of an object in the bucket: the prefix and the object's name.
+
+        Args:
+            name: Name within this store, or "" for its top. With the prefix `nanoset`, `web/a.bin`
+                gives `nanoset/web/a.bin`.
+        """
         return f"{self.prefix}/{name}".strip("/")
 
     def below(self, folder: str) -> S3Store:
@@ -133,10 +138,16 @@ class S3Store(Store):
         return Server(self.endpoint_url, self.region, self.profile, self.anonymous)
 
     def client(self, read_seconds: int | None = None) -> Any:
-        """Return boto3's client for the bucket.
+        """Return boto3's client for the bucket, which sends the requests.
 
         Args:
             read_seconds: How long to wait for the next bytes of an answer; None for the default.
+
+        Returns:
+            A client that the threads of this process share.
+
+        Raises:
+            StorageError: boto3 is not installed, or the AWS settings are wrong.
         """
         timeout = read_seconds or s3_requests.READ_SECONDS
         return new_client(os.getpid(), self.server, self.server.address, timeout)

@@ -149,6 +149,9 @@ def with_quick_times(session: T) -> T:
 
     Args:
         session: A session of botocore or aiobotocore.
+
+    Returns:
+        The same session. Its new clients parse the times in answers by `parse_time`.
     """
     parsers = session.get_component("response_parser_factory")  # type: ignore[attr-defined]
     parsers.set_parser_defaults(timestamp_parser=parse_time)

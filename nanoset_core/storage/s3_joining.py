@@ -78,6 +78,10 @@ def most_bytes(sizes: Sequence[int], usual: int) -> int:
     Args:
         sizes: Bytes of each object.
         usual: The maximum size, unless there would be too many parts.
+
+    Returns:
+        Bytes: `usual`, or more if that would give an object of several terabytes too many parts; at
+        most the 5 GiB that S3 allows.
     """
     # S3 allows 10,000 parts, so those of a large object are larger than usual. Aim at 5,000: there
     # will be more, since a part cannot be copied from two objects, and the last one of each object
@@ -339,6 +343,13 @@ class Joining:
         """Write the object again after the bucket could not copy its sources.
 
         The progress that was reported is taken back. The bytes of all sources are read and sent.
+
+        Args:
+            name: Name of the object.
+
+        Raises:
+            SourceChangedError: A source was replaced after it was listed.
+            StorageError: A source has other bytes than expected, or the object cannot be written.
         """
         self.report(-self.n_reported)
         sizes = [source.size for source in self._sources]

@@ -109,19 +109,32 @@ def stream_parts(blocks: Iterable[bytes], part_bytes: int) -> Iterator[Part]:
 
 
 def bytes_part(data: bytes) -> Part:
-    """Return bytes in memory as a part."""
+    """Return bytes in memory as a part of an upload, with their digest.
+
+    Args:
+        data: The bytes, which are sent by one request.
+    """
     return Part(partial(io.BytesIO, data), hashlib.sha256(data).digest())
 
 
 def encoded(digest: bytes) -> str:
-    """Return a digest in base64, as the headers of S3 have it."""
+    """Return a digest in base64, as the headers of S3 have it.
+
+    Args:
+        digest: The bytes of the digest, 32 for a sha256.
+    """
     return base64.b64encode(digest).decode()
 
 
 def md5_of_etag(etag: str) -> str | None:
     """Return the MD5 in an ETag as hex, or None if the ETag has another form.
 
-    An object that was sent in parts has an ETag of another form.
+    Args:
+        etag: The ETag, in quotes or without. That of an object that was sent in parts ends with
+            their number, such as `…-3`, and contains no MD5 of the bytes.
+
+    Returns:
+        32 hex digits. They are the MD5 of the bytes only if `etags_are_md5` is true, too.
     """
     match = _MD5.fullmatch(etag)
     return None if match is None else match[1]
@@ -134,6 +147,9 @@ def etags_are_md5(answer: Any) -> bool:
 
     Args:
         answer: boto3's answer to a request about an object.
+
+    Returns:
+        False if the object is encrypted with a key of the customer or of AWS KMS.
     """
     encryption = answer.get("ServerSideEncryption", "AES256")
     has_customer_key = "SSECustomerAlgorithm" in answer

@@ -184,6 +184,9 @@ def _transient_errors() -> tuple[type[Exception], ...]:
 def status_of(error: BaseException | None) -> tuple[int, str]:
     """Return the HTTP status and S3's error code of an answer that botocore raised as an error.
 
+    Args:
+        error: What a request raised, or None.
+
     Returns:
         (status, code), such as (404, "NoSuchKey"); (0, "") if the error is not an answer.
     """
@@ -199,6 +202,9 @@ def is_missing(error: Exception) -> bool:
     """Return whether a bucket answered that an object does not exist.
 
     The answer that the bucket itself, or an upload, does not exist is another one.
+
+    Args:
+        error: What the request raised.
     """
     status, code = status_of(error)
     if code in ("NoSuchKey", "404", "NotFound"):
@@ -207,7 +213,17 @@ def is_missing(error: Exception) -> bool:
 
 
 def unless_missing(call: Callable[[], T]) -> T | None:
-    """Call a function that asks for an object; return None if the object does not exist."""
+    """Call a function that asks for an object; return None if the object does not exist.
+
+    Args:
+        call: Sends the request.
+
+    Returns:
+        The result of the function, or None.
+
+    Raises:
+        Exception: Any other error of the function is raised unchanged.
+    """
     try:
         return call()
     except Exception as error:

@@ -112,6 +112,9 @@ class Store(ABC):
         """Return the time of the store's clock, in nanoseconds since 1970.
 
         All machines that use the store share this clock.
+
+        Returns:
+            Nanoseconds, to be compared with `Stored.written_ns`. The clock of a machine may differ.
         """
 
     @abstractmethod
@@ -122,12 +125,20 @@ class Store(ABC):
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
         """Return the contents of one folder, without those of folders in it.
 
+        Args:
+            folder: Name of the folder within the store; "" for the top.
+
         Returns:
-            (names of folders, names of objects), both sorted.
+            (names of folders, names of objects), both sorted, and without the path of the folder.
+            Both are empty if the folder does not exist.
         """
 
     def holds(self, folder: str) -> bool:
-        """Return whether there is any object below a folder."""
+        """Return whether there is any object below a folder.
+
+        Args:
+            folder: Name of the folder within the store; "" for the whole store.
+        """
         return next(iter(self.list(folder)), None) is not None
 
     @abstractmethod
@@ -139,7 +150,14 @@ class Store(ABC):
         """Return the bytes and the metadata of a small object, or None if it does not exist."""
 
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of a small object, or None if it does not exist."""
+        """Return all bytes of a small object, or None if it does not exist.
+
+        Args:
+            name: Name of the object, such as `web/manifest.json`.
+
+        Raises:
+            StorageError: The object cannot be read.
+        """
         data_and_stored = self.read_stored(name)
         if data_and_stored is None:
             return None
@@ -181,20 +199,49 @@ class Store(ABC):
         return self.read_range(name, begin, end, stored.mark), stored
 
     def blocks(self, stored: Stored) -> Iterator[bytes]:
-        """Yield the bytes of an object or of a range of it, in order; raise as `read_range`."""
+        """Yield the bytes of an object, or of a range of it, in order.
+
+        Args:
+            stored: The description of the object, whose mark must still be that of the object.
+
+        Yields:
+            Blocks of 8 MiB; the last one may be smaller.
+
+        Raises:
+            SourceChangedError: The object was replaced, or has fewer bytes.
+            MissingError: The object does not exist any more.
+        """
         end = stored.begin + stored.size
         for begin in range(stored.begin, end, RANGE_BYTES):
             yield self.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
 
     def sha256(self, name: str) -> str | None:
-        """Read an object and return the sha256 of its bytes as hex; None if it does not exist."""
+        """Read an object, and return the sha256 of its bytes.
+
+        Args:
+            name: Name of the object.
+
+        Returns:
+            64 hex digits; None if the object does not exist.
+
+        Raises:
+            SourceChangedError: The object was replaced while it was read.
+        """
         stored = self.stat(name)
         return None if stored is None else self.sha256_of(stored)
 
     def sha256_of(self, stored: Stored) -> str:
-        """Read an object, or a range of it, and return the sha256 of its bytes as hex.
+        """Read an object, or a range of it, and return the sha256 of its bytes.
 
-        It raises the same errors as `read_range`.
+        Args:
+            stored: The description of the object or range.
+
+        Returns:
+            64 hex digits.
+
+        Raises:
+            SourceChangedError: The object was replaced, or has fewer bytes.
+            MissingError: The object does not exist any more.
         """
         sha256 = hashlib.sha256()
         for block in self.blocks(stored):
@@ -293,7 +340,15 @@ class Store(ABC):
         return None
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a small object."""
+        """Write a small object, which appears as a whole.
+
+        Args:
+            name: Name of the object. One that exists is replaced.
+            data: All its bytes.
+
+        Raises:
+            StorageError: The object cannot be written.
+        """
         self.put_parts(name, [data])
 
     @abstractmethod
@@ -303,6 +358,11 @@ class Store(ABC):
         The object appears after the last block. If `blocks` raises an error, no object is written.
         In a bucket, an object has at most 10,000 parts of the store's size of parts, by default
         64 MiB, which gives 625 GiB.
+
+        Args:
+            name: Name of the object. One that exists is replaced when the last block has been
+                written.
+            blocks: The bytes of the object, in blocks of any size.
 
         Raises:
             StorageError: The object cannot be written.
@@ -384,6 +444,9 @@ class Store(ABC):
 
         Local folders are not checked.
 
+        Args:
+            name: Name of an object. It is neither created nor changed.
+
         Raises:
             StorageError: The permissions do not allow it.
         """
@@ -414,9 +477,12 @@ class PieceDigest(NamedTuple):
 
 
 def pieces_text(pieces: Iterable[PieceDigest]) -> bytes:
-    """Return a list of pieces as text, with a line `<sha256> <size>` for each piece.
+    """Return a list of the pieces of a file as text, with a line `<sha256> <size>` for each piece.
 
-    Empty pieces are left out. The sha256 of this text covers all bytes of the file.
+    The sha256 of this text covers all bytes of the file.
+
+    Args:
+        pieces: The pieces in order. Empty ones are left out.
     """
     lines = [f"{piece.sha256} {piece.size}\n" for piece in pieces if piece.size]
     return "".join(lines).encode()
@@ -466,7 +532,11 @@ class PieceCheck:
         self._piece_sha256 = hashlib.sha256()
 
     def add(self, block: bytes | memoryview) -> None:
-        """Add the next bytes of the file, of any number."""
+        """Add the next bytes of the file, and compare each piece that they complete.
+
+        Args:
+            block: The bytes, of any number: a block may end within a piece, or contain several.
+        """
         rest = memoryview(block)
         self._received_bytes += len(rest)
         while rest and self._remaining_pieces:
@@ -493,7 +563,12 @@ class PieceCheck:
         self._piece_sha256 = hashlib.sha256()
 
     def fault(self) -> str | None:
-        """Return how the bytes that were added differ from the pieces, or None."""
+        """Return how the bytes that were added differ from the pieces, or None if they do not.
+
+        Returns:
+            Text such as `10 bytes instead of 12`, about the first piece that differs, or about the
+            number of bytes.
+        """
         if self._fault is None and self._received_bytes != self._expected_bytes:
             return f"{self._received_bytes:,} bytes instead of {self._expected_bytes:,}"
         return self._fault
@@ -515,14 +590,24 @@ def checked_name(name: str) -> str:
 
 
 def gone(url: str) -> MissingError:
-    """Return the error for an object that was listed, but does not exist any more."""
+    """Return the error for an object that was listed, but does not exist any more.
+
+    Args:
+        url: Address of the object.
+    """
     return MissingError(
         "an object that was listed is gone", where=url, remedy="run the same command again"
     )
 
 
 def damaged(url: str, found: str, expected: str) -> StorageError:
-    """Return the error for an object whose bytes are not those that were written."""
+    """Return the error for an object whose bytes are not those that were written.
+
+    Args:
+        url: Address of the object, or path of the file.
+        found: What was found, such as `sha256 0a1b…`.
+        expected: What was expected, in the same form.
+    """
     return StorageError(
         "an object has other bytes than were written",
         where=url,
@@ -533,7 +618,13 @@ def damaged(url: str, found: str, expected: str) -> StorageError:
 
 
 def changed(url: str, found: str, expected: str) -> SourceChangedError:
-    """Return the error for an object that was replaced after it was listed."""
+    """Return the error for an object that was replaced after it was listed.
+
+    Args:
+        url: Address of the object.
+        found: Its mark or size now.
+        expected: Its mark or size in the listing.
+    """
     return SourceChangedError(
         "the object is not the one that was listed",
         where=url,

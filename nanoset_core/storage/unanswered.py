@@ -150,6 +150,9 @@ def of_process(process: int) -> Unanswered:
 
     Args:
         process: Id of the current process.
+
+    Returns:
+        The same object for each call with this id.
     """
     return Unanswered()
 
@@ -172,7 +175,14 @@ class Body(io.BufferedIOBase):
         self._requests = unanswered()
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read at most `size` bytes, or all remaining bytes if `size` is None or negative."""
+        """Read bytes, and note that the server sends or takes them.
+
+        Args:
+            size: Bytes to read at most; None or a negative number for all that remain.
+
+        Returns:
+            The bytes; b"" at the end.
+        """
         if size is None or size < 0:
             return self._read_all()
         self._requests.note_sign_of_server()
@@ -187,7 +197,15 @@ class Body(io.BufferedIOBase):
         return b"".join(blocks)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to a position, as `io.IOBase.seek`, and return that position."""
+        """Move to a position, so that the bytes of a request can be sent again.
+
+        Args:
+            offset: Bytes from the place that `whence` names.
+            whence: As for `io.IOBase.seek`.
+
+        Returns:
+            The new position from the start.
+        """
         self._file.seek(offset, whence)
         return self.tell()
 

@@ -194,7 +194,12 @@ def _sizes_below(access: FileAccess, folder: Path) -> dict[str, int]:
 
 
 def drop_copies(access: FileAccess, paths: Iterable[Path]) -> None:
-    """Remove local copies of files that are in the store, if disk space is limited."""
+    """Remove local copies of files that are in the store, if disk space is limited.
+
+    Args:
+        access: Access to the store. If it keeps all copies, nothing is removed.
+        paths: Paths of the copies, which need not exist.
+    """
     if access.capacity is not None:
         for path in paths:
             path.unlink(missing_ok=True)

@@ -34,7 +34,12 @@ _current_folder = ContextVar("worker", default=WorkerFolder())  # noqa: B039 - i
 
 @contextmanager
 def working_at(place: WorkerFolder) -> Iterator[None]:
-    """Let the tasks in the block, which run one at a time, use the folder of a worker."""
+    """Let the tasks in the block, which run one at a time, use the folder of a worker.
+
+    Args:
+        place: The folder, and the worker's copies of files. `worker_folder` and `local_copy_of`
+            return them in the block.
+    """
     token = _current_folder.set(place)
     try:
         yield
@@ -86,6 +91,9 @@ def for_a_task(access: FileAccess) -> Iterator[FileAccess]:
 
     Args:
         access: Access to the same files.
+
+    Yields:
+        Access to the same files.
     """
     with task_folder() as folder:
         yield access if folder is None else access.with_copies_in(folder)

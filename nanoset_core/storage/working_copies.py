@@ -84,6 +84,13 @@ def temporary_folder(name: str) -> Iterator[Path]:
 
     Args:
         name: What the name of the folder contains.
+
+    Yields:
+        The empty folder.
+
+    Raises:
+        StorageError: The place below TMPDIR for this user's folder is taken by something else, such
+            as a folder of another user.
     """
     root = scratch_root()
     sweep_abandoned(root)
@@ -92,7 +99,11 @@ def temporary_folder(name: str) -> Iterator[Path]:
 
 
 def any_remote(paths: Iterable[Location]) -> bool:
-    """Return whether any of the paths is in a bucket."""
+    """Return whether any of the paths is in a bucket, so that it has to be copied first.
+
+    Args:
+        paths: Paths of this machine, and locations in buckets.
+    """
     return any(isinstance(path, RemoteFolder) for path in paths)
 
 
