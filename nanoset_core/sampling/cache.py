@@ -55,7 +55,16 @@ _DESCRIPTION = "description"
 def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
     """Yield all sets of a split's index files, those of the datasets first.
 
-    A blend without a cache folder has no files: the trainer keeps it in memory.
+    Index files are the trainer's own files with the order of documents and samples.
+
+    Args:
+        plan: Plan of the split.
+        config: Configuration with which it was planned. Without a `path_to_cache`, a blend has no
+            files: the trainer keeps its index in memory.
+
+    Yields:
+        One set for each dataset, in the order of the plan, and at last one for the blend. The files
+        need not exist.
     """
     for member in plan.members:
         yield member_set(member, config, cache_dir_of(member, config))
@@ -192,14 +201,37 @@ def open_member(
 def open_blend(
     plan: SplitPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> BlendIndices:
-    """Map a blend's index files into memory; arguments and errors as `open_member`."""
+    """Map a blend's index files into memory.
+
+    Args:
+        plan: Plan of the split. One without a blend has no files.
+        cache_dir: Folder of the files.
+        access: Fetches the files if they are in a store; None reads them from this machine.
+
+    Returns:
+        Two arrays of the shape (n_samples,): the dataset of each sample, and the number of the
+        sample within its dataset.
+
+    Raises:
+        MissingError: A file is missing.
+        StaleError: A file is not the one that was planned.
+    """
     files = {} if plan.blend is None else plan.blend.files
     shapes = {"dataset_index": (plan.samples,), "dataset_sample_index": (plan.samples,)}
     return BlendIndices(**_open_arrays(files, shapes, Path(cache_dir), access))
 
 
 def cache_dir_of(member: MemberPlan, config: NanosetConfig) -> Path:
-    """Return the folder of a dataset's index files: `path_to_cache`, or the trainer's default."""
+    """Return the folder of a dataset's index files: `path_to_cache`, or the trainer's default.
+
+    Args:
+        member: Plan of the dataset's part of a split.
+        config: Configuration of the nanoset.
+
+    Returns:
+        For Megatron-LM without a `path_to_cache`, a path such as
+        `data/web/cache/GPTDataset_indices` for the dataset `data/web`.
+    """
     if config.path_to_cache is not None:
         return Path(config.path_to_cache)
     rules = config.rules

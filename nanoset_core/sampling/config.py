@@ -197,6 +197,10 @@ class NanosetConfig:
     def shares(self) -> tuple[float, float, float]:
         """Return the shares of train, valid and test, as the trainer computes them.
 
+        Returns:
+            Three shares that add up to 1: `split` "969,30,1" gives 0.969, 0.03 and 0.001. They are
+            1, 0 and 0 for trainers that have no splits.
+
         Raises:
             ConfigError: `split` is not the text of three shares.
         """
@@ -233,11 +237,23 @@ class NanosetConfig:
         return self.pad_token
 
     def samples_in(self, tokens: int, *, drop_last_partial: bool = True) -> int:
-        """Return how many samples a number of tokens gives; see `sample_count`."""
+        """Return how many samples a number of tokens gives, by the rules of the trainer.
+
+        Args:
+            tokens: Tokens of all documents together, in one epoch.
+            drop_last_partial: False counts a last sample that is short, too.
+
+        Returns:
+            The count: with samples of 10 tokens and an extra one, 21 tokens give 2 samples.
+        """
         return sample_count(tokens, self.step, self.overlap, drop_last_partial=drop_last_partial)
 
     def samples(self, split: SplitName) -> int | None:
-        """Return the number of samples requested of a split, or None for one epoch."""
+        """Return the number of samples requested of a split, or None for one epoch.
+
+        Args:
+            split: `train`, `valid` or `test`.
+        """
         if split == "train":
             return self.train_split_samples
         if split == "valid":
@@ -245,7 +261,12 @@ class NanosetConfig:
         return self.test_split_samples
 
     def with_samples(self, samples: Mapping[SplitName, int | None]) -> NanosetConfig:
-        """Return a copy with other numbers of samples; a split that is no key gets one epoch."""
+        """Return a copy of the configuration in which other numbers of samples are requested.
+
+        Args:
+            samples: Split → its number of samples, or None for one epoch. A split that is no key
+                gets one epoch, too.
+        """
         return replace(
             self,
             train_split_samples=samples.get("train"),
@@ -288,7 +309,11 @@ class NanosetConfig:
         return not has_only_tokens or set(masks) <= set(self.rules.masks)
 
     def drops_last_partial(self, split: SplitName) -> bool:
-        """Return whether the split leaves out its last, short sample."""
+        """Return whether a split leaves out its last, short sample.
+
+        Args:
+            split: Only `valid` may keep it; `train` and `test` never do.
+        """
         return split != "valid" or self.drop_last_partial_validation_sequence
 
     def blend(self, split: SplitName) -> tuple[list[str], list[float] | None] | None:
@@ -314,16 +339,30 @@ class NanosetConfig:
         return list(data), None  # prefixes without weights
 
     def trainer_path(self, prefix: str) -> str:
-        """Return the path of a dataset, without .bin and .idx, on the machine that trains."""
+        """Return the path of a dataset on the machine that trains, where it may be another one.
+
+        Args:
+            prefix: Path of the dataset here, without .bin and .idx.
+
+        Returns:
+            The path in `trainer_paths`, or `prefix` itself.
+        """
         return self.trainer_paths.get(prefix, prefix)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the configuration as plain values, which `from_json` reads."""
+        """Return the configuration as plain values, which `from_json` reads.
+
+        Returns:
+            Name of an option → value, of types that JSON has.
+        """
         return to_plain(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> NanosetConfig:
         """Return a configuration from the values that `to_json` returned.
+
+        Args:
+            values: Name of an option → value.
 
         Raises:
             ValueError: An option is unknown or missing, or has an impossible value.

@@ -123,6 +123,10 @@ class CorpusReader(Protocol):
 
         Args:
             rows_by_prefix: Prefix of each dataset → the sequences that count, as a half-open range.
+
+        Returns:
+            For each corpus, the datasets that contain documents of it, and how many tokens each of
+            them has in common with others.
         """
 
 
@@ -149,7 +153,11 @@ class CorpusCoverage:
     """How often those documents are read that are read most often."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain types."""
+        """Return the fields as plain types.
+
+        Returns:
+            Name of each field → value, with the members as a list.
+        """
         values = asdict(self)
         values["members"] = list(self.members)
         return values
@@ -227,7 +235,16 @@ class MemberReads:
         return reads
 
     def share_of_tokens(self, samples: int, config: NanosetConfig) -> float:
-        """Return the tokens of some samples, divided by the tokens of one epoch."""
+        """Return the tokens of some samples, divided by the tokens of one epoch.
+
+        Args:
+            samples: Number of samples.
+            config: Configuration of the nanoset, which says how many tokens apart samples start.
+
+        Returns:
+            The quotient, which may be above 1: 30 samples of 10 tokens from 200 tokens give 1.5. It
+            is 0 if the dataset has no tokens.
+        """
         if not self.tokens:
             return 0.0
         return samples * config.step / self.tokens
@@ -480,6 +497,10 @@ class SharedLimit:
 
         Args:
             epochs: Prefix of each dataset → its epochs.
+
+        Returns:
+            The sum over the datasets: 2 copies in a dataset with 1.5 epochs, and 1 copy in one with
+            2 epochs, give 5.
         """
         return math.fsum(copies * epochs[prefix] for prefix, copies in self.copies.items())
 
@@ -489,6 +510,9 @@ class SharedLimit:
         Args:
             epochs: Prefix of each dataset → its epochs.
             tolerance: Epochs above the limit that are ignored.
+
+        Returns:
+            Whether `times_read` is above the limit by more than the tolerance.
         """
         return self.times_read(epochs) > self.limit + tolerance
 

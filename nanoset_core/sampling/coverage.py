@@ -57,7 +57,12 @@ class MemberCoverage:
     """Samples that earlier phases of the run took; they count in `epochs`, too."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain types, and the surplus."""
+        """Return the fields as plain types, and the surplus.
+
+        Returns:
+            Name of each field → value. `surplus` is the number of samples that are built, but not
+            taken. `before` is left out if it is 0.
+        """
         values = asdict(self)
         values["surplus"] = self.samples_built - self.samples_given
         if not self.before:

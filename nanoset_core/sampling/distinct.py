@@ -25,7 +25,11 @@ class DistinctCounter:
         """Whether `count` is exact."""
 
     def add(self, hashes: NDArray[np.uint64]) -> None:
-        """Add values, given the hash of each, shape (n_values,)."""
+        """Add values, which count once even if they were added before.
+
+        Args:
+            hashes: Hash of each value, shape (n_values,). Equal hashes are taken for equal values.
+        """
         if not self.is_exact:
             hashes = hashes[hashes < self._smallest[-1]]
         smallest = np.union1d(self._smallest, hashes)

@@ -99,7 +99,19 @@ def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
 
 
 def epochs_of_earlier_phases(config: NanosetConfig, reader: LengthReader) -> dict[str, float]:
-    """Return prefix → how often earlier phases of the run have read the dataset."""
+    """Return how often earlier phases of a run have read each dataset.
+
+    Args:
+        config: Configuration of the present phase. Its `orders` say what earlier phases took.
+        reader: Reads the lengths in the `.idx` files of these datasets.
+
+    Returns:
+        Prefix of a dataset → epochs, with a fraction such as 1.25; empty in the first phase.
+
+    Raises:
+        MissingError: An `.idx` file is missing.
+        FormatError: An `.idx` file is damaged.
+    """
     epochs = {}
     for prefix, order in config.orders.items():
         # Tokens of one epoch: those of the sequences that train has of the dataset.

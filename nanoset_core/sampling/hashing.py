@@ -43,7 +43,16 @@ _MASKS = np.array([2 ** (8 * n_bytes) - 1 for n_bytes in range(WORD_BYTES + 1)],
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the output function of SplitMix64 for each value."""
+    """Scramble each value, so that similar values become very different ones.
+
+    It is the output function of SplitMix64: a fixed permutation of the numbers of 64 bits.
+
+    Args:
+        values: Numbers of any shape; they are not changed.
+
+    Returns:
+        The scrambled numbers, uint64, of the same shape.
+    """
     mixed = values.copy()
     _mix_in_place(mixed)
     return mixed
@@ -94,7 +103,14 @@ def below(keys: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
 
 
 def hash_bytes(values: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Return the hash of each byte string, shape (len(values),)."""
+    """Return the hash of each byte string.
+
+    Args:
+        values: Byte strings of any lengths, which may be empty.
+
+    Returns:
+        Hashes, uint64, shape (len(values),). They never change between versions.
+    """
     lengths = [len(value) for value in values]
     borders = np.cumsum([0, *lengths])
     data = np.frombuffer(b"".join(values), np.uint8)

@@ -88,10 +88,14 @@ class MixPart:
         return tuple(corpora)
 
     def inner_limit(self, outer_limit: float | None) -> float | None:
-        """Return how often train may read each corpus within the part; None for no limit.
+        """Return how often train may read each corpus within this part of a mixture.
 
         Args:
-            outer_limit: The limit of the group around it. `max_epochs` overrides it.
+            outer_limit: The limit of the group around the part; None for no limit. The part's own
+                `max_epochs` overrides it.
+
+        Returns:
+            A number of epochs such as 4.0; None for no limit.
         """
         return outer_limit if self.max_epochs is None else self.max_epochs
 
@@ -123,7 +127,12 @@ class MixPart:
         return limits
 
     def to_json(self) -> dict[str, Any]:
-        """Return the part as plain types, without the keys that are not set."""
+        """Return the part as plain types, without the keys that are not set.
+
+        Returns:
+            Key as in the settings → value, such as `{"share": 0.7, "max_epochs": 4.0}`. A group has
+            its parts, in the same form, under `mix`.
+        """
         values = {}
         for field in fields(self):
             value = getattr(self, field.name)

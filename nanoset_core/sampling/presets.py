@@ -284,6 +284,12 @@ class Preset:
         """Divide weights by their sum, as the trainer does to compute the sizes of datasets.
 
         The rounding is the trainer's, too: the last bit of a weight can change a size by 1.
+
+        Args:
+            weights: A weight for each dataset of a blend.
+
+        Returns:
+            Weights that add up to about 1: [3, 1] → [0.75, 0.25].
         """
         if self.weights_normalized != "sum, numpy":
             return normalize(weights)
@@ -296,6 +302,9 @@ class Preset:
         Args:
             weights: Weights that `normalized` returned. Most trainers divide them by their sum
                 again, which may change their last bit.
+
+        Returns:
+            A weight for each dataset, in the same order.
         """
         if self.weights_normalized == "numpy":
             return list(weights)
@@ -355,11 +364,26 @@ class Preset:
         return requested
 
     def takes_samples(self, split: SplitName) -> bool:
-        """Return whether a number of samples can be requested; otherwise the split is one epoch."""
+        """Return whether the trainer lets a user request a number of samples of a split.
+
+        Args:
+            split: `train`, `valid` or `test`.
+
+        Returns:
+            False if the split is always one epoch.
+        """
         return self.sample_requests != "train" or split == "train"
 
     def needs_samples(self, split: SplitName) -> bool:
-        """Return whether a number of samples must be requested for a blend with weights."""
+        """Return whether a user has to request a number of samples of a blend with weights.
+
+        Args:
+            split: `train`, `valid` or `test`.
+
+        Returns:
+            False if the trainer takes no number, or if it shuffles blends: such a blend has as many
+            samples as its datasets together.
+        """
         # A shuffled blend has a size without that: as many samples as its datasets together.
         return self.takes_samples(split) and not self.shuffles_blend
 

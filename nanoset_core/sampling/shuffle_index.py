@@ -15,9 +15,15 @@ ShuffleIndex = NDArray[np.uint32] | NDArray[np.int64]
 
 
 def shuffle_dtype(samples: int) -> np.dtype:
-    """Return the dtype of a shuffle index: uint32, or int64 from 2**32 - 2 samples on.
+    """Return the dtype of the trainer's index of shuffled samples.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_shuffle_index`.
+
+    Args:
+        samples: Number of samples of the split.
+
+    Returns:
+        uint32, or int64 from 2**32 - 2 samples on.
     """
     if samples >= _FIRST_INT64_SAMPLES:
         return np.dtype(np.int64)

@@ -168,10 +168,15 @@ class SplitData:
         return DatasetPart((start, stop), tokens, idx_sha256)
 
     def tokens_by_prefix(self) -> dict[str, int]:
-        """Return prefix → tokens that the split has of this dataset, for all datasets of the split.
+        """Return how many tokens the split has of each of its datasets.
+
+        Returns:
+            Prefix of the dataset → tokens of one epoch.
 
         Raises:
-            ConfigError, MissingError, FormatError: As for `part_of`.
+            ConfigError: The split would begin outside of a dataset that has very few sequences.
+            MissingError: An `.idx` file is missing.
+            FormatError: An `.idx` file is damaged.
         """
         return {prefix: self.part_of(prefix).tokens for prefix in self.prefixes}
 

@@ -41,6 +41,12 @@ def normalize(weights: Sequence[float]) -> list[float]:
     """Divide weights by their sum, as numpy computes it.
 
     Source: Megatron-LM `datasets/utils.py`, `normalize`.
+
+    Args:
+        weights: Numbers with a positive sum.
+
+    Returns:
+        Shares that add up to about 1: [8, 1, 1] → [0.8, 0.1, 0.1].
     """
     values = np.array(weights, dtype=np.float64)
     shares: list[float] = (values / np.sum(values)).tolist()
@@ -180,6 +186,12 @@ def plain_sum(values: Iterable[float]) -> float:
 
     Since 3.12, `sum` corrects rounding errors of floats. This function gives the same result in
     every version of Python.
+
+    Args:
+        values: The numbers; their order matters to the last bit.
+
+    Returns:
+        The sum: for ten times 0.1, it is 0.9999999999999999, and not 1.0.
     """
     total = 0.0
     for value in values:
@@ -236,8 +248,12 @@ def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
     Halves are rounded to the even integer. Source: Megatron-LM `_build_megatron_dataset_splits`.
 
     Args:
-        bookends: The range of the data that the split has.
+        bookends: The range of the data that the split has, as shares from 0 to 1, such as (0.5,
+            0.8).
         sequences: Number of sequences in the dataset.
+
+    Returns:
+        The half-open range of the split's sequences: of 17 sequences, (0.5, 0.8) is (8, 14).
     """
     start, stop = bookends
     return round(start * float(sequences)), round(stop * float(sequences))

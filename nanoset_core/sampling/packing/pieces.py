@@ -37,7 +37,14 @@ class PieceArrays(NamedTuple):
 
     @staticmethod
     def concatenated(parts: Sequence[PieceArrays]) -> PieceArrays:
-        """Return the pieces of all parts, in the order of the parts; there must be at least one."""
+        """Return all pieces of several parts, in the order of the parts.
+
+        Args:
+            parts: At least one part.
+
+        Returns:
+            Arrays of the shape (number of all pieces,).
+        """
         return PieceArrays(
             documents=np.concatenate([part.documents for part in parts]),
             firsts=np.concatenate([part.firsts for part in parts]),
@@ -73,6 +80,9 @@ class PieceArrays(NamedTuple):
         Args:
             selection: What numpy takes as an index: a boolean for each piece, the numbers of the
                 selected pieces, or a slice.
+
+        Returns:
+            The selected pieces, in the order of the selection.
         """
         return PieceArrays(
             documents=self.documents[selection],
@@ -131,13 +141,28 @@ class FilledPacks(NamedTuple):
         return tokens_before - tokens_before_pack[self.pack_numbers]
 
     def select(self, is_selected: NDArray[np.bool_]) -> FilledPacks:
-        """Return some of the packs; `is_selected` has the shape (n_packs,)."""
+        """Return some of the packs, with the pieces that they hold.
+
+        Args:
+            is_selected: Whether each pack is selected, shape (n_packs,).
+
+        Returns:
+            The selected packs in their order.
+        """
         piece_counts = np.diff(self.bounds)  # (n_packs,)
         bounds = np.concatenate([[0], np.cumsum(piece_counts[is_selected])])
         return FilledPacks(bounds, self.pieces.select(np.repeat(is_selected, piece_counts)))
 
     def slice(self, start: int, stop: int) -> FilledPacks:
-        """Return the packs [start, stop)."""
+        """Return consecutive packs, with the pieces that they hold.
+
+        Args:
+            start: Number of the first pack.
+            stop: Number after the last pack.
+
+        Returns:
+            The packs [start, stop), which count from 0 in the result.
+        """
         bounds = self.bounds[start : stop + 1]
         pieces = self.pieces.select(slice(int(bounds[0]), int(bounds[-1])))
         return FilledPacks(bounds - bounds[0], pieces)

@@ -154,7 +154,15 @@ class LengthHistogram:
         return LengthHistogram(lengths, counts[lengths])
 
     def beyond(self, length: int) -> tuple[int, int]:
-        """Return how many documents are longer than `length`, and their tokens beyond it."""
+        """Return how much of the documents does not fit into a length.
+
+        Args:
+            length: Tokens.
+
+        Returns:
+            (number of longer documents, their tokens beyond `length`): for documents of 7, 12 and
+            15 tokens and a length of 10, (2, 7).
+        """
         is_longer = self.lengths > length
         counts = self.counts[is_longer]
         excess = self.lengths[is_longer] - length
