@@ -1,4 +1,10 @@
-"""Gather everything that the files of a handoff contain about a built nanoset."""
+"""Gather everything that the files of a handoff contain about a built nanoset.
+
+A handoff is the folder of files with which a trainer is started. What they mention is read from the
+outputs of the nanoset, for example that train has 25,600 samples, and its paths are converted to
+those of the machine where the trainer runs. The result is a `Handoff`, from which the files for
+each trainer are written.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +49,15 @@ class BuiltSplit:
 
     @staticmethod
     def read(manifest: Manifest, root: Path) -> BuiltSplit:
-        """Read the plan of a split's output below an output root."""
+        """Read how a split was built from the files of its output.
+
+        Args:
+            manifest: Manifest of its blend, or of its index mappings if it has no blend.
+            root: The output root, below which the files are.
+
+        Returns:
+            The split with its plan and settings.
+        """
         plan, config = read_split(manifest, root)
         return BuiltSplit(manifest, plan, config)
 
@@ -65,11 +79,17 @@ def gather(
         built: Split → manifest of its output.
         exports: Name of a corpus or view → manifest of the export that the trainer reads instead.
         warnings: Clauses about settings that are allowed but rarely intended.
+
+    Returns:
+        The description from which the files are written.
     """
-    config = nanoset.project.config
-    root = nanoset.project.outputs.folder
-    folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
+    project = nanoset.project
+    root = project.outputs.folder
     splits = {split: BuiltSplit.read(manifest, root) for split, manifest in built.items()}
+    tokenizer = define(project.config.tokenizer_file)
+
+    # The folder of the nanoset's outputs, such as /data/nanosets/pretrain.
+    folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
     return Handoff(
         name=nanoset.name,
         spec=nanoset.spec,
@@ -79,9 +99,9 @@ def gather(
         folder=f"{folder}/{HANDOFF}/{digest}",
         cache=f"{folder}/{CACHE}/{nanoset.index_folder}".rstrip("/"),
         datasets=_counts_by_prefix(nanoset),
-        vocab_size=nanoset.project.tokenizer.max_id + 1,
+        vocab_size=project.tokenizer.max_id + 1,
         tokenizer=trainer_tokenizer(nanoset),
-        tokenizer_note=tokenizer_note(define(config.tokenizer_file), config.tokenizer.eod),
+        tokenizer_note=tokenizer_note(tokenizer, project.config.tokenizer.eod),
         indexes=_indexes(splits, nanoset.index_folder),
         # A trainer that reads exports does not read the .idx of a view.
         views=[] if exports else views_of(nanoset),
@@ -92,7 +112,15 @@ def gather(
 
 
 def _folders_by_prefix(nanoset: NanosetContext, exports: Mapping[str, Manifest]) -> dict[str, str]:
-    """Return the folder of each export, by the prefix of the dataset that it replaces."""
+    """Return the folder of each export that the trainer reads instead of a dataset.
+
+    Args:
+        nanoset: The nanoset, which knows the paths of the machine where the trainer runs.
+        exports: Name of a corpus or view → manifest of its export.
+
+    Returns:
+        Prefix of a dataset (its path without .idx) → folder of its export.
+    """
     folder_by_prefix: dict[str, str] = {}
     for corpus, export in exports.items():
         folder = f"{nanoset.trainer_root}/{export.stage}/{export.name}/{export.digest}"
@@ -101,7 +129,8 @@ def _folders_by_prefix(nanoset: NanosetContext, exports: Mapping[str, Manifest])
 
 
 def _tokenizer_name(exports: Mapping[str, Manifest]) -> str | None:
-    """Return the name of the tokenizer of some exports, which all have the same one."""
+    """Return the name of the tokenizer of some exports; None if there are no exports."""
+    # All exports of a project have the same tokenizer, so the first one is enough.
     for export in exports.values():
         name: str = export.recipe["options"]["tokenizer_name"]
         return name
@@ -111,8 +140,17 @@ def _tokenizer_name(exports: Mapping[str, Manifest]) -> str | None:
 def trainer_tokenizer(nanoset: NanosetContext) -> tuple[str, ...]:
     """Return the arguments with which Megatron-LM loads the tokenizer of a nanoset.
 
+    They are those of the key `trainer` in nanoset.yaml, or follow from the tokenizer's file.
+
+    Args:
+        nanoset: The nanoset.
+
     Returns:
-        Options, each with its values; empty if it is not known how the trainer loads the tokenizer.
+        Options, each with its values, such as "--vocab-size 32000". Empty if it is not known how
+        the trainer loads the tokenizer.
+
+    Raises:
+        ConfigError: The settings of `trainer` do not fit the version of Megatron-LM.
     """
     if nanoset.spec.trainer is not None:
         return nanoset.spec.trainer.arguments()
@@ -120,12 +158,23 @@ def trainer_tokenizer(nanoset: NanosetContext) -> tuple[str, ...]:
 
 
 def views_of(nanoset: NanosetContext) -> list[str]:
-    """Return the datasets of a nanoset that are views."""
+    """Return the names of a nanoset's datasets that are views: selections of documents.
+
+    Args:
+        nanoset: The nanoset. Its blend names corpora and views.
+
+    Returns:
+        The names of the views, in the order of the blend.
+    """
     return [name for name in nanoset.spec.corpora if name in nanoset.project.config.views]
 
 
 def _counts_by_prefix(nanoset: NanosetContext) -> dict[str, DatasetCounts]:
-    """Return the counts of each dataset of a nanoset, by the prefix that the trainer reads."""
+    """Return how many sequences and documents each dataset of a nanoset has.
+
+    Returns:
+        Prefix of a dataset where the trainer runs (its path without .idx) → counts.
+    """
     counts: dict[str, DatasetCounts] = {}
     for split in SPLITS:
         for corpus in corpora_of(nanoset.spec.blend_of(split)):
@@ -136,16 +185,22 @@ def _counts_by_prefix(nanoset: NanosetContext) -> dict[str, DatasetCounts]:
 
 
 def _counts(dataset: Manifest) -> DatasetCounts:
-    """Read the counts of a dataset from its .idx file."""
+    """Read the counts of a dataset from its .idx file, which may be in a bucket."""
     path = dataset.access.fetch(idx_path(dataset.folder / dataset.facts["prefix"]))
+    # Not validated: that would read the whole file, and only its lengths are needed.
     index = read_idx(path, validate=False)
-    return DatasetCounts(len(index.sequence_lengths), len(index.document_indices), index.dtype.name)
+    return DatasetCounts(
+        sequences=len(index.sequence_lengths),
+        document_indices=len(index.document_indices),
+        dtype=index.dtype.name,
+    )
 
 
 def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, list[str]]:
     """Return the files of each index that the trainer will look for.
 
-    A trainer finds an index by the file with its description, which lists what it was made from.
+    An index consists of several files. A trainer finds them by the one with the description, which
+    lists what the index was made from.
 
     Args:
         splits: The built splits.
@@ -176,9 +231,14 @@ def _plans_with_index(
 
 
 def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[SplitName, str]:
-    """Return split → why it has no sample although it has a share of the data."""
+    """Return why a split has no samples although it has a share of the data.
+
+    Returns:
+        Split → the reason, for the splits that are empty for this reason only.
+    """
     reasons: dict[SplitName, str] = {}
     for split, built in splits.items():
+        # The summary of a split warns of nothing else.
         warnings = mappings_summary(built.manifest).warnings
         if warnings:
             reasons[split] = warnings[0]
@@ -188,21 +248,24 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
 def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     """Merge the settings that the splits of a nanoset were built with.
 
+    Each split was built with its own number of samples, paths and blend. All other settings are
+    the same.
+
     Args:
         splits: The built splits: train, valid and test, in this order.
+
+    Returns:
+        The common settings, with the numbers, paths and blends of all splits.
     """
-    # Each split has the number of samples, the paths and the blend of that split only. All other
-    # settings are the same.
-    samples: dict[SplitName, int | None] = {}
     trainer_paths: dict[str, str] = {}
-    for split, built in splits.items():
-        samples[split] = built.config.samples(split)
+    for built in splits.values():
         trainer_paths |= built.config.trainer_paths
+
+    samples = {split: built.config.samples(split) for split, built in splits.items()}
     config = splits["train"].config.with_samples(samples)
     config = replace(config, trainer_paths=trainer_paths)
-    if config.blend_per_split is None:
+    if config.blend_per_split is None:  # all splits share one blend
         return config
-    # Take the blend of each split from its own settings.
     blends = [_own_blend(built, index) for index, built in enumerate(splits.values())]
     return replace(config, blend_per_split=blends)
 

@@ -1,4 +1,9 @@
-"""Write the files with which Megatron-LM is started: arguments, data files and preflight.py.
+"""Write the files with which Megatron-LM is started on a built nanoset.
+
+A nanoset is a weighted blend of datasets whose index files were built before the run. Megatron-LM
+only finds these index files if it is started with the same options. So `arguments.txt` contains
+the options, such as `--seq-length 4096 --data-cache-path /data/cache`. Other files list the
+datasets and their sizes, and the script `preflight.py` checks the options of a run.
 
 Sources:
     Megatron-LM core_v0.16.1 `training/utils.py` (get_blend_and_blend_per_split),
@@ -10,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pprint import pformat
 
 from nanoset_core.sampling.config import DOCUMENTS
@@ -40,41 +45,27 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
     """Return the files with which Megatron-LM is started, so that it finds every index file.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: The built nanoset. Its paths are those where the trainer runs.
 
     Returns:
-        The files, and notes for the user.
+        The text of each file by its name, and notes for the user.
     """
     texts: dict[str, str] = {}
     notes: list[str] = []
 
-    # The datasets and their weights.
     if handoff.is_per_split:
-        words_by_split: dict[str, list[str] | None] = {}
-        for split in SPLITS:
-            words = " ".join(_data_lines(handoff, split)).split()
-            words_by_split[split] = words or None
-        texts[_PER_SPLIT] = json.dumps(words_by_split, indent=1) + "\n"
+        texts[_PER_SPLIT] = _per_split_text(handoff)
     else:
         texts[_DATA_ARGS] = _lines(_data_lines(handoff, "train"))
 
-    # The counts of each dataset. With these, Megatron-LM starts without reading the .idx files, and
-    # derives the type of the tokens from the size of the vocabulary. So the file is only written if
-    # this gives the right type for all datasets.
+    # With the sizes of the datasets, Megatron-LM starts without reading their .idx files. Then it
+    # derives the type of the tokens from the size of the vocabulary, which must be the right type.
     other_paths = _paths_of_other_dtype(handoff)
     if other_paths:
-        notes.append(
-            f"{_SEQUENCES} was not written: with it, Megatron-LM would read the tokens of "
-            f"{', '.join(other_paths)} with another type, since it would derive the type from the "
-            f"vocabulary ({handoff.vocab_size:,}) instead of reading the .idx."
-        )
+        notes.append(_sizes_missing_note(other_paths, handoff.vocab_size))
     else:
-        counts_by_path: dict[str, list[int]] = {}
-        for path, counts in handoff.datasets.items():
-            counts_by_path[path] = [counts.sequences, counts.document_indices]
-        texts[_SEQUENCES] = json.dumps(counts_by_path, indent=1) + "\n"
+        texts[_SEQUENCES] = _dataset_sizes_text(handoff)
 
-    # The arguments, and the script that compares them with those of a run.
     texts[ARGUMENTS] = _lines(_arguments(handoff, has_sequences=_SEQUENCES in texts))
     texts[PREFLIGHT] = _preflight(handoff)
     if handoff.tokenizer_note is not None:
@@ -83,10 +74,52 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
     return FilesAndNotes(texts, notes)
 
 
-def _paths_of_other_dtype(handoff: Handoff) -> list[str]:
-    """Return the datasets whose tokens have another type than Megatron-LM would assume.
+def _per_split_text(handoff: Handoff) -> str:
+    """Return JSON that lists the weights and paths of the datasets of each split.
 
-    Without reading the .idx, it assumes a type by the size of the vocabulary.
+    An example is `{"train": ["0.7", "/data/web", "0.3", "/data/code"], "valid": null, …}`, where
+    valid has no data.
+    """
+    words_by_split: dict[str, list[str] | None] = {}
+    for split in SPLITS:
+        words: list[str] = []
+        for line in _data_lines(handoff, split):
+            words += line.split()  # "0.7 /data/web" → "0.7", "/data/web"
+        words_by_split[split] = words or None
+    return json.dumps(words_by_split, indent=1) + "\n"
+
+
+def _dataset_sizes_text(handoff: Handoff) -> str:
+    """Return JSON that lists the size of each dataset, for --per-dataset-sequences-path.
+
+    A dataset has two numbers, such as `{"/data/web": [1000, 1001]}`: its sequences, and the length
+    of the array `document_indices` in its .idx file.
+    """
+    sizes_by_path: dict[str, list[int]] = {}
+    for path, counts in handoff.datasets.items():
+        sizes_by_path[path] = [counts.sequences, counts.document_indices]
+    return json.dumps(sizes_by_path, indent=1) + "\n"
+
+
+def _sizes_missing_note(paths: Sequence[str], vocab_size: int) -> str:
+    """Return a note that the file with the sizes of the datasets was not written, and why.
+
+    Args:
+        paths: Datasets whose tokens have another type than Megatron-LM would assume.
+        vocab_size: Number of tokens of the vocabulary, by which it would choose the type.
+    """
+    return (
+        f"{_SEQUENCES} was not written: with it, Megatron-LM would read the tokens of "
+        f"{', '.join(paths)} with another type, since it would derive the type from the "
+        f"vocabulary ({vocab_size:,}) instead of reading the .idx."
+    )
+
+
+def _paths_of_other_dtype(handoff: Handoff) -> list[str]:
+    """Return the paths of datasets whose tokens have another type than Megatron-LM would assume.
+
+    If it does not read the .idx file of a dataset, it assumes uint16 for a vocabulary of up to
+    65,536 tokens, and int32 for a larger one.
     """
     assumed_dtype = "uint16" if handoff.vocab_size <= _UINT16_VOCABULARY else "int32"
     return [path for path, counts in handoff.datasets.items() if counts.dtype != assumed_dtype]
@@ -95,10 +128,18 @@ def _paths_of_other_dtype(handoff: Handoff) -> list[str]:
 def loads_fast(handoff: Handoff) -> bool:
     """Return whether Megatron-LM can be started with --dataloader-fast-cache-load.
 
-    It refuses this option if splits share a blend, and fails with it if an index is missing.
+    With this option it opens its index files without looking for them first. It refuses the option
+    if all splits share one blend, and fails with it if an index file is missing.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
+
+    Returns:
+        True if the option can be used.
     """
     if not handoff.is_per_split or not handoff.config.rules.starts_without_scanning:
         return False
+    # For another number of samples, Megatron-LM would look for an index that was not built.
     return not handoff.sample_count_mismatch
 
 
@@ -108,10 +149,12 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def _data_lines(handoff: Handoff, split: SplitName) -> list[str]:
-    """Return a line for each dataset of a split: its weight and prefix, or only its prefix."""
+    """Return a line for each dataset of a split, such as "0.7 /data/web" or only "/data/web"."""
     lines = []
-    for weight, path in handoff.data(split):
-        lines.append(path if weight is None else f"{weight!r} {path}")
+    for dataset in handoff.data(split):
+        has_weight = dataset.weight is not None
+        # `repr` writes all digits of the weight, so that the trainer reads the same number.
+        lines.append(f"{dataset.weight!r} {dataset.path}" if has_weight else dataset.path)
     return lines
 
 
@@ -124,13 +167,13 @@ def _preflight(handoff: Handoff) -> str:
     Args:
         handoff: The built nanoset, as its trainer sees it.
     """
+    other_files_by_description = {name: list(files) for name, files in handoff.indexes.items()}
+
     # The module `preflight` is the script with empty constants. Fill them in: for example, replace
     # `NANOSET = ""` by `NANOSET = 'pretrain'`.
     value_by_line = {
         'NANOSET = ""': handoff.section,
-        "INDEXES: dict[str, list[str]] = {}": {
-            name: list(files) for name, files in handoff.indexes.items()
-        },
+        "INDEXES: dict[str, list[str]] = {}": other_files_by_description,
         "SAMPLES: dict[str, int | None] = {}": _samples_to_compare(handoff),
     }
     text = inspect.getsource(preflight)
@@ -141,17 +184,16 @@ def _preflight(handoff: Handoff) -> str:
 
 
 def _samples_to_compare(handoff: Handoff) -> dict[str, int | None]:
-    """Return the number of samples that each split with data was built for; None for one epoch.
+    """Return how many samples each split with data was built for, which preflight.py checks.
 
-    With phases, it is empty: their numbers do not follow from the options of one job.
+    Returns:
+        Split → number of samples, or None for one epoch. Empty if the run has phases: then the
+        numbers do not follow from the options of one job.
     """
-    samples: dict[str, int | None] = {}
     has_phases = bool(handoff.spec.transitions)
-    if not has_phases:
-        for split in SPLITS:
-            if handoff.samples[split]:
-                samples[split] = handoff.config.samples(split)
-    return samples
+    if has_phases:
+        return {}
+    return {split: handoff.config.samples(split) for split in SPLITS if handoff.samples[split]}
 
 
 def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
@@ -204,14 +246,16 @@ def _length_arguments(handoff: Handoff) -> Iterator[str]:
 
     Args:
         handoff: The built nanoset, as its trainer sees it.
-    """
-    schedule = handoff.spec.schedule
 
+    Yields:
+        Options with their values, such as "--train-iters 1000".
+    """
     # Without data of valid and test, the trainer must not evaluate: core 0.16.1 would fail.
     if not handoff.evaluates:
         yield "--eval-iters 0"
 
     # Without a schedule in nanoset.yaml, the user chooses all other options.
+    schedule = handoff.spec.schedule
     if schedule is None:
         if handoff.config.train_split_samples is not None:
             yield f"--train-samples {handoff.config.train_split_samples}"
@@ -247,11 +291,15 @@ def _notes(handoff: Handoff) -> Iterator[str]:
     yield from _sample_notes(handoff)
     if handoff.spec.schedule is None:
         yield from _evaluation_notes(handoff)
+    yield from _fast_load_notes(handoff)
 
-    # Why the option that makes the start faster, --dataloader-fast-cache-load, is missing.
-    if handoff.is_per_split and handoff.sample_count_mismatch:
-        yield "--dataloader-fast-cache-load is left out, since an index would be missing."
-    if not handoff.is_per_split and handoff.config.rules.starts_without_scanning:
+
+def _fast_load_notes(handoff: Handoff) -> Iterator[str]:
+    """Yield why --dataloader-fast-cache-load, which makes the start faster, is not an argument."""
+    if handoff.is_per_split:
+        if handoff.sample_count_mismatch:
+            yield "--dataloader-fast-cache-load is left out, since an index would be missing."
+    elif handoff.config.rules.starts_without_scanning:
         yield (
             "--dataloader-fast-cache-load is left out: Megatron-LM refuses it if splits share a "
             "blend. To use it, set `blend_per_split` instead of `blend` and `split`."
@@ -264,26 +312,35 @@ def _sample_notes(handoff: Handoff) -> Iterator[str]:
     Args:
         handoff: The built nanoset, as its trainer sees it.
     """
-    config = handoff.config
-    if handoff.samples["train"] and config.train_split_samples is None:
+    n_train_samples = handoff.config.train_split_samples  # None for one epoch
+    if handoff.samples["train"] and n_train_samples is None:
         yield (
             "train was built for one epoch, but Megatron-LM always requests a number of samples: "
             "it would build its own index. Set `schedule`, or `samples: {train: …}`, to the "
             "numbers of your run."
         )
     if handoff.run is not None and handoff.is_shortened:
-        yield (
-            f"The run is shorter than its schedule: max_epochs allows "
-            f"{config.train_split_samples:,} training samples, enough for "
-            f"{handoff.run.iterations:,} iterations. Set `iterations: {handoff.run.iterations}` in "
-            "`schedule`, so that all numbers agree."
-        )
+        yield _shortened_run_note(handoff.run.iterations, n_train_samples)
     for split, requested in handoff.sample_count_mismatch.items():
         yield (
-            f"The cache of {split} is for {config.samples(split):,} samples, but the run requests "
-            f"{requested:,}: Megatron-LM would build its own index, without the limits of "
-            "max_epochs. Change `schedule` until this note disappears."
+            f"The cache of {split} is for {handoff.config.samples(split):,} samples, but the run "
+            f"requests {requested:,}: Megatron-LM would build its own index, without the limits "
+            "of max_epochs. Change `schedule` until this note disappears."
         )
+
+
+def _shortened_run_note(iterations: int, n_train_samples: int | None) -> str:
+    """Return a note that a limit on epochs makes the run shorter than nanoset.yaml requests.
+
+    Args:
+        iterations: How many iterations the training samples are enough for.
+        n_train_samples: How many training samples the limit allows.
+    """
+    return (
+        f"The run is shorter than its schedule: max_epochs allows {n_train_samples:,} training "
+        f"samples, enough for {iterations:,} iterations. Set `iterations: {iterations}` in "
+        "`schedule`, so that all numbers agree."
+    )
 
 
 def _evaluation_notes(handoff: Handoff) -> Iterator[str]:

@@ -25,18 +25,25 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
     """Return the section `model` for NeMo's YAML file, which names the data, and notes on it.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
-    """
-    config = handoff.config
+        handoff: The built nanoset: a weighted blend of datasets with its index files. Its paths
+            are those where the trainer runs.
 
-    # The datasets and their weights. NeMo accepts one list for all splits, or one for each.
-    words_by_split: dict[str, list[str | float]] = {}
-    for split in SPLITS:
-        words = _data_words(handoff, split)
-        if words:
-            words_by_split[_SPLIT_NAMES[split]] = words
+    Returns:
+        The file data.yaml with the section, and notes for the user.
+    """
+    model = {
+        "seed": handoff.config.random_seed,
+        "encoder_seq_length": handoff.config.sequence_length,
+        "data": _data_section(handoff),
+    }
+    return FilesAndNotes(yaml_file({"model": model}), _notes(handoff))
+
+
+def _data_section(handoff: Handoff) -> dict[str, Any]:
+    """Return the section `model.data`: the datasets, and how samples are made of them."""
+    config = handoff.config
     data: dict[str, Any] = {
-        "data_prefix": words_by_split if handoff.is_per_split else words_by_split["train"],
+        "data_prefix": _data_prefix(handoff),
         "index_mapping_dir": handoff.cache,
         "data_impl": "mmap",
         "seq_length": config.sequence_length,
@@ -49,23 +56,37 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
         data[mask] = True
     if not handoff.is_per_split:
         data["splits_string"] = config.split
-    model = {
-        "seed": config.random_seed,
-        "encoder_seq_length": config.sequence_length,
-        "data": data,
-    }
-    return FilesAndNotes(yaml_file({"model": model}), _notes(handoff))
+    return data
+
+
+def _data_prefix(
+    handoff: Handoff,
+) -> list[str | float] | dict[str, list[str | float]]:
+    """Return the datasets and their weights, such as [0.7, "/data/web", 0.3, "/data/code"].
+
+    Returns:
+        One list if all splits share their data; otherwise a list for each split that has data, by
+        its name in NeMo.
+    """
+    if not handoff.is_per_split:
+        return _data_words(handoff, "train")
+    words_by_split: dict[str, list[str | float]] = {}
+    for split in SPLITS:
+        words = _data_words(handoff, split)
+        if words:
+            words_by_split[_SPLIT_NAMES[split]] = words
+    return words_by_split
 
 
 def _notes(handoff: Handoff) -> list[str]:
     """Return notes for the user on numbers of samples, and on what NeMo computes itself."""
     notes = []
-    for split in SPLITS:
+    for split, sample_rule in _SAMPLE_RULES.items():
         samples = handoff.config.samples(split)
         if samples is not None:
             notes.append(
                 f"The index files of {split} are for {samples:,} samples. "
-                f"{_SAMPLE_RULES[split]} must have that value."
+                f"{sample_rule} must have that value."
             )
     notes.append(
         "NeMo does not store blends: it computes them when it starts, with the same result."

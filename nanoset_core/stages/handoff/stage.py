@@ -1,8 +1,15 @@
-"""The stage `handoff`: writes the files with which a trainer is started on a built nanoset."""
+"""The stage `handoff`: writes the files with which a trainer is started on a built nanoset.
+
+A nanoset is a weighted blend of datasets, for which an earlier stage has written index files: the
+order of the samples of each split. A handoff is a small folder that a trainer is started with, for
+example Megatron-LM with `pretrain_gpt.py $(cat …/handoff/current/arguments.txt)`. It depends on
+the index files of all splits, and on the settings that its files mention.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +24,7 @@ from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.exports.settings import exports_for_trainer
 from nanoset_core.stages.exports.stage import EXPORT
+from nanoset_core.stages.handoff.description import Handoff
 from nanoset_core.stages.handoff.gather import gather, trainer_tokenizer, views_of
 from nanoset_core.stages.handoff.show import handoff_summary
 from nanoset_core.stages.mappings.facts import cache_files
@@ -31,6 +39,7 @@ from nanoset_core.stages.stage import (
     Key,
     Layout,
     Node,
+    Stage,
     Summary,
     check_recipe,
     require,
@@ -49,25 +58,40 @@ class HandoffStage(BoundToMachine, Advising):
     version = VERSION
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        """Return the name of each nanoset, since each one has a handoff."""
         return [Key(name, requested_at=f"nanosets.{name}") for name in config.nanosets]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        """Return the index files of each split, and exports that are read instead of datasets."""
-        last_stage = BLENDED if config.nanosets[key.subject].is_blended else INDEX_MAPPINGS
+        """Return the outputs that a handoff is made from.
+
+        These are the index files of each split, and exports that its trainer reads instead of
+        datasets.
+
+        Args:
+            config: The settings of the project.
+            key: The nanoset.
+
+        Returns:
+            Name of an input, such as "train" or "export of web" → the output.
+        """
+        last_stage = _last_stage(is_blended=config.nanosets[key.subject].is_blended)
         nodes: dict[str, Node] = {}
         for split in SPLITS:
             nodes[split] = Node(last_stage, Key(key.subject, split))
-        for name, node in _export_nodes(config, key.subject).items():
-            nodes[f"export of {name}"] = node
+        for corpus, node in _export_nodes(config, key.subject).items():
+            nodes[f"export of {corpus}"] = node
         return nodes
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe of a handoff: everything that decides the bytes of its files.
 
         Args:
-            project: The project.
+            project: Its settings and its tokenizer are part of the recipe.
             key: The nanoset.
             parents: Name of each input → its digest.
+
+        Returns:
+            The recipe. Its digest is the name of the folder of the handoff.
         """
         nanoset = NanosetContext(project, key.subject)
         options: dict[str, Any] = {
@@ -84,27 +108,47 @@ class HandoffStage(BoundToMachine, Advising):
         return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
+        """Write the handoff of a nanoset, and return its manifest. See `write_handoff`."""
         return write_handoff(project, key.subject)
 
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
+        """Check that the files of a handoff are unchanged. See `verify_handoff`."""
         from nanoset_core.stages.handoff.verify import verify_handoff
 
         return verify_handoff(project, key.subject)
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        """Yield warnings on views whose order is lost, and on evaluations without samples."""
+        """Yield warnings on settings that are allowed but rarely intended.
+
+        These concern views (selections of documents) whose order is lost, and evaluations without
+        samples.
+
+        Args:
+            config: The settings of the project.
+            key: The nanoset.
+        """
         spec = config.nanosets[key.subject]
         yield from nanoset_order_warnings(config.views, spec)
         yield from evaluation_warnings(spec)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
+        """Return the summary of a handoff, which Dagster and `nanoset status` show."""
         name = manifest.name.removesuffix(f"/{HANDOFF}")
         return handoff_summary(manifest, project.nanoset(name))
 
 
 TRAINER_FILES = HandoffStage()
+
+
+def _last_stage(*, is_blended: bool) -> Stage:
+    """Return the stage that completes a split of a nanoset.
+
+    A nanoset of several datasets is completed by the stage that blends their index files. One that
+    reads a single dataset has nothing to blend.
+    """
+    return BLENDED if is_blended else INDEX_MAPPINGS
 
 
 @holding
@@ -114,7 +158,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
     The decorator `holding` protects the outputs that these files name from `nanoset gc`.
 
     Args:
-        project: The project.
+        project: The project that contains the nanoset. Its outputs must have been built.
         name: Name of the nanoset.
 
     Returns:
@@ -125,12 +169,8 @@ def write_handoff(project: Project, name: str) -> Manifest:
         StaleError: A split or an export was made from other inputs than the present ones.
         ConfigError: A path contains characters that the trainer's command line cannot contain.
     """
-    # Imported here: every command imports this module, but few of them write handoffs.
-    from nanoset_core.stages.handoff.make import handoff_files
-    from nanoset_core.stages.handoff.megatron import loads_fast
-
     nanoset = NanosetContext(project, name)
-    last_stage = BLENDED if nanoset.spec.is_blended else INDEX_MAPPINGS
+    last_stage = _last_stage(is_blended=nanoset.spec.is_blended)
     splits = {split: require(project, last_stage, Key(name, split)) for split in SPLITS}
     exports = _current_exports(nanoset)
     _check_cache(nanoset)
@@ -143,26 +183,47 @@ def write_handoff(project: Project, name: str) -> Manifest:
     # Checked last, since an output may have been replaced in the meantime.
     _check_splits(nanoset, splits)
 
-    def write(folder: Path) -> Written:
-        """Write the files into the folder of a new version, and return facts about them."""
-        files, notes = handoff_files(handoff)
-        for file, content in files.items():
-            (folder / file).write_bytes(content)
-        facts = {
-            "notes": notes,
-            "samples": dict(handoff.samples),
-            "loads_fast": loads_fast(handoff),
-        }
-        return Written(facts)
-
-    manifest = project.outputs.commit(recipe, write)
+    manifest = project.outputs.commit(recipe, partial(_write_files, handoff))
     return project.outputs.make_current(manifest)
+
+
+def _write_files(handoff: Handoff, folder: Path) -> Written:
+    """Write the files of a handoff into the folder of a new version.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
+        folder: An existing folder.
+
+    Returns:
+        The notes for the user, and the number of samples of each split.
+    """
+    # Imported here: every command imports this module, but few of them write handoffs.
+    from nanoset_core.stages.handoff.make import handoff_files
+    from nanoset_core.stages.handoff.megatron import loads_fast
+
+    files, notes = handoff_files(handoff)
+    for file_name, content in files.items():
+        (folder / file_name).write_bytes(content)
+    facts = {
+        "notes": notes,
+        "samples": dict(handoff.samples),
+        "loads_fast": loads_fast(handoff),
+    }
+    return Written(facts)
 
 
 def _parents(
     splits: Mapping[SplitName, Manifest], exports: Mapping[str, Manifest]
 ) -> dict[str, str]:
-    """Return name of each output that a handoff is made from → its digest."""
+    """Return the digest of each output that a handoff is made from, by its name in the recipe.
+
+    Args:
+        splits: Split → the manifest of its index files.
+        exports: Name of a corpus or view → the manifest of its export.
+
+    Returns:
+        Digests by names such as "train" and "export of web".
+    """
     parents: dict[str, str] = {split: manifest.digest for split, manifest in splits.items()}
     for corpus, export in exports.items():
         parents[f"export of {corpus}"] = export.digest
@@ -172,18 +233,16 @@ def _parents(
 def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
     """Return the options of a recipe that are left out if they are not set.
 
-    So the digests of handoffs that were built before the options existed do not change.
+    These options were added later. Leaving them out keeps the digests of older handoffs, which
+    were built before the options existed.
     """
     spec = nanoset.spec
-    options: dict[str, Any] = {}
-    tokenizer = trainer_tokenizer(nanoset)
-    if tokenizer:
-        options["tokenizer"] = list(tokenizer)
-    views = views_of(nanoset)
-    if views:
-        options["views"] = views
-    if spec.masks:
-        options[MASKS_OPTION] = list(spec.masks)
+    lists = {
+        "tokenizer": list(trainer_tokenizer(nanoset)),
+        "views": views_of(nanoset),
+        MASKS_OPTION: list(spec.masks),
+    }
+    options: dict[str, Any] = {name: values for name, values in lists.items() if values}
     if spec.schedule is not None:
         options["schedule"] = _numbers_of(spec.schedule)
         # If the nanoset is one phase of a training run: its first iteration, and its end.
@@ -209,7 +268,7 @@ def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest])
             inputs_of_blend = {MAPPINGS: expected_recipe.digest}
             key = Key(nanoset.name, split)
             expected_recipe = BLENDED.recipe(nanoset.project, key, inputs_of_blend)
-        check_recipe(manifest, expected_recipe)
+        check_recipe(manifest, expected_recipe)  # raises StaleError
 
 
 def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
@@ -242,10 +301,8 @@ def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
     """
     exports: dict[str, Manifest] = {}
     for corpus, node in _export_nodes(nanoset.project.config, nanoset.name).items():
-        # The export that was built last. `require` raises MissingError if there is none.
-        export = require(nanoset.project, EXPORT, node.key)
-
-        # Compare its recipe with the one that a build would have now.
+        # The export that was built last, and the recipe that a new build of it would have.
+        export = require(nanoset.project, EXPORT, node.key)  # raises MissingError
         parents = {"dataset": nanoset.dataset(corpus).digest}
         current_recipe = EXPORT.recipe(nanoset.project, node.key, parents)
         check_recipe(export, current_recipe)  # raises StaleError
@@ -261,35 +318,39 @@ def _check_cache(nanoset: NanosetContext) -> None:
     Raises:
         MissingError: An index file is missing, or has another size.
     """
-    # The size of each file, as it was recorded when the file was written.
-    outputs = nanoset.project.outputs
-    size_by_name: dict[str, int] = {}
-    for split in SPLITS:
-        for output in (MAPPINGS, BLEND):
-            manifest = outputs.current(STAGE, f"{nanoset.name}/{split}/{output}")
-            if manifest is None:
-                continue
-            for name, note in cache_files(manifest).items():
-                size_by_name[name] = note["bytes"]
-
-    fault = first_fault(outputs.access.sizes(nanoset.cache, size_by_name), size_by_name)
+    written_sizes = _written_sizes(nanoset)
+    present_sizes = nanoset.project.outputs.access.sizes(nanoset.cache, written_sizes)
+    fault = first_fault(present_sizes, written_sizes)
     if fault is not None:
-        name, _ = fault
         raise MissingError(
             "an index file that the trainer will look for is missing or damaged",
-            where=nanoset.cache / name,
-            expected=f"{size_by_name[name]:,} bytes",
+            where=nanoset.cache / fault.name,
+            expected=f"{written_sizes[fault.name]:,} bytes",
             remedy=f"run `nanoset build`, or materialise {nanoset.name}/{MAPPINGS} and "
             f"{nanoset.name}/{BLEND} again",
         )
 
 
-def _numbers_of(schedule: ScheduleSpec) -> list[int]:
-    """Return the numbers of a schedule in the order in which recipes list them.
+def _written_sizes(nanoset: NanosetContext) -> dict[str, int]:
+    """Return the size in bytes of each index file, as it was recorded when the file was written.
 
-    Args:
-        schedule: How many steps a run trains and evaluates, and with which batch size.
+    Returns:
+        Path below the trainer's cache → size.
     """
+    sizes: dict[str, int] = {}
+    for split in SPLITS:
+        for output in (MAPPINGS, BLEND):
+            name = f"{nanoset.name}/{split}/{output}"
+            manifest = nanoset.project.outputs.current(STAGE, name)
+            if manifest is None:  # a nanoset of a single dataset has no blend
+                continue
+            for file_name, note in cache_files(manifest).items():
+                sizes[file_name] = note["bytes"]
+    return sizes
+
+
+def _numbers_of(schedule: ScheduleSpec) -> list[int]:
+    """Return the numbers of a schedule in the order in which recipes list them."""
     return [
         schedule.iterations,
         schedule.global_batch_size,
