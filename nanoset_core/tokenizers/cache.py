@@ -155,7 +155,12 @@ class CacheEntry:
             np.savez(file, allow_pickle=False, **arrays, **{_KEY: key})
 
     def drop(self, reason: object) -> None:
-        """Remove the entry; the reason is logged."""
+        """Remove the entry, so that it is computed again.
+
+        Args:
+            reason: Why it cannot be used, for the log. Errors of the file system are ignored, and a
+                read-only cache is not changed.
+        """
         if self._path is not None and not _is_read_only:
             logger.info("%s: cannot be used, will be computed again: %s", self._path, reason)
             with contextlib.suppress(OSError):
@@ -163,17 +168,41 @@ class CacheEntry:
 
 
 def to_array(value: object) -> NDArray[np.uint8]:
-    """Return a value of JSON's types as an array of bytes, to be stored in an entry."""
+    """Return a value of JSON's types as an array of bytes, to be stored in an entry.
+
+    Args:
+        value: The value, such as `{"size": 50257}`; tuples become lists.
+
+    Returns:
+        Its JSON in UTF-8, uint8, shape (n_bytes,).
+    """
     return np.frombuffer(orjson.dumps(value), np.uint8)
 
 
 def from_array(array: NDArray[np.uint8]) -> Any:
-    """Return the value that `to_array` was given; tuples have become lists."""
+    """Return the value that `to_array` was given.
+
+    Args:
+        array: The bytes of its JSON, uint8, shape (n_bytes,).
+
+    Returns:
+        The value; tuples have become lists.
+
+    Raises:
+        ValueError: The bytes are not JSON.
+    """
     return orjson.loads(array.tobytes())
 
 
 def installed_version(package: str) -> str:
-    """Return the version of an installed package, or `unknown`."""
+    """Return the version of an installed package.
+
+    Args:
+        package: Name of the package, such as `numpy`.
+
+    Returns:
+        A version such as `2.1.0`, or `unknown` if the package is not installed.
+    """
     try:
         return version(package)
     except PackageNotFoundError:
@@ -182,7 +211,12 @@ def installed_version(package: str) -> str:
 
 @cache
 def environment() -> tuple[str, ...]:
-    """Return what all entries depend on: code, Unicode's version, architecture and libraries."""
+    """Return what all entries of the cache depend on, so that a change makes them invalid.
+
+    Returns:
+        The sha256 of this package's code, the version of Unicode, the machine's architecture, and
+        the version of each library, as texts.
+    """
     code = hashlib.sha256()
     for file in sorted(Path(__file__).parent.rglob("*.py")):
         code.update(file.read_bytes())

@@ -83,10 +83,17 @@ def load_records(
 
 
 def recipe_options(records: Iterable[Distrust]) -> dict[str, Any]:
-    """Return the options by which recipes exclude distrusted engines; empty without records.
+    """Return the options by which recipes exclude engines that gave wrong tokens.
+
+    A recipe lists everything that an output is made from, so the output becomes stale if this
+    changes.
 
     Args:
         records: The records of one tokenizer.
+
+    Returns:
+        One option with the sorted names and versions of these engines, such as `["gigatoken
+        0.8.0"]`; empty if there are no records.
     """
     engines = sorted({record.name for record in records})
     return {OPTION: engines} if engines else {}

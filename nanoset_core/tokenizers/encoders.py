@@ -38,7 +38,15 @@ class Encoder:
 
 
 def encoder_of(shard: Manifest) -> Encoder | None:
-    """Return what encoded a shard; None for a shard of an early version of nanoset."""
+    """Return which engine encoded a shard of tokens.
+
+    Args:
+        shard: Manifest of the shard.
+
+    Returns:
+        The engine, and how many documents were compared; None for a shard of an early version of
+        nanoset, which does not say.
+    """
     fact: Any = shard.facts.get(ENCODER_FACT)
     return None if fact is None else Encoder(**fact)
 
@@ -64,7 +72,15 @@ def encoders_of(shards: Iterable[Manifest]) -> tuple[Encoder, ...]:
 
 
 def describe_encoders(encoders: Collection[Encoder]) -> str:
-    """Return which engines encoded something, and how many documents were compared, as a clause."""
+    """Return which engines encoded something, and how many documents were compared.
+
+    Args:
+        encoders: The encoders of all its shards; see `encoders_of`.
+
+    Returns:
+        A clause such as "tokenized by numpy 1.2; 1,024 documents compared with the tokenizers
+        library".
+    """
     names: list[str] = []
     for encoder in encoders:
         names += encoder.names

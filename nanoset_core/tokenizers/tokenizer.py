@@ -155,12 +155,31 @@ def naming_special_tokens(file: TokenizerPath) -> str:
 
 
 def special_tokens(file: TokenizerPath) -> tuple[str, ...]:
-    """Return the texts of a tokenizer's special tokens; raises like `tokenizer_facts`."""
+    """Return the texts of a tokenizer's special tokens, such as `<|endoftext|>`.
+
+    Args:
+        file: The tokenizer's file, with settings or without.
+
+    Raises:
+        MissingError: The file does not exist.
+        FormatError: The file is no tokenizer.
+    """
     return tuple(special_ids(file))
 
 
 def special_ids(file: TokenizerPath) -> Mapping[str, int]:
-    """Return name → id of a tokenizer's special tokens; raises like `tokenizer_facts`."""
+    """Return the ids of a tokenizer's special tokens.
+
+    Args:
+        file: The tokenizer's file, with settings or without.
+
+    Returns:
+        Text of each special token → its id, such as `{"<|endoftext|>": 50256}`.
+
+    Raises:
+        MissingError: The file does not exist.
+        FormatError: The file is no tokenizer.
+    """
     special = define(file).special_tokens
     if special:
         return special

@@ -31,7 +31,14 @@ class VanishingCharacters:
         self._added_token = _added_token_pattern(tokenizer)
 
     def count(self, texts: Iterable[str]) -> int:
-        """Return how many characters of texts vanish."""
+        """Return how many characters of texts vanish, since the tokenizer has no token for them.
+
+        Args:
+            texts: Documents.
+
+        Returns:
+            The number in all texts together: 1 for "añb" if the tokenizer has no token for ñ.
+        """
         return sum(self._count_in_text(text) for text in texts)
 
     def _count_in_text(self, text: str) -> int:
@@ -74,7 +81,11 @@ def _added_token_pattern(tokenizer: Mapping[str, Any]) -> re.Pattern[str] | None
 def vanishing_characters(engine: Engine) -> VanishingCharacters | None:
     """Return a counter of the characters that an engine's tokenizer drops.
 
-    Returns None if the tokenizer has tokens for all text.
+    Args:
+        engine: An engine of the tokenizer; which one does not matter.
+
+    Returns:
+        The counter; None if the tokenizer has tokens for all text.
     """
     reference = engine if engine.reference is None else engine.reference
     if not isinstance(reference, ReferenceEngine) or not define(reference.file).drops_characters:

@@ -47,19 +47,44 @@ class Runs:
         return self.stops - self.starts
 
     def where(self, mask: Bools) -> Runs:
-        """Return the runs for which a mask, shape (n_runs,), is True."""
+        """Return some of the runs.
+
+        Args:
+            mask: Whether each run is selected: bool, shape (n_runs,).
+
+        Returns:
+            The selected runs, in their order.
+        """
         return Runs(self.starts[mask], self.stops[mask])
 
     def positions(self) -> Ints:
-        """Return all positions in all runs: int64, shape (n_positions,)."""
+        """Return all positions in all runs.
+
+        Returns:
+            int64, shape (n_positions,), ascending: the runs [1, 3) and [4, 5) give 1 2 4.
+        """
         return positions_in(self.starts, self.lengths)
 
     def starts_at(self, positions: Ints) -> Ints:
-        """Return the start of the run that contains each position: int64, shape of `positions`."""
+        """Return the start of the run that contains each position.
+
+        Args:
+            positions: int64, shape (n,). Each must be in a run.
+
+        Returns:
+            int64, shape (n,): for the runs [1, 3) and [4, 5), the positions 2 4 give 1 4.
+        """
         return self.starts[indices_at_or_before(self.starts, positions)]
 
     def stops_at(self, positions: Ints) -> Ints:
-        """Return the stop of the run that contains each position: int64, shape of `positions`."""
+        """Return the stop of the run that contains each position.
+
+        Args:
+            positions: int64, shape (n,). Each must be in a run.
+
+        Returns:
+            int64, shape (n,): for the runs [1, 3) and [4, 5), the positions 2 4 give 3 5.
+        """
         return self.stops[indices_at_or_before(self.starts, positions)]
 
 
@@ -70,6 +95,9 @@ def find_runs(mask: Bools) -> Runs:
 
     Args:
         mask: bool, shape (n,); the first and the last value must be False.
+
+    Returns:
+        The runs in ascending order.
     """
     # False → True and True → False alternate, because the mask starts and ends with False.
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1  # (2 * n_runs,)

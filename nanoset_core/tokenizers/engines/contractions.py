@@ -67,7 +67,14 @@ ANY_CASE = ContractionTables(
 
 
 def find_apostrophes(data: Bytes) -> Ints:
-    """Return the positions of all apostrophes of a text: int64, shape (n_apostrophes,)."""
+    """Return the positions of all apostrophes of a text.
+
+    Args:
+        data: The text in UTF-8, uint8, shape (n_bytes,).
+
+    Returns:
+        int64, shape (n_apostrophes,), ascending: `it's 'x'` gives 2 5 7.
+    """
     apostrophes: Ints = np.flatnonzero(data == _APOSTROPHE)
     return apostrophes
 

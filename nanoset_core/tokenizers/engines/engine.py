@@ -23,7 +23,12 @@ class Encoded(NamedTuple):
     """int32, shape (n_documents,): tokens of each document."""
 
     def lists(self) -> list[Ids]:
-        """Return the token ids of each document."""
+        """Return the token ids of each document, for batches of at least one document.
+
+        Returns:
+            An int32 array for each document: the ids 5 6 7 with the lengths 2 1 give [5, 6] and
+            [7].
+        """
         return np.split(self.ids, np.cumsum(self.lengths)[:-1])
 
 
@@ -48,10 +53,17 @@ class Engine(Protocol):
         ...
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents.
+        """Turn documents into token ids, without adding special tokens.
+
+        Args:
+            texts: The documents.
+
+        Returns:
+            The ids of all documents, in their order.
 
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
+            EncodingError: The tokenizer's library fails on a text.
         """
         ...
 

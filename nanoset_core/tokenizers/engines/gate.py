@@ -55,7 +55,14 @@ class CompiledEngine(Protocol):
     version: str
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Encode documents in UTF-8."""
+        """Turn documents into token ids, without adding special tokens.
+
+        Args:
+            texts: The documents in UTF-8. The gate has let them pass.
+
+        Returns:
+            The ids of all documents, in their order.
+        """
         ...
 
 

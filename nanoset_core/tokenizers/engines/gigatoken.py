@@ -76,7 +76,14 @@ class GigatokenEngine:
         self._bytes_since_check = 0
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Encode documents in UTF-8."""
+        """Turn documents into token ids, one after the other.
+
+        Args:
+            texts: The documents in UTF-8. The gate has let them pass.
+
+        Returns:
+            The ids of all documents, in their order.
+        """
         lists = [self._encode_one(text) for text in texts]
         self._bytes_since_check += sum(map(len, texts))
         if self._bytes_since_check > _CHECK_INTERVAL:
@@ -95,7 +102,11 @@ class GigatokenEngine:
 
 
 def resident_bytes() -> int:
-    """Return the memory that this process takes, or 0 if the system does not report it."""
+    """Return the memory that this process takes.
+
+    Returns:
+        Bytes of physical memory; 0 if the system, unlike Linux, does not report it.
+    """
     try:
         with open("/proc/self/statm", "rb") as file:
             resident_pages = int(file.read().split()[1])

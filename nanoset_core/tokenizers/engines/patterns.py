@@ -49,7 +49,14 @@ class ContextSpans:
     """Matches in all such text. It may match in other text, which then costs time only."""
 
     def occurs_in(self, data: bytes) -> bool:
-        """Return whether a UTF-8 text may contain such text."""
+        """Return whether a text may contain such text, so that the reference has to encode it.
+
+        Args:
+            data: The text in UTF-8.
+
+        Returns:
+            False is certain; True may be wrong, which costs time only.
+        """
         for hint in self.hints:
             if hint in data:
                 return self.pattern.search(data) is not None

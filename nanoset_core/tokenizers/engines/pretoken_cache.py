@@ -122,7 +122,12 @@ class Batch:
             self.long_positions.append(position + self.size)
 
     def unknown_by_width(self) -> dict[int, UnknownWords]:
-        """Return the unknown words of all blocks."""
+        """Return the unknown words of all blocks, which have to be encoded.
+
+        Returns:
+            Number of 64-bit integers into which the bytes of a word are packed → all unknown words
+            of this width, in the order of the blocks.
+        """
         merged = {}
         for width, blocks in self.unknown.items():
             keys = np.concatenate([block.keys for block in blocks], axis=1)

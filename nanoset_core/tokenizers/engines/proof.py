@@ -33,7 +33,14 @@ _CONTRACTIONS = ("s", "t", "m", "d", "re", "ve", "ll", "RE", "vE", "S", "ſ", "r
 
 
 def added_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
-    """Return the texts of the added tokens of a parsed `tokenizer.json`."""
+    """Return the texts of the added tokens of a tokenizer, such as `<|endoftext|>`.
+
+    Args:
+        tokenizer: A parsed `tokenizer.json`.
+
+    Returns:
+        The texts in the order of the file, without empty ones.
+    """
     tokens = tokenizer.get("added_tokens") or []
     return [token["content"] for token in tokens if token.get("content")]
 

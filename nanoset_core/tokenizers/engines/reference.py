@@ -175,6 +175,13 @@ class ReferenceEngine:
     def locate(self, text: str) -> tuple[list[int], list[int]]:
         """Return the tokens of a text, and the character at which each starts.
 
+        Args:
+            text: The text.
+
+        Returns:
+            (token ids, position of each token's first character), of the same length. No special
+            tokens are added.
+
         Raises:
             EncodingError: The library fails on the text.
         """
@@ -182,11 +189,27 @@ class ReferenceEngine:
         return encoding.ids, [start for start, _ in encoding.offsets]
 
     def normalise(self, text: str) -> str:
-        """Return a text as the tokenizer's normalizer leaves it."""
+        """Return a text as the tokenizer's normalizer leaves it, before it is split into words.
+
+        Args:
+            text: The text, such as `Ａ`, which NFKC turns into `A`.
+
+        Returns:
+            The text itself if the tokenizer has no normalizer.
+        """
         return text if self._normalizer is None else self._normalizer.normalize_str(text)
 
     def split(self, text: str) -> list[tuple[str, tuple[int, int]]]:
-        """Return the pre-tokens of a text, with their (start, stop) in characters."""
+        """Split a text into pre-tokens: words and the like, which are encoded one by one.
+
+        Args:
+            text: A normalised text.
+
+        Returns:
+            (pre-token, its (start, stop) in characters) for each one, in order. The pre-token is
+            written as the tokenizer's vocabulary writes it, such as `Ġthe` for " the". Without a
+            pre-tokenizer, it is the whole text.
+        """
         if self._pre_tokenizer is None:
             return [(text, (0, len(text)))]
         pieces: list[tuple[str, tuple[int, int]]] = self._pre_tokenizer.pre_tokenize_str(text)
@@ -196,6 +219,15 @@ class ReferenceEngine:
         """Return the tokens of pre-tokens of normalised text.
 
         A pre-token on its own is one pre-token again, so it can be encoded as a document.
+
+        Args:
+            words: The pre-tokens in UTF-8, as in the text.
+
+        Returns:
+            (ids of all words, concatenated; number of tokens of each word), both int32.
+
+        Raises:
+            EncodingError: The library fails on a word.
         """
         return self.encode([word.decode() for word in words])
 
@@ -347,7 +379,21 @@ def _load_processor(model: str | os.PathLike[str]) -> Any:
 
 
 def reference_engine(tokenizer: str | os.PathLike[str]) -> ReferenceEngine:
-    """Return the engine that all others have to match for a tokenizer."""
+    """Return the engine that all others have to match for a tokenizer.
+
+    Args:
+        tokenizer: The tokenizer's file, or the folder that contains it.
+
+    Returns:
+        For a SentencePiece model, the engine of the `sentencepiece` package; otherwise that of
+        Hugging Face's `tokenizers`.
+
+    Raises:
+        MissingError: The file does not exist.
+        FormatError: The file is no tokenizer.
+        ConfigError: The package sentencepiece is needed, but not installed; or a setting of the
+            tokenizer is missing or does not apply.
+    """
     if define(tokenizer).kind == "SentencePiece":
         return SentencePieceEngine(tokenizer)
     return ReferenceEngine(tokenizer)
@@ -358,9 +404,17 @@ _engines_in_use: WeakValueDictionary[object, ReferenceEngine] = WeakValueDiction
 
 
 def shared_tokenizer(tokenizer: TokenizerPath) -> Tokenizer:
-    """Return the library's tokenizer, for reading only.
+    """Return a tokenizer of the `tokenizers` library, which the caller must not change.
 
     Loading takes long, so the tokenizer of an engine that is in use is returned if there is one.
+
+    Args:
+        tokenizer: The tokenizer's file, with settings or without. If the file has changed, it is
+            loaded again.
+
+    Raises:
+        MissingError: The file does not exist.
+        FormatError: The file is no tokenizer that the library can load.
     """
     engine = _engines_in_use.get(_identity(tokenizer))
     if engine is not None:

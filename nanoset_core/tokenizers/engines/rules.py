@@ -66,9 +66,12 @@ class Rules:
     """uint8, shape (0x110000,): class of every code point. Empty without a split pattern."""
 
     def to_arrays(self) -> Arrays:
-        """Return all rules as arrays by name, to save them for later processes.
+        """Return all rules as arrays, to save them for later processes.
 
         `from_arrays` makes the rules from them again.
+
+        Returns:
+            Name → array. Everything that is not an array itself is in `settings`, as JSON.
         """
         # The arrays of the vocabulary are stored under the names of its fields.
         arrays = {name: getattr(self.vocabulary, name) for name in _VOCABULARY_ARRAYS}

@@ -110,14 +110,23 @@ class TokenLists:
         return np.arange(first_number, stop_number, dtype=np.int32) + _FIRST_LIST
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the stored lists as arguments of the constructor."""
+        """Return the stored lists, to save them for later processes.
+
+        Returns:
+            The arguments of the constructor by name. Their bytes are those of this object, and not
+            a copy.
+        """
         return {
             "bounds": self._bounds[: self._count + 1],
             "tokens": self._tokens[: self._bounds[self._count]],
         }
 
     def truncate(self, count: int) -> None:
-        """Drop all stored lists but the first `count`."""
+        """Drop all stored lists but the first ones.
+
+        Args:
+            count: Number of lists to keep; nothing changes if there are fewer.
+        """
         self._count = min(count, self._count)
 
     def gather(self, codes: Codes) -> FlatLists:

@@ -31,7 +31,13 @@ class LibraryPanicError(RuntimeError):
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Raise LibraryPanicError for a panic of a library in Rust, which is no Exception."""
+    """Raise an ordinary error if a library written in Rust panics in the block.
+
+    Its own exception for a panic is no `Exception`, so that most code would not catch it.
+
+    Raises:
+        LibraryPanicError: The library panicked. All other exceptions are raised unchanged.
+    """
     try:
         yield
     except BaseException as error:

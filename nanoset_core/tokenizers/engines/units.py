@@ -83,14 +83,25 @@ class AddedTokens:
             self._hints.append(_Hint(_rarest_byte(prefix), prefix))
 
     def occur_in(self, data: bytes) -> bool:
-        """Return whether a UTF-8 text contains an added token."""
+        """Return whether a text contains an added token, such as `<|endoftext|>`.
+
+        Args:
+            data: The text in UTF-8.
+        """
         for byte, prefix in self._hints:
             if byte in data and prefix in data:
                 return self._pattern.search(data) is not None
         return False
 
     def find(self, texts: Sequence[bytes]) -> list[int]:
-        """Return the indices of the UTF-8 texts that contain an added token, ascending."""
+        """Return which of some texts contain an added token.
+
+        Args:
+            texts: The texts in UTF-8.
+
+        Returns:
+            Their indices, ascending.
+        """
         candidates = set()
         for byte, prefix in self._hints:
             for index, data in enumerate(texts):
@@ -122,7 +133,15 @@ class FallbackText:
         self._context_spans = context_spans
 
     def occurs_in(self, data: bytes) -> bool:
-        """Return whether a UTF-8 text contains something that only the reference can encode."""
+        """Return whether a text contains something that only the reference engine can encode.
+
+        Args:
+            data: The text in UTF-8.
+
+        Returns:
+            Whether it has a byte or an added token that the numpy engine does not handle, or may
+            have text whose split depends on everything before it.
+        """
         return (
             self._has_forbidden_byte(data)
             or self._context_spans.occurs_in(data)

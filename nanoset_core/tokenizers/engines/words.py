@@ -62,6 +62,9 @@ class WordTable:
         Args:
             width: Number of 64-bit integers of each key.
             n_slots: A power of two.
+
+        Returns:
+            A table in which every slot is free.
         """
         return WordTable(np.zeros((width, n_slots), np.uint64), np.full(n_slots, ABSENT))
 

@@ -101,12 +101,26 @@ class NamedTokens:
 
 
 def texts_of(tokens: Sequence[Token]) -> list[str]:
-    """Return the texts of tokens, each once."""
+    """Return the texts of tokens, each once.
+
+    Args:
+        tokens: Tokens as in a tokenizer.json, which have a `content`.
+
+    Returns:
+        The texts in the order in which they occur first.
+    """
     return list(dict.fromkeys(str(token["content"]) for token in tokens))
 
 
 def files_beside(tokenizer: Path) -> list[Path]:
-    """Return the existing files next to a tokenizer that may name special tokens."""
+    """Return the existing files next to a tokenizer that may name special tokens.
+
+    Args:
+        tokenizer: Path of the tokenizer's file.
+
+    Returns:
+        Paths such as that of tokenizer_config.json, in the order of `FILES`.
+    """
     paths = [tokenizer.with_name(name) for name in FILES]
     return [path for path in paths if path.is_file()]
 

@@ -267,7 +267,15 @@ def _check_compiles(regex: str, source: TokenizerFile) -> None:
 
 
 def number_special_tokens(names: Sequence[str], count: int) -> dict[str, int]:
-    """Return the ids of `count` special tokens, counted from 0: the named ones, then fillers."""
+    """Return the ids of special tokens, where fillers take the ids that have no name.
+
+    Args:
+        names: Names of the first special tokens, at most `count`.
+        count: Number of ids for special tokens, from 0 on.
+
+    Returns:
+        Name → id: ["<s>"] and 3 → {"<s>": 0, "<SPECIAL_1>": 1, "<SPECIAL_2>": 2}.
+    """
     fillers = [f"<SPECIAL_{token_id}>" for token_id in range(len(names), count)]
     return {name: token_id for token_id, name in enumerate([*names, *fillers])}
 

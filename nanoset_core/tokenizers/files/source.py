@@ -129,7 +129,14 @@ def as_source(tokenizer: str | os.PathLike[str]) -> TokenizerFile:
 
 
 def file_in(folder: Path) -> Path:
-    """Return the tokenizer's file in a folder, or the folder itself if it contains none."""
+    """Return the tokenizer's file in a folder, or the folder itself if it contains none.
+
+    Files are looked for in the order of `FOLDER_NAMES`; then a `.tiktoken` is taken, if there is
+    only one.
+
+    Args:
+        folder: The folder. Folders within it are not searched.
+    """
     candidates = [folder / name for name in FOLDER_NAMES]
     rank_files = sorted(folder.glob("*.tiktoken"))
     if len(rank_files) == 1:

@@ -51,6 +51,12 @@ def parsed_added_tokens(tokenizer: Mapping[str, Any]) -> list[Mapping[str, Any]]
     """Return the added tokens of a parsed tokenizer.json that have a text.
 
     Malformed entries are skipped: the tokenizers library, which loads the file later, reports them.
+
+    Args:
+        tokenizer: The parsed file.
+
+    Returns:
+        The entries as in the file, such as `{"id": 0, "content": "<s>", "special": true}`.
     """
     entries = tokenizer.get("added_tokens")
     if not isinstance(entries, list):
@@ -108,7 +114,11 @@ _BYTE_BY_CHARACTER = {character: byte for byte, character in enumerate(byte_char
 def token_bytes(token: str) -> bytes | None:
     """Return the bytes that a token of a byte-level vocabulary stands for.
 
-    Returns None if the token contains a character that stands for no byte.
+    Args:
+        token: The token as the vocabulary writes it: `Ġa` stands for the bytes of " a".
+
+    Returns:
+        The bytes; None if the token contains a character that stands for no byte.
     """
     try:
         return bytes(map(_BYTE_BY_CHARACTER.__getitem__, token))
@@ -117,7 +127,14 @@ def token_bytes(token: str) -> bytes | None:
 
 
 def missing_bytes(vocabulary: Mapping[str, Any]) -> list[int]:
-    """Return the bytes of UTF-8 for which a byte-level vocabulary has no token, ascending."""
+    """Return the bytes of UTF-8 for which a byte-level vocabulary has no token.
+
+    Args:
+        vocabulary: Token → id or anything else. Only the tokens are looked at.
+
+    Returns:
+        The bytes from 0 to 255, ascending; empty if the vocabulary can encode any text.
+    """
     needed = [byte for byte in range(256) if byte not in NEVER_IN_UTF_8]
     characters = byte_characters()
     return [byte for byte in needed if characters[byte] not in vocabulary]
