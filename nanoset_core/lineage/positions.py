@@ -8,8 +8,10 @@ the split backwards:
     shuffle index      position → sample             `renumbered`
     blend              position → dataset, position  `blended`
 
-The arrays are memory-mapped and read in chunks, so that the memory stays small however many samples
-a split has.
+For example, a document is sequence 1 of its dataset. Entry 2 of the document index is this
+sequence, sample 1 begins in this entry, and the shuffle index has a 1 at position 0: so sample 0 of
+the split contains the document. The arrays are memory-mapped and read in chunks, so that the memory
+stays small however many samples a split has.
 """
 
 from __future__ import annotations
@@ -78,9 +80,10 @@ class Spans(NamedTuple):
 
     @staticmethod
     def concatenate(parts: Sequence[Spans]) -> Spans:
-        """Return the spans of all parts, in order."""
+        """Return the spans of all parts, in order; without parts, no spans."""
         empty = np.empty(0, np.int64)
-        columns = zip(Spans(empty, empty, empty, empty), *parts, strict=True)
+        no_spans = Spans(empty, empty, empty, empty)  # sets the dtype if there are no parts
+        columns = zip(no_spans, *parts, strict=True)  # `samples` of all parts, `offsets` of all …
         return Spans(*[np.concatenate(column) for column in columns])
 
     def select(self, rows: NDArray[Any]) -> Spans:
@@ -92,12 +95,21 @@ class Spans(NamedTuple):
         return Spans(*[column[rows] for column in self])
 
     def rows(self) -> list[list[int]]:
-        """Return (sample, offset, start, stop) of each span."""
-        rows: list[list[int]] = np.stack(self, axis=1).tolist()
+        """Return the spans as Python numbers, a list [sample, offset, start, stop] for each."""
+        rows: list[list[int]] = np.stack(self, axis=1).tolist()  # (n_spans, 4)
         return rows
 
     def clipped(self, start: int, stop: int) -> Spans:
-        """Cut the spans to the tokens [start, stop) of the sequence; spans outside are left out."""
+        """Cut the spans to a range of tokens; spans that are outside it are left out.
+
+        Args:
+            start: Position in the sequence of the first token of the range.
+            stop: Position after its last token.
+
+        Returns:
+            At most as many spans, each within the range. A span that loses tokens at its front
+            begins later in its sample.
+        """
         starts = np.maximum(self.starts, start)
         stops = np.minimum(self.stops, stop)
         offsets = self.offsets + starts - self.starts
@@ -105,14 +117,19 @@ class Spans(NamedTuple):
         return Spans(self.samples, offsets, starts, stops).select(has_tokens)
 
     def covered(self) -> int:
-        """Return how many tokens of the sequence are in a span, counting overlaps once."""
-        return covered_tokens(list(zip(self.starts.tolist(), self.stops.tolist(), strict=True)))
+        """Return how many tokens of the sequence are in a span; those in several count once."""
+        ranges = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
+        return covered_tokens(list(ranges))
 
 
 def covered_tokens(ranges: Sequence[tuple[int, int]]) -> int:
-    """Return how many tokens are in at least one of some ranges (start, stop).
+    """Return how many tokens are in at least one of some ranges.
 
-    For example, (0, 4) and (2, 6) cover 6 tokens.
+    Args:
+        ranges: Pairs (start, stop) in any order. They may overlap.
+
+    Returns:
+        The number of tokens: 6 for the ranges (0, 4) and (2, 6).
     """
     total = 0
     covered_stop = 0  # all tokens of the ranges before this one have been counted
@@ -123,11 +140,14 @@ def covered_tokens(ranges: Sequence[tuple[int, int]]) -> int:
 
 
 def unseen(seen: int, tokens: int) -> str:
-    """Return a clause that says how many tokens of a document are never seen.
+    """Return a clause that says how many tokens of a document training never sees.
 
     Args:
         seen: How many of its tokens are in samples.
         tokens: How many tokens it has.
+
+    Returns:
+        The clause, such as `never seen` or `7 of its 90 tokens are never seen`.
     """
     if seen == 0:
         return "never seen"
@@ -137,7 +157,9 @@ def unseen(seen: int, tokens: int) -> str:
 class _PieceCounts(NamedTuple):
     """How many tokens of a piece of a document remain after each step to the samples of a split.
 
-    Tokens that are in several samples count once.
+    Tokens that are in several samples count once. For example, of a piece of 90 tokens, 83 are in
+    the sample index, since the last 7 do not fill a sample. If all its samples are drawn and
+    blended, `drawn` and `seen` are 83, too.
     """
 
     tokens: int
@@ -150,6 +172,11 @@ class _PieceCounts(NamedTuple):
     """Tokens in samples that the dataset contributes."""
     seen: int
     """Tokens in samples of the split."""
+
+    @property
+    def unseen(self) -> int:
+        """Tokens of the piece that are in no sample of the split."""
+        return self.tokens - self.seen
 
 
 class Split(NamedTuple):
@@ -173,7 +200,7 @@ class Split(NamedTuple):
         split: str,
         loaded: Nanoset | BlendedNanoset | None = None,
     ) -> Split:
-        """Open a split of a nanoset.
+        """Open a split of a nanoset, together with the datasets that its samples are taken from.
 
         Args:
             context: The project or output root.
@@ -186,17 +213,11 @@ class Split(NamedTuple):
         """
         if loaded is None:
             loaded = load_nanoset(context.outputs, name, split)
-
-        # A dataset may be in a blend more than once: take it once.
-        nanoset_by_prefix: dict[str, Nanoset] = {}
-        for nanoset in _members(loaded):
-            prefix = nanoset.member.prefix  # path of the dataset's files, without their ending
-            nanoset_by_prefix[prefix] = nanoset
-
-        datasets: list[Dataset] = []
-        for prefix, nanoset in nanoset_by_prefix.items():
-            datasets.append(context.datasets.at(prefix, nanoset.dataset))
-        return Split(context, name, loaded, tuple(nanoset_by_prefix.values()), tuple(datasets))
+        members = _one_member_per_dataset(loaded)
+        datasets = [
+            context.datasets.at(nanoset.member.prefix, nanoset.dataset) for nanoset in members
+        ]
+        return Split(context, name, loaded, members, tuple(datasets))
 
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return which samples contain a document, and why a part of it is in none.
@@ -204,14 +225,13 @@ class Split(NamedTuple):
         Args:
             number: Number of the document's dataset in `datasets`.
             origin: The document.
+
+        Returns:
+            The samples; none if training never sees the document. `reason` then says why.
         """
         # The document is one piece, unless it was cut, or packed into sequences of fixed length.
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
-        document_tokens = origin.tokens
-        if len(pieces) == 1:
-            # Packing may have left out some tokens. They have a reason of their own, the last one,
-            # so the reason for the only piece counts without them.
-            document_tokens = pieces[0].stop - pieces[0].start
+        document_tokens = _tokens_in_messages(pieces, origin)
 
         # Look for each piece in the samples, and collect the reasons for tokens that are in none.
         appearances: list[Appearance] = []
@@ -224,9 +244,7 @@ class Split(NamedTuple):
 
         appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
         tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
-        different_reasons = dict.fromkeys(reason for reason in reasons if reason is not None)
-        reason = "; ".join(different_reasons) or None
-        return DocumentPlaces(origin, tuple(appearances), tokens_seen, reason)
+        return DocumentPlaces(origin, tuple(appearances), tokens_seen, _joined(reasons))
 
     def _place_piece(
         self, nanoset: Nanoset, piece: DocumentPiece, document_tokens: int
@@ -235,14 +253,19 @@ class Split(NamedTuple):
 
         Args:
             nanoset: The samples of the document's dataset.
-            piece: The piece.
+            piece: The piece: consecutive tokens of the document in one sequence of the dataset.
             document_tokens: Tokens of the whole document.
+
+        Returns:
+            The samples, and the reason why some tokens are in none.
         """
         # Follow the tokens from the dataset through the sample index and the shuffle index to the
-        # samples of the split, and count how many remain after each step.
+        # samples of the split.
         in_sample_index = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
         drawn = _drawn_spans(nanoset, in_sample_index)
         seen = self._spans_in_split(nanoset, drawn)
+
+        # Count how many of them remain after each step, which shows where the others were lost.
         counts = _PieceCounts(
             tokens=piece.stop - piece.start,
             document_tokens=document_tokens,
@@ -250,10 +273,7 @@ class Split(NamedTuple):
             drawn=drawn.covered(),
             seen=seen.covered(),
         )
-        reason = None
-        is_seen_completely = counts.seen == counts.tokens > 0
-        if not is_seen_completely:
-            reason = self._reason(nanoset, piece, counts)
+        reason = self._reason(nanoset, piece, counts)
         return _PlacedPiece(list(_appearances(piece, seen)), reason)
 
     def _spans_in_split(self, nanoset: Nanoset, spans: Spans) -> Spans:
@@ -272,34 +292,49 @@ class Split(NamedTuple):
         dataset_number = self.loaded.datasets.index(nanoset)
         return blended(self.loaded, dataset_number, spans)
 
-    def _reason(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
-        """Return why some tokens of a piece of a document are in no sample of the split.
+    def _reason(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str | None:
+        """Return the sentence that says why some tokens of a document are never seen.
 
         Args:
-            nanoset: The samples of its dataset.
-            piece: The piece.
-            counts: How many of its tokens remain after each step.
+            nanoset: The samples of the document's dataset.
+            piece: The piece of the document that these tokens are in.
+            counts: How many tokens of the piece remain after each step to the samples of the split.
 
         Returns:
-            A sentence without a full stop.
+            A sentence without a full stop, such as `7 of its 90 tokens are never seen in train,
+            because they lie in the tail, which does not fill a sample`. None if all are seen.
+        """
+        split = nanoset.member.split
+        if counts.tokens == 0:
+            return f"never seen in {split}: it has no tokens"
+        if counts.unseen == 0:
+            return None
+
+        # Other pieces of the document have reasons of their own, so their tokens count as seen
+        # here.
+        n_seen = counts.document_tokens - counts.unseen
+        why = self._why_unseen(nanoset, piece, counts)
+        return f"{unseen(n_seen, counts.document_tokens)} in {split}, because {why}"
+
+    def _why_unseen(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
+        """Return why some tokens of a piece of a document are in no sample, to end a sentence.
+
+        Either another split has the piece, or a step on the way to the samples lost tokens of it.
+
+        Args:
+            nanoset: The samples of the document's dataset.
+            piece: The piece.
+            counts: How many of its tokens remain after each step.
         """
         plan = nanoset.member  # which sequences and samples of the dataset the split reads
-        if not counts.tokens:
-            return f"never seen in {plan.split}: it has no tokens"
         start, stop = plan.rows
         if start <= piece.sequence < stop:
             # An order says how earlier phases of a run read the dataset.
-            why = _step_that_lost(counts, is_phase=plan.order is not None)
-        else:
-            is_whole_document = counts.tokens == counts.document_tokens
-            subject = "it" if is_whole_document else "that part"
-            why = f"{subject} belongs to {self._split_with(plan.prefix, piece.sequence)}"
+            return _step_that_lost(counts, is_phase=plan.order is not None)
 
-        # For example "7 of its 90 tokens are never seen". Other pieces of the document have reasons
-        # of their own, so their tokens count as seen here.
-        n_unseen = counts.tokens - counts.seen
-        n_seen = counts.document_tokens - n_unseen
-        return f"{unseen(n_seen, counts.document_tokens)} in {plan.split}, because {why}"
+        is_whole_document = counts.tokens == counts.document_tokens
+        subject = "it" if is_whole_document else "that part"
+        return f"{subject} belongs to {self._split_with(plan.prefix, piece.sequence)}"
 
     def _split_with(self, prefix: str, sequence: int) -> str:
         """Return which split of the nanoset reads a sequence of a dataset, to end a sentence.
@@ -327,11 +362,33 @@ class _PlacedPiece(NamedTuple):
     """Why some of its tokens are in no sample; None if all are in samples."""
 
 
+def _tokens_in_messages(pieces: Sequence[DocumentPiece], origin: DocumentOrigin) -> int:
+    """Return how many tokens a document has, in messages about tokens that are in no sample.
+
+    Packing may have left out some of its tokens, which a message of its own reports. If there is
+    just one piece, messages about samples do not count these: of a document of 100 tokens, of which
+    packing left out 10, they say "7 of its 90 tokens".
+
+    Args:
+        pieces: Its pieces in the dataset.
+        origin: The document.
+    """
+    if len(pieces) == 1:
+        return pieces[0].stop - pieces[0].start
+    return origin.tokens
+
+
+def _joined(reasons: Sequence[str | None]) -> str | None:
+    """Return different reasons as one text, such as `reason A; reason B`; None without reasons."""
+    different_reasons = dict.fromkeys(reason for reason in reasons if reason is not None)
+    return "; ".join(different_reasons) or None
+
+
 def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str | None:
     """Return why some tokens of a document are not even in the dataset; None if all are.
 
     Args:
-        pieces: Its pieces in the dataset.
+        pieces: Its pieces in the dataset: a packed document may be cut, and lose its end.
         n_tokens: Tokens of the document.
     """
     if not pieces:
@@ -345,13 +402,17 @@ def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str |
 def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
     """Return which step from the dataset to the split lost tokens of a piece, as a reason.
 
+    The last tokens of a dataset may fill no sample, not all samples may be drawn, and the blend
+    may not take all that are drawn.
+
     Args:
-        counts: How many of its tokens remain after each step.
+        counts: How many tokens of the piece remain after each step.
         is_phase: Whether the split is a phase of a run, which draws no samples that earlier phases
             read.
+
+    Returns:
+        A clause that ends a sentence after "because".
     """
-    # The last tokens of a dataset may fill no sample, not all samples may be drawn, and the blend
-    # may not take all that are drawn.
     is_lost_in_tail = counts.in_sample_index < counts.tokens
     is_lost_in_draw = counts.drawn < counts.in_sample_index
     is_lost_in_blend = counts.seen < counts.drawn
@@ -362,6 +423,7 @@ def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
         if is_lost_in_tail:
             why += ", and some lie in the tail, which does not fill a sample"
         return why
+
     if is_lost_in_draw and is_phase:
         return "earlier phases of the run read the samples that hold them"
     if is_lost_in_draw:
@@ -392,20 +454,32 @@ def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
     return loaded.datasets
 
 
+def _one_member_per_dataset(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
+    """Return the samples of each dataset of a split, once if it is blended several times."""
+    nanoset_by_prefix: dict[str, Nanoset] = {}
+    for nanoset in _members(loaded):
+        prefix = nanoset.member.prefix  # path of the dataset's files, without their ending
+        nanoset_by_prefix[prefix] = nanoset
+    return tuple(nanoset_by_prefix.values())
+
+
 def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
-    """Number spans of tokens by the samples of a dataset instead of rows of its sample index.
+    """Keep the spans whose samples are read, and number these samples as they are read.
+
+    The samples of a dataset are cut first, and then shuffled: the shuffle index [2, 0] says that
+    the first sample to be read is the one that was cut as number 2, and that number 1 is not read.
 
     Args:
         nanoset: The samples of the dataset.
-        spans: The spans. Their `samples` are rows of the sample index.
+        spans: Runs of a document's tokens. Their `samples` are numbers before the shuffle: rows of
+            the sample index.
 
     Returns:
-        The spans, whose `samples` are now positions in `nanoset`.
+        The spans that are left. Their `samples` are positions in `nanoset`.
     """
-    # The shuffle index lists the row of each sample. Rows that it does not list are not drawn.
     drawn = renumbered(spans, _chunks_of(nanoset.shuffle_index))
 
-    # If a training run is divided into phases, earlier phases read the samples before `begin`.
+    # If a training run is divided into phases, earlier phases have read the samples before `begin`.
     first_sample = nanoset.member.begin
     return drawn.select(drawn.samples >= first_sample)
 
@@ -417,33 +491,31 @@ def _appearances(piece: DocumentPiece, spans: Spans) -> Iterator[Appearance]:
         piece: A piece of the document: consecutive tokens of it that are in one sequence.
         spans: Runs of tokens of this piece. Their `samples` are numbers of samples in the split.
     """
-    # How many tokens of the document are before this piece, and of the sequence.
-    before_in_document = piece.first
-    before_in_sequence = piece.start
+    # Token i of the sequence is token i + shift of the document.
+    shift = piece.first - piece.start
     for sample, sample_start, sequence_start, sequence_stop in spans.rows():
-        sample_stop = sample_start + sequence_stop - sequence_start
-        document_start = sequence_start - before_in_sequence + before_in_document
-        document_stop = sequence_stop - before_in_sequence + before_in_document
+        n_tokens = sequence_stop - sequence_start
         yield Appearance(
             sample=sample,
-            sample_tokens=(sample_start, sample_stop),
-            document_tokens=(document_start, document_stop),
+            sample_tokens=(sample_start, sample_start + n_tokens),
+            document_tokens=(sequence_start + shift, sequence_stop + shift),
         )
 
 
 def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int64]:
-    """Return the positions at which an array has a value.
+    """Return the positions at which an array has a value, for arrays that do not fit into memory.
 
     Args:
-        values: The array, shape (n_values,). It is read in chunks.
-        value: The value.
+        values: The array, usually a memory-mapped file, shape (n_values,). It is read in chunks.
+        value: The value to look for.
 
     Returns:
-        Shape (n_positions,), ascending.
+        Shape (n_positions,), ascending: [0, 2] for the value 7 in [7, 3, 7].
     """
     parts = [np.empty(0, np.int64)]  # the dtype of the result if the array is empty
     for start in range(0, len(values), CHUNK):
-        parts.append(np.flatnonzero(values[start : start + CHUNK] == value) + start)
+        chunk = values[start : start + CHUNK]
+        parts.append(start + np.flatnonzero(chunk == value))
     return np.concatenate(parts)
 
 
@@ -466,7 +538,8 @@ def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
 class _CandidateSamples(NamedTuple):
     """Consecutive samples before they are shuffled; arrays have the shape (n_samples,).
 
-    A position is an entry of the document index and an offset in the sequence of this entry.
+    A position is an entry of the document index, which is one reading of a sequence, and an offset
+    in that sequence.
     """
 
     first: int
@@ -477,6 +550,33 @@ class _CandidateSamples(NamedTuple):
     stop_entries: NDArray[np.int64]
     stop_offsets: NDArray[np.int64]
     """The position at which each sample ends, and the next one begins."""
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Numbers of the samples, shape (n_samples,)."""
+        return np.arange(self.first, self.first + len(self.start_entries), dtype=np.int64)
+
+    def starts_in(self, entry: int) -> NDArray[np.int64]:
+        """Return the first token that each sample has of an entry's sequence, shape (n_samples,).
+
+        A sample that begins in an earlier entry has the sequence from its first token on.
+        """
+        return np.where(self.start_entries == entry, self.start_offsets, 0)
+
+    def stops_in(self, entry: int, length: int, overlap: int) -> NDArray[np.int64]:
+        """Return after which token of an entry's sequence each sample ends, shape (n_samples,).
+
+        Args:
+            entry: Position in the document index.
+            length: Tokens of the entry's sequence. A sample that ends in a later entry has the
+                sequence up to its last token.
+            overlap: How many tokens at its end a sample has in common with the next one.
+        """
+        return np.where(self.stop_entries == entry, self.stop_offsets + overlap, length)
+
+    def have(self, entry: int) -> NDArray[np.bool_]:
+        """Return which samples begin in an entry or before it, and end in it or after it."""
+        return (self.start_entries <= entry) & (self.stop_entries >= entry)
 
 
 def _candidates_for(sample_index: NDArray[Any], entry: int) -> _CandidateSamples:
@@ -508,11 +608,9 @@ def _candidates_for(sample_index: NDArray[Any], entry: int) -> _CandidateSamples
 def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
     """Return which tokens of one entry of the document index are in which sample.
 
-    An entry of the document index is one reading of a sequence, in one epoch.
-
-    Row j of the sample index says at which entry of the document index sample j begins, and at
-    which offset in the sequence there. Sample j ends where row j + 1 says. For example, with the
-    rows
+    An entry of the document index is one reading of a sequence, in one epoch. Row j of the sample
+    index says at which entry sample j begins, and at which offset in the sequence there. Sample j
+    ends where row j + 1 says. For example, with the rows
 
         entry   offset
             4        7    sample 0 begins in the sequence of entry 4, with its token 7
@@ -521,7 +619,7 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
 
     the sequence of entry 5 has one span: all its tokens are in sample 0. The sequence of entry 6
     has two: tokens 0 and 1 are in sample 0, and tokens 2 to 8 in sample 1. If samples overlap by a
-    token, each has one more at its end.
+    token (the label of one is the first input of the next), each has one more at its end.
 
     Args:
         nanoset: The samples of a dataset.
@@ -535,25 +633,28 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
     if not n_candidates:
         return Spans.concatenate([])
 
-    # Within this sequence, a sample starts at its offset, or at the first token if it begins in an
-    # earlier entry. It stops at the next sample's offset, or at the last token if it ends in a
-    # later entry. Samples may overlap by a token: the label of one is the first input of the next.
-    length = int(nanoset.dataset.sequence_lengths[int(nanoset.document_index[entry])])
-    starts_here = candidates.start_entries == entry
-    stops_here = candidates.stop_entries == entry
-    starts = np.where(starts_here, candidates.start_offsets, 0)
-    stops = np.where(stops_here, candidates.stop_offsets + nanoset.config.overlap, length)
-    has_entry = (candidates.start_entries <= entry) & (candidates.stop_entries >= entry)
+    # Which tokens of this sequence each sample has.
+    sequence = int(nanoset.document_index[entry])
+    length = int(nanoset.dataset.sequence_lengths[sequence])
+    starts = candidates.starts_in(entry)
+    stops = candidates.stops_in(entry, length, nanoset.config.overlap)
+    has_tokens = candidates.have(entry) & (stops > starts)
 
-    # A span begins at the start of its sample, except for the first sample.
+    # A span is at the start of its sample, unless the sample begins in an earlier sequence. Only
+    # the first of consecutive samples can do so.
     offsets = np.zeros(n_candidates, np.int64)
     offsets[0] = _tokens_before_entry(nanoset, candidates, entry)
-    samples = np.arange(candidates.first, candidates.first + n_candidates, dtype=np.int64)
-    return Spans(samples, offsets, starts, stops).select(has_entry & (stops > starts))
+    return Spans(candidates.numbers, offsets, starts, stops).select(has_tokens)
 
 
 def _tokens_before_entry(nanoset: Nanoset, candidates: _CandidateSamples, entry: int) -> int:
-    """Return how many tokens of the first candidate are before an entry of the document index."""
+    """Return how many tokens of the first of some samples are before an entry's sequence.
+
+    Args:
+        nanoset: The samples of the dataset.
+        candidates: Consecutive samples, the first of which may begin in an earlier entry.
+        entry: Position in the document index.
+    """
     first_entry = int(candidates.start_entries[0])
     if first_entry >= entry:
         return 0
@@ -565,10 +666,12 @@ def _tokens_before_entry(nanoset: Nanoset, candidates: _CandidateSamples, entry:
 def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
     """Number spans of tokens by the samples of a blend instead of the samples of one dataset.
 
+    A blend takes its samples from several datasets in turn.
+
     Args:
         loaded: The blend.
         number: Number of the dataset in the blend.
-        spans: The spans. Their `samples` are numbers of samples of this dataset.
+        spans: Runs of a document's tokens. Their `samples` are numbers of samples of this dataset.
 
     Returns:
         The spans, whose `samples` are now numbers of samples of the blend. If the blend takes a
@@ -578,11 +681,17 @@ def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
 
 
 def _samples_of_dataset(loaded: BlendedNanoset, number: int) -> Iterator[NDArray[np.int64]]:
-    """Yield, in chunks, which sample of one dataset each sample of a blend is; -1 for others.
+    """Yield, for each sample of a blend, which sample of one dataset it is; -1 if it is of another.
+
+    For example, if the samples of a blend are samples 0 and 1 of dataset 0, sample 0 of dataset 1
+    and sample 2 of dataset 0, this yields [0, 1, -1, 2] for dataset 0.
 
     Args:
         loaded: The blend.
         number: Number of the dataset in the blend.
+
+    Yields:
+        Consecutive parts of this list, shape (n,).
     """
     n_samples = len(loaded.datasets[number])
     chunks_of_datasets = _chunks_of(loaded.dataset_index)
@@ -619,12 +728,13 @@ def renumbered(spans: Spans, samples_in_chunks: Iterable[NDArray[np.int64]]) -> 
         return Spans.concatenate([])
 
     parts: list[Spans] = []
-    start = 0  # position of the chunk in the list
+    chunk_start = 0  # position of the chunk in the list
     for chunk in samples_in_chunks:
-        nearest = runs.nearest(chunk)
+        # Which entries of the chunk are samples that have spans, and which samples these are.
+        nearest = runs.nearest(chunk)  # (n_entries,)
         hits = np.flatnonzero(runs.samples[nearest] == chunk)
-        parts.append(runs.copied(nearest[hits], samples=start + hits))
-        start += len(chunk)
+        parts.append(runs.copied(nearest[hits], samples=chunk_start + hits))
+        chunk_start += len(chunk)
     return Spans.concatenate(parts)
 
 
