@@ -1,10 +1,16 @@
-"""Write the first nanoset.yaml of a project, with choices that fit its text and its tokenizer."""
+"""Write the first nanoset.yaml of a project, with choices that fit its text and its tokenizer.
+
+Everything that has to be chosen follows from the files that the user has: the corpora from the
+folders of text, the keys of a line from the first lines, the length of samples and the schedule
+from the amount of text. A comment above a value gives the reason: with little text, for example,
+`sequence_length: 512` has the comment "There is little text; with more, use 2,048."
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -77,11 +83,15 @@ def write_config(
     The first build of what is written succeeds, however little text there is.
 
     Args:
-        folder: The project's folder.
+        folder: The project's folder. Its subfolder `raw` has a folder of text for each corpus.
         key_prefix: Precedes the keys of the project's assets in Dagster.
         text_key: Key of the text in all corpora; default: what their first lines suggest.
         tokenizer: File or folder of the tokenizer; default: the one in the project's folder.
         ask: Asks the user if something cannot be decided.
+
+    Returns:
+        The path of the file, what was chosen and why, and the text that it was written for. If the
+        same file exists already, it is left alone, and `made` is false.
 
     Raises:
         ConfigError: There is another configuration already, `tokenizer` is not a tokenizer, a
@@ -97,35 +107,74 @@ def write_config(
     if ask is None or exists:
         ask = _no_answer  # nothing is asked if nothing will be written
 
-    # An error is not raised yet: if there is another configuration already, that is what the user
-    # has to know first.
-    values: dict[str, Any] = {}
-    content = b""
-    choice_error: ConfigError | None = None
-    try:
-        values = _choose_values(raw, text, choose_tokenizer(folder, tokenizer, ask), text_key, ask)
-        if key_prefix:
-            values["dagster"] = {"key_prefix": list(key_prefix)}
-        content = config_text(values).encode()
-    except ConfigError as error:
-        choice_error = error
-    if exists and not _has_content(path, content):
+    # If there is another configuration already, that is what the user has to know first. Otherwise
+    # report what is wrong with the text, and then what cannot be chosen.
+    draft = _draft_config(folder, text, tokenizer, text_key, key_prefix, ask)
+    if exists and not _has_content(path, draft.content):
         raise _existing_config_error(path)
     for fault in text.faults.values():
         raise fault
-    if choice_error is not None:
-        raise choice_error
+    if draft.error is not None:
+        raise draft.error
 
     beside = text_beside(folder, has_corpora=bool(text.corpora))
     with writing_to(folder):
         _write_schema(folder)
         if not exists:
-            write_atomic(path, content)
-    return Start(path, text, not exists, list(_reasons(values)), beside)
+            write_atomic(path, draft.content)
+    return Start(path, text, not exists, list(_reasons(draft.values)), beside)
+
+
+@dataclass(frozen=True, slots=True)
+class _DraftConfig:
+    """A nanoset.yaml that has not been written yet, or the reason why there can be none."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Its sections."""
+    content: bytes = b""
+    """Its text, with comments."""
+    error: ConfigError | None = None
+    """Why a value cannot be chosen; then there is no content."""
+
+
+def _draft_config(
+    folder: Path,
+    text: RawText,
+    tokenizer: Path | None,
+    text_key: str | None,
+    key_prefix: Sequence[str],
+    ask: Ask,
+) -> _DraftConfig:
+    """Choose the content of a first nanoset.yaml, without writing it.
+
+    Args:
+        folder: The project's folder.
+        text: The corpora in its raw folder.
+        tokenizer: File or folder of the tokenizer; None for the one in the project's folder.
+        text_key: Key of the text in all corpora; None for what their first lines suggest.
+        key_prefix: Precedes the keys of the project's assets in Dagster.
+        ask: Asks the user if something cannot be decided.
+
+    Returns:
+        The content. If something can neither be chosen nor asked for, the error is not raised, but
+        returned: the caller may have a more important one to report.
+    """
+    try:
+        chosen_tokenizer = choose_tokenizer(folder, tokenizer, ask)
+        values = _choose_values(folder / "raw", text, chosen_tokenizer, text_key, ask)
+    except ConfigError as error:
+        return _DraftConfig(error=error)
+    if key_prefix:
+        values["dagster"] = {"key_prefix": list(key_prefix)}
+    return _DraftConfig(values, config_text(values).encode())
 
 
 def _existing_config_error(path: Path) -> ConfigError:
-    """Return the error that there is another nanoset.yaml already."""
+    """Return the error that the project has another nanoset.yaml already.
+
+    Args:
+        path: The existing file, which stays as it is.
+    """
     return ConfigError(
         "there is a configuration already, and nothing was changed",
         where=path,
@@ -159,6 +208,9 @@ def _reasons(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     Args:
         values: A section of nanoset.yaml.
         prefix: The keys of the sections that contain it, each with a dot.
+
+    Yields:
+        For example "documents.text_key: body. The first lines of web have id, body."
     """
     for key, value in values.items():
         if isinstance(value, ExplainedValue):
@@ -178,15 +230,20 @@ def _choose_values(
         tokenizer: The tokenizer, which also estimates how many tokens the text has.
         text_key: Key of the text in all corpora; None for what their first lines suggest.
         ask: Asks the user if something cannot be decided.
+
+    Returns:
+        Name of each section, such as "tokenizer" → its value, or the mapping of its keys.
+
+    Raises:
+        ConfigError: It is not clear which key of a line has the text.
     """
     # Look at the text: which corpora are for which split, the keys of their lines, their tokens.
     corpora = with_keys(raw, divided(text), text_key, ask)
     amounts = {corpus.name: estimate_amount(raw, corpus, tokenizer) for corpus in corpora}
-    training = {corpus.name: amounts[corpus.name] for corpus in corpora if corpus.split == "train"}
 
     # Choose what a nanoset, the samples for a training, is made from, and how long a sample is.
-    data, length = _choose_data(corpora, amounts, training)
-    nanoset = _nanoset_values(data, length)
+    data = _choose_data(corpora, amounts)
+    training_corpora = [corpus.name for corpus in corpora if corpus.split == "train"]
     tokenization = _default_values(TokenizationSpec, "append_eod")
     tokenization.update(tokenizer.tokenization)
     return {
@@ -195,22 +252,18 @@ def _choose_values(
         "tokenizer": tokenizer.tokenizer,
         **_document_sections(corpora),
         "tokenization": tokenization,
-        **_output_sections(nanoset, list(training), length),
+        **_output_sections(_nanoset_values(data), training_corpora, data.length),
     }
 
 
-def _choose_data(
-    corpora: Sequence[FoundCorpus],
-    amounts: Mapping[str, TextAmount],
-    training: Mapping[str, TextAmount],
-) -> tuple[_NanosetData, int]:
-    """Return what each split of a nanoset reads, and the length of samples in tokens.
+def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmount]) -> _NanosetData:
+    """Choose what each split of a nanoset reads, and the length of its samples.
 
     Args:
         corpora: The corpora, each for one split by the names of its files.
         amounts: Name of each corpus → how much text it has.
-        training: The same of the corpora for training.
     """
+    training = {corpus.name: amounts[corpus.name] for corpus in corpora if corpus.split == "train"}
     # Samples must not be longer than a corpus. But corpora for validation and tests with hardly any
     # text do not count: they are left out later.
     relevant: list[TextAmount] = []
@@ -222,62 +275,73 @@ def _choose_data(
     # If files are named after splits, each split reads its own. Otherwise all text is divided.
     has_files_of_splits = len(training) < len(corpora)
     if has_files_of_splits:
-        return _data_per_split(corpora, amounts, longest), longest
+        return _data_per_split(corpora, amounts, longest)
     length, split = choose_length_and_split(list(training.values()), longest)
-    return _shared_data(training, split), length
+    return _shared_data(training, split, length)
 
 
-def _nanoset_values(data: _NanosetData, length: int) -> dict[str, Any]:
-    """Return the settings of the nanoset.
+def _nanoset_values(data: _NanosetData) -> dict[str, Any]:
+    """Return the settings of the nanoset, the set of samples for a training.
 
     Args:
-        data: What it reads.
-        length: Length of its samples in tokens.
+        data: What it reads, and how long its samples are.
+
+    Returns:
+        Key → value, in the order in which they are written. Two suggestions are commented out.
     """
-    sequence_length: int | ExplainedValue = length
-    if length != USUAL_LENGTH:
+    sequence_length: int | ExplainedValue = data.length
+    if data.length != USUAL_LENGTH:
         sequence_length = ExplainedValue(
-            length, f"There is little text; with more, use {USUAL_LENGTH:,}."
+            data.length, f"There is little text; with more, use {USUAL_LENGTH:,}."
         )
     return {
         **data.keys,
         "sequence_length": sequence_length,
         **_default_values(NanosetSpec, "seed"),
-        "schedule": choose_schedule(data.tokens, length),
+        "schedule": choose_schedule(data.tokens, data.length),
         "trainer_path": CommentedOut("/data"),
         "trainer": CommentedOut(EXAMPLE_VALUES),
     }
 
 
 class _NanosetData(NamedTuple):
-    """What a nanoset reads."""
+    """What a nanoset reads, and how it is cut into samples."""
 
     keys: dict[str, Any]
     """Its keys `blend` and `split`, or `blend_per_split`."""
     tokens: dict[SplitName, float]
     """About how many tokens each split has."""
+    length: int
+    """Tokens of a sample."""
 
 
-def _shared_data(training: Mapping[str, TextAmount], split: str) -> _NanosetData:
-    """Return what a nanoset reads if all splits take their part of the same corpora.
+def _shared_data(training: Mapping[str, TextAmount], split: str, length: int) -> _NanosetData:
+    """Return what a nanoset reads if all splits take their share of the same corpora.
+
+    For example, two million tokens and the split "98,1,1" give 1,960,000 tokens for training.
 
     Args:
         training: Name of each corpus → how much text it has.
         split: Shares of train, valid and test, such as "98,1,1".
+        length: Tokens of a sample.
     """
     all_tokens = sum(amount.tokens for amount in training.values())
     tokens_by_split: dict[SplitName, float] = {}
     for split_name, share in zip(SPLITS, parse_split(split), strict=True):
         tokens_by_split[split_name] = share * all_tokens
     keys = {"blend": _explained_blend(training), "split": explained_split(split)}
-    return _NanosetData(keys, tokens_by_split)
+    return _NanosetData(keys, tokens_by_split, length)
 
 
 def _explained_blend(training: Mapping[str, TextAmount]) -> Any:
-    """Return the value of `blend`: the name of a single corpus, or the shares of several corpora.
+    """Return the value of the key `blend`: the only corpus, or the share of each of several.
 
-    Different shares have a comment that explains them. If there is no corpus yet, the value is an
-    example, which the user has to replace.
+    Args:
+        training: Name of each corpus for training → how much text it has.
+
+    Returns:
+        For example "web", or {"books": 0.2, "web": 0.8} with a comment. If there is no corpus yet,
+        an example, which the user has to replace.
     """
     if not training:
         return {_NO_CORPUS: 1.0}
@@ -295,18 +359,11 @@ def _data_per_split(
 
     Args:
         corpora: The corpora, each for one split.
-        amounts: How much text each has, by its name.
+        amounts: Name of each corpus → how much text it has.
         length: Tokens of a sample.
     """
-    # Leave out corpora for validation and tests that might not have a single sample.
-    too_small: list[str] = []
-    amounts_by_split: dict[SplitName, dict[str, TextAmount]] = {name: {} for name in SPLITS}
-    for corpus in corpora:
-        amount = amounts[corpus.name]
-        if corpus.split != "train" and amount.least_tokens <= length:
-            too_small.append(corpus.name)
-        else:
-            amounts_by_split[corpus.split][corpus.name] = amount
+    too_small = _too_small_for_evaluation(corpora, amounts, length)
+    amounts_by_split = _amounts_by_split(corpora, amounts, too_small)
 
     # The split valid is read by evaluations during training, which matter more than a test at the
     # end. If there is nothing for valid, let it read what is for test.
@@ -317,16 +374,56 @@ def _data_per_split(
     # A blend says which corpora a split reads, and in which shares.
     blends: dict[SplitName, Any] = {}
     tokens: dict[SplitName, float] = {}
-    for name, amount_by_corpus in amounts_by_split.items():
+    for split, amount_by_corpus in amounts_by_split.items():
         if amount_by_corpus:
-            blends[name] = _blend_value(amount_by_corpus)
-        tokens[name] = sum(amount.tokens for amount in amount_by_corpus.values())
+            blends[split] = _blend_value(amount_by_corpus)
+        tokens[split] = sum(amount.tokens for amount in amount_by_corpus.values())
 
-    # Explain the choice in a comment.
-    empty_splits = [name for name in SPLITS if name not in blends]
+    empty_splits = [split for split in SPLITS if split not in blends]
     reasons = _reasons_for_splits(corpora, too_small, is_test_shared, empty_splits)
-    value = ExplainedValue(blends, " ".join(reasons))
-    return _NanosetData({"blend_per_split": value}, tokens)
+    explained_blends = ExplainedValue(blends, " ".join(reasons))
+    return _NanosetData({"blend_per_split": explained_blends}, tokens, length)
+
+
+def _too_small_for_evaluation(
+    corpora: Iterable[FoundCorpus], amounts: Mapping[str, TextAmount], length: int
+) -> list[str]:
+    """Return the corpora for validation and tests that might not have a single sample.
+
+    Args:
+        corpora: All corpora, also those for training, which are never too small.
+        amounts: Name of each corpus → how much text it has.
+        length: Tokens of a sample.
+
+    Returns:
+        Names of the corpora.
+    """
+    too_small: list[str] = []
+    for corpus in corpora:
+        has_sample = amounts[corpus.name].least_tokens > length
+        if corpus.split != "train" and not has_sample:
+            too_small.append(corpus.name)
+    return too_small
+
+
+def _amounts_by_split(
+    corpora: Iterable[FoundCorpus], amounts: Mapping[str, TextAmount], left_out: Collection[str]
+) -> dict[SplitName, dict[str, TextAmount]]:
+    """Group corpora by the split that they are for.
+
+    Args:
+        corpora: The corpora, each for one split.
+        amounts: Name of each corpus → how much text it has.
+        left_out: Names of corpora that no split reads.
+
+    Returns:
+        Each split, also one without corpora → name of each of its corpora → how much text it has.
+    """
+    amounts_by_split: dict[SplitName, dict[str, TextAmount]] = {split: {} for split in SPLITS}
+    for corpus in corpora:
+        if corpus.name not in left_out:
+            amounts_by_split[corpus.split][corpus.name] = amounts[corpus.name]
+    return amounts_by_split
 
 
 def _reasons_for_splits(
@@ -342,12 +439,16 @@ def _reasons_for_splits(
         too_small: Names of those that are left out.
         is_test_shared: Whether valid reads the corpora for test.
         empty_splits: The splits that read nothing.
+
+    Yields:
+        First, for example, "By the names of files and folders: 3 files of web for train, 1 file of
+        web for valid." Then the exceptions, if any.
     """
-    files = []
+    counts = []
     for corpus in corpora:
         n_files = format_count(len(corpus.contents.texts), "file")
-        files.append(f"{n_files} of {corpus.folder} for {corpus.split}")
-    yield f"By the names of files and folders: {', '.join(files)}."
+        counts.append(f"{n_files} of {corpus.folder} for {corpus.split}")
+    yield f"By the names of files and folders: {', '.join(counts)}."
     if too_small:
         yield f"{', '.join(too_small)} left out, since there might be no sample."
     if is_test_shared:
@@ -360,15 +461,16 @@ def _blend_value(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
     """Return the value of the key `blend`: which corpora are read, and in which shares.
 
     Args:
-        amounts: Name of each corpus → how much text it has.
+        amounts: Name of each corpus, at least one → how much text it has.
 
     Returns:
-        The name of the only corpus, or the name of each → its share of the tokens, from 0 to 1.
+        The name of the only corpus; or, of several, name → share of the tokens, such as
+        {"books": 0.2, "web": 0.8}. If the size of one is not known, all shares are 1.
     """
     if len(amounts) == 1:
         return next(iter(amounts))
     if not all(amount.tokens for amount in amounts.values()):
-        return dict.fromkeys(amounts, 1.0)  # the sizes are not known
+        return dict.fromkeys(amounts, 1.0)
 
     # Shares are rounded to three digits, since the sizes are estimates.
     all_tokens = sum(amount.tokens for amount in amounts.values())
@@ -382,11 +484,12 @@ def _blend_value(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
 def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     """Return the sections that say which keys of a line have a document's text and id.
 
-    The section `documents` has the keys of most corpora. The section `corpora` has the settings of
-    those that differ from it; it is left out if none does.
-
     Args:
         corpora: The corpora, with the keys that their first lines have.
+
+    Returns:
+        "documents" → the keys of most corpora; "corpora" → what differs from them in some, left out
+        if nothing does.
     """
     default_key: str = _default_values(DocumentsSpec, "text_key")["text_key"]
     text_key = _usual_text_key(corpora, default_key)
@@ -400,13 +503,10 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     sections: dict[str, Any] = {"documents": documents}
 
     # What differs from them in some corpora.
-    settings_by_corpus: dict[str, Any] = {}
-    for corpus in corpora:
-        settings = corpus.settings(text_key, id_key)
-        if settings:
-            settings_by_corpus[corpus.name] = settings
-    if settings_by_corpus:
-        sections["corpora"] = settings_by_corpus
+    settings_by_corpus = {corpus.name: corpus.settings(text_key, id_key) for corpus in corpora}
+    different = {name: settings for name, settings in settings_by_corpus.items() if settings}
+    if different:
+        sections["corpora"] = different
     return sections
 
 
@@ -441,13 +541,14 @@ def _output_sections(
 ) -> dict[str, Any]:
     """Return the sections of nanoset.yaml that request outputs: nanosets, webdatasets and pbin.
 
-    The latter two are comments, since they contain all tokens once more, and few trainers read
-    them.
-
     Args:
         nanoset: The settings of the nanoset.
         corpora: The corpora for training; if there are none, the nanoset is a comment, too.
         length: Tokens of a sample of the nanoset.
+
+    Returns:
+        Name of the section → its value. The latter two are comments, since they contain all tokens
+        once more, and few trainers read them.
     """
     nanosets: Any = {"pretrain": nanoset}
     if not corpora:
@@ -456,12 +557,13 @@ def _output_sections(
     # A sequence of a webdataset has all tokens that a trainer reads for a sample: `length` as
     # input, and one more, since the labels are the input shifted by one token.
     corpus_names = list(corpora) or [_NO_CORPUS]
-    names_of_settings = ("sequence_length", "samples_per_shard", "seed", "member")
-    webdataset = {"corpora": corpus_names, **_default_values(WebdatasetSpec, *names_of_settings)}
+    webdataset = _default_values(
+        WebdatasetSpec, "sequence_length", "samples_per_shard", "seed", "member"
+    )
     webdataset["sequence_length"] = min(webdataset["sequence_length"], length + 1)
     return {
         "nanosets": nanosets,
-        "webdatasets": CommentedOut({"shuffled": webdataset}),
+        "webdatasets": CommentedOut({"shuffled": {"corpora": corpus_names, **webdataset}}),
         "pbin": CommentedOut(corpus_names),
     }
 

@@ -1,6 +1,9 @@
 """`nanoset status`: report which outputs are up to date, stale, missing or failing.
 
-Raw text is not read, except for a few files that were written again; see `project/survey.py`.
+A line of its table, a *row*, stands for outputs that are made in sequence, such as the inventory,
+the shards and the dataset of a corpus. For example, the row of the corpus `web` is stale because
+`1 file added (c.jsonl)`. Raw text is not read, except for a few files that were written again; see
+`project/survey.py`.
 """
 
 from __future__ import annotations
@@ -78,7 +81,10 @@ class StatusRow:
         return RowName(self.kind, self.name, self.part).label
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as plain values, for JSON."""
+        """Return the row as plain values for JSON, such as {"kind": "corpus", "name": "web", …}.
+
+        Each figure is a key of its own. `host` and `share` describe the work of a running build.
+        """
         values: dict[str, Any] = {
             "kind": self.kind,
             "name": self.name,
@@ -101,19 +107,24 @@ class StatusRow:
 def project_status(project: Project) -> Iterator[StatusRow]:
     """Yield the state of every requested output, row by row, as soon as it is known.
 
-    A row is the outputs that `nanoset status` shows in one line, such as the inventory, the shards
-    and the dataset of a corpus. Unlike a build, this does not consider failed checks in Dagster.
+    Unlike a build, this does not consider failed checks in Dagster.
 
     Args:
-        project: The project.
+        project: Its nanoset.yaml and the folders of its raw text decide which outputs are
+            requested.
+
+    Yields:
+        Files next to the corpora, which no build reads; then the corpora; then everything that is
+        made from them, such as nanosets. A row stands for outputs that are shown in one line, such
+        as the inventory, the shards and the dataset of a corpus.
 
     Raises:
         ConfigError: nanoset.yaml or the raw folder is not valid.
         MissingError: There is no raw folder, or no tokenizer.
     """
     check_tokenizer(project)
-    # The corpora are the folders with text, and those that nanoset.yaml names.
     raw_folders = scan_names(project)
+    # Corpora are the folders with text, and those that nanoset.yaml names.
     corpora = sorted({*raw_folders.corpora, *requested_corpora(project.config)})
     work_by_name = under_way(project.outputs.access)  # of running builds
 
@@ -124,15 +135,17 @@ def project_status(project: Project) -> Iterator[StatusRow]:
 
 
 def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[StatusRow]:
-    """Yield the row of each corpus, after a look at its files, and of what is made from corpora.
+    """Yield the rows of all requested outputs, after a look at the files of each corpus.
 
     Args:
         project: The project.
-        corpora: Names of the corpora.
+        corpora: Names of the corpora, whether they have text or not.
+
+    Yields:
+        The rows of corpora first: all others are judged by what these should be made from now.
     """
-    # The graph knows which output is made from which. Looking at the files of a corpus tells it
-    # what the corpus should be made from now. The rows of corpora come first, so that all others
-    # can be judged by that.
+    # The graph knows which output is made from which. The survey tells it which files a corpus has
+    # now, and so what its outputs should be made from.
     graph = Graph(project, known={}, corpora=corpora)
     survey = CorpusSurvey(graph)
     planning_budget = ReadingBudget(PLANNED_BYTES)  # to find out whether builds would fail
@@ -150,9 +163,12 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
     This is for the end of a build, which has just looked at all files.
 
     Args:
-        graph: The graph of the project's outputs, which knows what each should be made from.
-        unread_entries: Name of each entry of the raw folder that is no corpus → what it is, as a
-            clause.
+        graph: The project's outputs, with what each should be made from.
+        unread_entries: Each entry of the raw folder that is no corpus → what it is, such as
+            {"notes.txt": "a file, not a folder"}.
+
+    Yields:
+        A row for each of these entries, and then the rows of the outputs.
     """
     planning_budget = ReadingBudget(PLANNED_BYTES)
     yield from _rows_of_unread_folders(unread_entries)
@@ -192,7 +208,10 @@ def _with_work(row: StatusRow, work: Work) -> StatusRow:
 
     Args:
         row: The row, whose state was found without regard to running builds.
-        work: What the build is doing. Outputs that it may still have to make are "being built".
+        work: What the build is doing.
+
+    Returns:
+        The row with the work. Outputs that the build may still have to make are "being built".
     """
     if row.state not in ("missing", "stale"):
         return replace(row, busy=work)
@@ -205,10 +224,10 @@ def status_row(
     """Return what `nanoset status` shows of some outputs in one row: state, reasons and figures.
 
     Args:
-        graph: The graph of the project's outputs.
-        nodes: The outputs, in the order in which they are made.
+        graph: The project's outputs, with what each should be made from.
+        nodes: The outputs of the row, in the order in which they are made.
         planning: How many bytes may still be read to find out whether stale outputs can be made.
-        findings: The result of looking at the corpus's files, if it is the row of a corpus.
+        findings: For the row of a corpus: notices on its files, or why they cannot be read.
     """
     # A build would fail if the corpus's files cannot be read; or, if the row is stale, because an
     # output of it cannot be made.
@@ -219,20 +238,22 @@ def status_row(
     if reasons:
         failure = _first_refusal(graph, nodes, planning)
 
-    # If a build would fail, show nothing but that, and warnings about settings, which may explain
-    # it.
-    last_version = graph.current(nodes[-1])
+    # If a build would fail, show only why, and warnings about settings, which may explain it.
     summary = _summary_of_row(graph, nodes)
     warnings = _settings_warnings(graph, nodes)
     if failure is None:
         warnings += summary.warnings
+    else:
+        reasons = [failure]
+
     name = nodes[0].row
+    last_version = graph.current(nodes[-1])
     return StatusRow(
         kind=name.kind,
         name=name.subject,
         part=name.part,
         state=_state(failure, reasons, exists=last_version.exists),
-        why=tuple(reasons) if failure is None else (failure,),
+        why=tuple(reasons),
         figures=summary.figures,
         made_at=last_version.made_at,
         rejects=tuple(summary.rejects),
@@ -243,12 +264,12 @@ def status_row(
 
 
 def _state(failure: str | None, reasons: Sequence[str], *, exists: bool) -> State:
-    """Return the state of a row.
+    """Return the state of a row, in the word that `nanoset status` shows.
 
     Args:
         failure: Why a build of the row would fail, or None.
-        reasons: Why a build would have work to do.
-        exists: Whether the last output of the row has a current version.
+        reasons: Why a build would have work to do; empty if everything is up to date.
+        exists: Whether the last output of the row was ever built.
     """
     if failure is not None:
         return "failing"
@@ -268,50 +289,67 @@ def _settings_warnings(graph: Graph, nodes: Iterable[Node]) -> list[str]:
 def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
     """Return the figures, details and warnings of a row: those of its outputs, combined.
 
-    Figures of later outputs replace those of earlier ones with the same name. Only their sizes, the
-    figure `bytes`, are added up.
-
     Args:
-        graph: The graph of the project's outputs.
+        graph: The project's outputs.
         nodes: The outputs of the row, in the order in which they are made.
     """
-    figures: dict[str, int] = {}
-    sizes: list[int] = []  # those of outputs that show a size
+    summaries = [_summary_of_output(graph, node) for node in nodes]
     details: dict[str, str] = {}
     warnings: list[str] = []
     rejects: list[str] = []
-    for node in nodes:
-        manifest = graph.current(node).manifest
-        if manifest is None:
-            continue
-        try:
-            summary = node.stage.show(graph.project, manifest)
-        except NanosetError as error:
-            # Versions that it needs, such as its shards, cannot be read.
-            summary = Summary(warnings=[one_line(error)])
-
-        for name, count in summary.figures.items():
-            if name == "bytes":
-                sizes.append(count)
-            else:
-                figures[name] = count
+    for summary in summaries:
         details.update(summary.details)
         warnings += summary.warnings
         rejects += summary.rejects
+    return Summary(_combined_figures(summaries), details, warnings, rejects)
+
+
+def _summary_of_output(graph: Graph, node: Node) -> Summary:
+    """Return the figures, details and warnings of an output; an empty summary if it is missing."""
+    manifest = graph.current(node).manifest
+    if manifest is None:
+        return Summary()
+    try:
+        return node.stage.show(graph.project, manifest)
+    except NanosetError as error:
+        # Versions that it needs, such as its shards, cannot be read.
+        return Summary(warnings=[one_line(error)])
+
+
+def _combined_figures(summaries: Iterable[Summary]) -> dict[str, int]:
+    """Combine the figures of outputs that share a row: sizes are added up, others replaced.
+
+    For example, {"files": 2, "bytes": 10} of an inventory and {"tokens": 7, "bytes": 5} of shards
+    give {"files": 2, "tokens": 7, "bytes": 15}.
+
+    Args:
+        summaries: Summaries of the outputs. A later figure replaces an earlier one of its name.
+    """
+    figures: dict[str, int] = {}
+    sizes: list[int] = []  # of the outputs that show a size
+    for summary in summaries:
+        figures.update(summary.figures)
+        if "bytes" in summary.figures:
+            sizes.append(summary.figures["bytes"])
 
     # The size is the last figure, as tables and JSON show it.
+    figures.pop("bytes", None)
     if sizes:
         figures["bytes"] = sum(sizes)
-    return Summary(figures, details, warnings, rejects)
+    return figures
 
 
 def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget) -> str | None:
-    """Return why making an output of a row would fail, for the first such output, or None.
+    """Return why making the outputs of a row would fail, or None if no reason is known.
 
     Args:
-        graph: The graph of the project's outputs.
+        graph: The project's outputs, with what each should be made from.
         nodes: The outputs of the row, in the order in which they are made.
         planning: How many bytes may still be read to find out.
+
+    Returns:
+        The reason of the first output that cannot be made, such as that a corpus has fewer
+        documents than the settings request.
     """
     for node in nodes:
         recipe = graph.recipe(node)
@@ -323,29 +361,50 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget)
 
 
 def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
-    """Return why a row is not up to date.
+    """Return why a row is not up to date, without what follows from an earlier reason.
 
-    What follows from an earlier reason is left out: if the shards of a corpus are stale, so is its
-    dataset.
+    For example, a file was added to a corpus. So its inventory, its shards and its dataset are
+    stale, but only "1 file added (c.jsonl)" is returned.
 
     Args:
-        graph: The graph of the project's outputs.
+        graph: The project's outputs, with what each should be made from.
         nodes: The outputs of the row, in the order in which they are made.
 
     Returns:
-        The reasons; empty if the row is up to date.
+        The reasons, each once; empty if the row is up to date.
     """
     row = _StaleRow.of(graph, nodes)
-    why = []
+    texts = []
     for node, reasons in row.reasons_by_node.items():
-        why += [reason.text for reason in reasons if row.is_original(node, reason)]
+        texts += [reason.text for reason in reasons if row.is_original(node, reason)]
 
     # If the output is written in parts, such as groups of tars, and only parts are missing, say how
     # many are written.
     is_stale = bool(row.reasons_by_node)
     if is_stale and row.parts and row.can_write_parts:
-        why.append(row.part_count())
-    return list(dict.fromkeys(why))
+        texts.append(row.part_count())
+    return list(dict.fromkeys(texts))
+
+
+def _stale_outputs(graph: Graph, nodes: Sequence[Node]) -> dict[Node, Sequence[Reason]]:
+    """Return each stale output of a row → the reasons, at least one.
+
+    Args:
+        graph: The project's outputs, with what each should be made from.
+        nodes: The outputs of the row, in the order in which they are made.
+    """
+    # The last output may be joined from parts, perhaps thousands. If it is up to date, so are they:
+    # do not look at each of them.
+    is_joined_up_to_date = not graph.stale_reasons(nodes[-1])
+    reasons_by_node: dict[Node, Sequence[Reason]] = {}
+    for node in nodes:
+        is_part = isinstance(node.stage, InParts)
+        if is_part and is_joined_up_to_date:
+            continue
+        reasons = graph.stale_reasons(node)
+        if reasons:
+            reasons_by_node[node] = reasons
+    return reasons_by_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,21 +424,11 @@ class _StaleRow:
         """Find out which outputs of a row are stale.
 
         Args:
-            graph: The graph of the project's outputs.
+            graph: The project's outputs, with what each should be made from.
             nodes: The outputs of the row, in the order in which they are made.
         """
-        # The last output may be joined from parts. If it is up to date, so are its parts, perhaps
-        # thousands: they need not be looked at.
+        reasons_by_node = _stale_outputs(graph, nodes)
         parts = [node for node in nodes if isinstance(node.stage, InParts)]
-        is_joined = not graph.stale_reasons(nodes[-1])
-        reasons_by_node: dict[Node, Sequence[Reason]] = {}
-        for node in nodes:
-            if is_joined and isinstance(node.stage, InParts):
-                continue
-            reasons = graph.stale_reasons(node)
-            if reasons:
-                reasons_by_node[node] = reasons
-
         # Parts can be written if everything that they are made from is up to date.
         inputs_of_parts: set[Node] = set()
         for part in parts:
@@ -390,7 +439,10 @@ class _StaleRow:
     def is_original(self, node: Node, reason: Reason) -> bool:
         """Return whether a reason does not follow from the reason of another output of the row.
 
-        That a part is missing is none: missing parts are counted instead.
+        Args:
+            node: A stale output.
+            reason: One of the reasons why it is stale. That a part is missing is not original,
+                since missing parts are counted instead.
         """
         if isinstance(node.stage, InParts):
             return self.can_write_parts and reason != InParts.NOT_WRITTEN

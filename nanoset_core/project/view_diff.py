@@ -1,8 +1,9 @@
 """`nanoset diff` of a view: which documents a new version gained and lost, and which rules changed.
 
-A view may repeat documents, so versions are compared by how many times each has a document. If the
-corpus changed as well, its documents have other numbers: then they are recognised by their ids, or
-by file and line if they have none.
+A view is a selection of the documents of a corpus. It may repeat documents, so versions are
+compared by how many copies each has: a document that was there once and is there three times
+counts as two gained. If the corpus changed as well, its documents have other numbers: then they
+are recognised by their ids, or by file and line if they have none.
 """
 
 from __future__ import annotations
@@ -39,7 +40,12 @@ class DocumentChanges:
     """The first few of them."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the changes as plain values, for JSON."""
+        """Return the changes as plain values, for JSON.
+
+        Returns:
+            {"documents": …, "tokens": …, "first": …}, where `first` has the id, file, line and
+            tokens of the first few documents.
+        """
         first = []
         for origin in self.first:
             first.append(
@@ -76,7 +82,7 @@ class ViewDiff:
 
 
 def _version_to_json(view: Manifest) -> dict[str, Any]:
-    """Return a version of a view as plain values."""
+    """Return a version of a view as plain values: its digest, its time and its size."""
     return {
         "digest": view.digest,
         "made_at": view.written_ns / 1e9,
@@ -111,49 +117,44 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
 
     Args:
         project: The project.
-        old: The old version of the view.
+        old: The old version of the view, a selection of a corpus's documents.
         new: The new version of it.
         show: Largest number of gained documents, and of lost ones, to return with file and line.
 
     Raises:
         MissingError: The dataset that a version was chosen from, or one of its shards, was deleted.
     """
-    # The key of a document is its number in the dataset, if both versions are chosen from the same
-    # dataset.
+    # A document is recognised by its number, if both versions are chosen from the same dataset.
     is_same_dataset = old.recipe["parents"]["dataset"] == new.recipe["parents"]["dataset"]
     before = _documents_of(project, old, by_number=is_same_dataset)
     after = _documents_of(project, new, by_number=is_same_dataset)
 
-    # Number all documents together, so that a document has the same number in both versions.
+    # Compare how many copies and tokens of each document the versions have. For that, give it the
+    # same number in both.
     numbers_before, numbers_after = _common_numbers(before.keys, after.keys)
-
-    # A version may have several copies of a document. So compare how many copies, and tokens, it
-    # has of each.
-    copies = _Change.between(numbers_before, before.copies, numbers_after, after.copies)
-    tokens = _Change.between(numbers_before, before.tokens, numbers_after, after.tokens)
-    has_more_copies = copies.increase[numbers_after] > 0  # (n_after,)
-    had_more_copies = copies.increase[numbers_before] < 0  # (n_before,)
-    return ViewDiff(
-        old=old,
-        new=new,
-        settings=setting_differences(_settings(old), _settings(new)),
-        gained=DocumentChanges(
-            documents=copies.gained,
-            tokens=tokens.gained,
-            first=_first_origins(project, after, has_more_copies, show),
-        ),
-        lost=DocumentChanges(
-            documents=copies.lost,
-            tokens=tokens.lost,
-            first=_first_origins(project, before, had_more_copies, show),
-        ),
+    copies_added = _increases(numbers_before, before.copies, numbers_after, after.copies)
+    tokens_added = _increases(numbers_before, before.tokens, numbers_after, after.tokens)
+    has_more_copies = copies_added[numbers_after] > 0  # (n_after,)
+    had_more_copies = copies_added[numbers_before] < 0  # (n_before,)
+    gained = DocumentChanges(
+        documents=_sum_of_positive(copies_added),
+        tokens=_sum_of_positive(tokens_added),
+        first=_first_origins(project, after, has_more_copies, show),
     )
+    lost = DocumentChanges(
+        documents=_sum_of_positive(-copies_added),
+        tokens=_sum_of_positive(-tokens_added),
+        first=_first_origins(project, before, had_more_copies, show),
+    )
+    return ViewDiff(old, new, setting_differences(_settings(old), _settings(new)), gained, lost)
 
 
 def _common_numbers(
     keys_before: NDArray[Any], keys_after: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Number the documents of two versions together, so that equal keys have the same number.
+
+    For example, the keys [30, 50] and [50, 90] give the numbers [0, 1] and [1, 2].
 
     Args:
         keys_before: What identifies each document of the old version, shape (n_before,).
@@ -168,46 +169,32 @@ def _common_numbers(
     return numbers[: len(keys_before)], numbers[len(keys_before) :]
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """How an amount of each document, such as its tokens, differs between two versions."""
+def _increases(
+    numbers_before: NDArray[np.int64],
+    amounts_before: NDArray[np.int64],
+    numbers_after: NDArray[np.int64],
+    amounts_after: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return by how much an amount of each document, such as its tokens, increased.
 
-    increase: NDArray[np.int64]
-    """The amount in the new version minus that in the old one, by number of the document."""
+    For example, documents 0 and 1 had 5 tokens each. Now document 1 has 7, and document 2 has 4:
+    the numbers [0, 1] and [1, 2] with the amounts [5, 5] and [7, 4] give [-5, 2, 4].
 
-    @classmethod
-    def between(
-        cls,
-        numbers_before: NDArray[np.int64],
-        amounts_before: NDArray[np.int64],
-        numbers_after: NDArray[np.int64],
-        amounts_after: NDArray[np.int64],
-    ) -> _Change:
-        """Return by how much the amount of each document, such as its tokens, increased.
+    Args:
+        numbers_before: Number of each document of the old version, shape (n_before,).
+        amounts_before: Its amount there, shape (n_before,).
+        numbers_after: Number of each document of the new version, shape (n_after,).
+        amounts_after: Its amount there, shape (n_after,).
 
-        Args:
-            numbers_before: Number of each document of the old version, as in `increase`, shape
-                (n_before,).
-            amounts_before: Its amount there, shape (n_before,).
-            numbers_after: The same of the new version, shape (n_after,).
-            amounts_after: Its amount there, shape (n_after,).
-        """
-        # A document that one of the versions lacks has the amount 0 there.
-        highest_number = max(numbers_before.max(initial=-1), numbers_after.max(initial=-1))
-        increase = np.zeros(int(highest_number) + 1, np.int64)
-        np.add.at(increase, numbers_after, amounts_after)
-        np.subtract.at(increase, numbers_before, amounts_before)
-        return cls(increase)
-
-    @property
-    def gained(self) -> int:
-        """Sum over the documents of which the new version has more."""
-        return _sum_of_positive(self.increase)
-
-    @property
-    def lost(self) -> int:
-        """Sum over the documents of which the old version had more."""
-        return _sum_of_positive(-self.increase)
+    Returns:
+        The increase for each number, shape (n_numbers,). A version that lacks a document has the
+        amount 0 of it.
+    """
+    highest_number = max(numbers_before.max(initial=-1), numbers_after.max(initial=-1))
+    increases = np.zeros(int(highest_number) + 1, np.int64)
+    np.add.at(increases, numbers_after, amounts_after)
+    np.subtract.at(increases, numbers_before, amounts_before)
+    return increases
 
 
 def _sum_of_positive(differences: NDArray[np.int64]) -> int:
@@ -225,11 +212,14 @@ def _first_origins(
         documents: All documents of a version of the view.
         mask: Which of them are selected, shape (n_documents,).
         limit: Largest number of documents to return.
+
+    Returns:
+        The origins, in the order of the documents; at most `limit` of them.
     """
-    # A view is chosen from the dataset of a corpus, which knows where its documents come from.
     numbers_in_corpus = documents.documents[mask][:limit].tolist()
     if not numbers_in_corpus:
         return []  # without opening files
+    # A view is chosen from the dataset of a corpus, which knows where its documents come from.
     corpus = dataset_of(project.outputs, documents.view).corpus
     return Lineage(corpus).origins(numbers_in_corpus)
 
@@ -248,24 +238,22 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
         by_number: Whether documents are identified by their numbers in the corpus; otherwise by
             hashes of their ids, or of their files and lines, since other versions of the corpus
             number them differently.
+
+    Returns:
+        The documents in the order of the corpus, each once, with copies, tokens and keys.
     """
     dataset = dataset_of(project.outputs, view)
     corpus = dataset.corpus
 
-    # A view that repeats documents has the same number in the corpus several times.
+    # A view that repeats documents has the same number several times: [4, 7, 4] gives the documents
+    # [4, 7] with [2, 1] copies.
     chunks = [np.empty(0, np.int64), *dataset.documents_in(0, len(dataset.sequences))]
     documents, copies = np.unique(np.concatenate(chunks), return_counts=True)  # (n_documents,)
     lengths = _document_lengths(corpus.sequences)[documents]  # (n_documents,)
     keys: NDArray[Any] = documents
     if not by_number:
         keys = _document_hashes(project, corpus.name, corpus.manifest)[documents]
-    return _ViewDocuments(
-        view=view,
-        documents=documents,
-        copies=copies,
-        tokens=copies * lengths,
-        keys=keys,
-    )
+    return _ViewDocuments(view, documents, copies, tokens=copies * lengths, keys=keys)
 
 
 def _document_lengths(sequences: MMapIndexedDataset) -> NDArray[np.int64]:
@@ -279,7 +267,9 @@ def _document_lengths(sequences: MMapIndexedDataset) -> NDArray[np.int64]:
 
 
 def _document_hashes(project: Project, corpus: str, dataset: Manifest) -> NDArray[np.uint64]:
-    """Return a hash of what identifies each document of a corpus, shape (n_documents,).
+    """Return a hash of the id of each document of a corpus, shape (n_documents,).
+
+    A document without an id has a hash of its file and line instead.
 
     Args:
         project: The project.
