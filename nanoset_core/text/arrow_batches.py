@@ -64,7 +64,15 @@ class BoundedFile:
         self._size = size
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to an offset."""
+        """Move to a position in the file.
+
+        Args:
+            offset: Bytes from the place that `whence` names.
+            whence: As for `io.IOBase.seek`.
+
+        Returns:
+            The new position from the start.
+        """
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
@@ -75,7 +83,15 @@ class BoundedFile:
         """Do nothing: the caller that opened the file closes it."""
 
     def read(self, count: int = -1) -> bytes:
-        """Return at most `count` bytes, or all that are left."""
+        """Read bytes, but never more than the file has.
+
+        Args:
+            count: Most bytes to read; a negative number for all that remain. A damaged file may
+                make Arrow ask for terabytes.
+
+        Returns:
+            The bytes; b"" at the end.
+        """
         available = max(0, self._size - self._file.tell())
         if count < 0:
             return self._file.read(available)

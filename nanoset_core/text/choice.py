@@ -39,17 +39,27 @@ class FileChoice:
         return files + self.exclude
 
     def takes(self, path: str) -> bool:
-        """Return whether a file is taken.
+        """Return whether a file is part of the corpus.
 
         Args:
             path: The file, relative to the folder of the corpus, with forward slashes.
+
+        Returns:
+            True if `files` is not set or matches the path, and `exclude` does not match it.
         """
         if self.files is not None and not is_matched(path, self.files):
             return False
         return not is_matched(path, self.exclude)
 
     def unmatched(self, paths: Sequence[str]) -> tuple[str, ...]:
-        """Return the patterns that fit none of the paths."""
+        """Return the patterns that match none of the files, which may be misspelled.
+
+        Args:
+            paths: All files, relative to the folder of the corpus, with forward slashes.
+
+        Returns:
+            Patterns of `files`, then those of `exclude`.
+        """
         unmatched = []
         for pattern in self.patterns:
             if not any(is_matched(path, [pattern]) for path in paths):
@@ -62,6 +72,12 @@ def is_matched(path: str, patterns: Iterable[str]) -> bool:
 
     A pattern without a slash is compared with the names of the file and of all its folders; any
     other pattern with the path from its start.
+
+    Args:
+        path: The file, relative to the folder of the corpus, with forward slashes.
+        patterns: Patterns such as `dev_*`, which matches `dev_1/a.jsonl` and `web/dev_2.jsonl`, or
+            `web/*/a.jsonl`, in which `**` stands for any number of folders. A slash at the end is
+            ignored.
     """
     parts = path.split("/")
     return any(_matches_below(parts, pattern.rstrip("/")) for pattern in patterns)
@@ -80,8 +96,11 @@ def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     """Return whether a path matches a pattern, in which `**` stands for any number of folders.
 
     Args:
-        parts: Names of the folders and of the file.
-        pattern: Parts of the pattern, each for one name.
+        parts: Names of the folders and of the file: `["web", "2024", "a.jsonl"]`.
+        pattern: Parts of the pattern, each for one name: `["web", "**", "*.jsonl"]`.
+
+    Returns:
+        Whether the whole pattern matches the whole path.
     """
     positions = first_positions(pattern)
     for name in parts:
@@ -90,7 +109,15 @@ def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def first_positions(pattern: Sequence[str]) -> frozenset[int]:
-    """Return where in a pattern the first part of a path is compared; see `next_positions`."""
+    """Return which parts of a pattern the first name of a path is compared with.
+
+    Args:
+        pattern: Parts of the pattern, such as `["**", "a"]`.
+
+    Returns:
+        Numbers of the parts, to be passed to `next_positions`: 0, and more if the pattern begins
+        with `**`, which may stand for no folder: here 0 and 1.
+    """
     return _with_skipped_folders({0}, pattern)
 
 

@@ -107,7 +107,14 @@ def as_bytes(array: Any) -> Any:
 
 
 def as_unchecked_strings(array: Any) -> Any:
-    """View an Arrow array of bytes as strings, without a check that they are UTF-8."""
+    """View an Arrow array of bytes as strings, without a check that they are UTF-8.
+
+    Args:
+        array: An Arrow array of the type binary or large_binary.
+
+    Returns:
+        The same memory as an array of string or large_string.
+    """
     import pyarrow as pa
 
     if pa.types.is_large_binary(array.type):
@@ -116,7 +123,14 @@ def as_unchecked_strings(array: Any) -> Any:
 
 
 def is_bytes_array(array: Any) -> bool:
-    """Return whether an Arrow array holds bytes of any length, and not as views."""
+    """Return whether an Arrow array holds bytes of any length, and not as views.
+
+    Args:
+        array: An Arrow array of any type.
+
+    Returns:
+        True for the types binary and large_binary.
+    """
     from pyarrow import types
 
     return bool(types.is_binary(array.type) or types.is_large_binary(array.type))

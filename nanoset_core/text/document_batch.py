@@ -138,7 +138,13 @@ def _select_rows(arrays: list[Any], rows: Any) -> list[Any]:
 
 
 def counter_of(path: str, count: int) -> Counter[str]:
-    """Return a counter of one file, which is empty if the count is 0."""
+    """Return a counter of one file, which is empty if the count is 0.
+
+    Args:
+        path: The file, relative to the folder of the corpus.
+        count: Number of its documents, or of what else is counted: `a.jsonl` and 3 give
+            `{"a.jsonl": 3}`.
+    """
     if count == 0:
         return Counter()
     return Counter({path: count})

@@ -71,7 +71,14 @@ _LAST_ENDING = re.compile(r"(\.[^.]*)?\.(gz|zst|bz2|xz|zip|lz4|br)$|\.[^.]+$")
 
 
 def suffix_of(path: str) -> str | None:
-    """Return the ending of a file's name if it is one of FORMATS, otherwise None."""
+    """Return the ending by which the format of a file is known, or None if it has no such ending.
+
+    Args:
+        path: Path or name of the file.
+
+    Returns:
+        A key of FORMATS in small letters: `web/A.JSONL.GZ` gives `.jsonl.gz`.
+    """
     name = path.lower()
     for suffix in FORMATS:
         if name.endswith(suffix):
@@ -83,6 +90,12 @@ def format_of(path: str) -> Format:
     """Return the format of a file by its name.
 
     A file with any other ending has lines: users can name such a file as an input.
+
+    Args:
+        path: Path or name of the file.
+
+    Returns:
+        One of `lines` (JSON lines), `parquet`, `arrow`, `txt` and `csv`.
     """
     suffix = suffix_of(path)
     if suffix is None:
@@ -94,6 +107,13 @@ def is_text(path: str) -> bool:
     """Return whether a file is read in any folder of a corpus, by its name.
 
     Descriptions of a dataset, such as dataset_info.json, are not.
+
+    Args:
+        path: Path or name of the file.
+
+    Returns:
+        True for names that end as JSON lines (compressed or not), Parquet and Arrow files do,
+        except those of descriptions of a dataset, such as dataset_info.json.
     """
     has_ending = path.lower().endswith(_ENDINGS_OF_ANY_FOLDER)
     return has_ending and not _NOT_DOCUMENTS.fullmatch(_name_of(path))
@@ -104,17 +124,28 @@ def is_txt_or_csv(path: str) -> bool:
 
     These are .txt, .csv and .tsv. Next to JSON lines and tables, such files are usually not text to
     train on: older versions never read them, and nobody removed lists of URLs, for example.
+
+    Args:
+        path: Path or name of the file.
     """
     return path.lower().endswith(_ENDINGS_READ_ALONE) and not is_companion(path)
 
 
 def is_table(path: str) -> bool:
-    """Return whether a file is a table in one of Arrow's formats, which is not read as a stream."""
+    """Return whether a file is a table in one of Arrow's formats, which is not read as a stream.
+
+    Args:
+        path: Path or name of the file.
+    """
     return format_of(path) in ("parquet", "arrow")
 
 
 def is_compressed(path: str) -> bool:
-    """Return whether a file is compressed as a whole, by its name."""
+    """Return whether a file is compressed as a whole, by its name.
+
+    Args:
+        path: Path or name of the file: True for `a.jsonl.gz` and `a.jsonl.zst`.
+    """
     return path.lower().endswith(COMPRESSED)
 
 
@@ -122,6 +153,9 @@ def is_cuttable(path: str) -> bool:
     """Return whether a file can be cut into pieces at line ends: only uncompressed lines can.
 
     A line end of a CSV file may be part of a text, and a .txt file is one document.
+
+    Args:
+        path: Path or name of the file.
     """
     return format_of(path) == "lines" and not is_compressed(path)
 
@@ -130,18 +164,32 @@ def is_companion(path: str) -> bool:
     """Return whether a file that is not read is one that often accompanies data, like README.md.
 
     Users need no warning about such files.
+
+    Args:
+        path: Path or name of the file.
     """
     name = _name_of(path)
     return any(pattern.fullmatch(name) for pattern in (_NOT_DOCUMENTS, _COMPANION))
 
 
 def is_unfinished(path: str) -> bool:
-    """Return whether a file is still being uploaded or downloaded, by its name."""
+    """Return whether a file is still being uploaded or downloaded, by its name.
+
+    Args:
+        path: Path or name of the file: True for `a.jsonl.part`.
+    """
     return path.lower().endswith(_UNFINISHED)
 
 
 def ending_of(path: str) -> str:
-    """Return the ending of a file that is not read, such as `.txt`, `.jsonl.bz2` or `no ending`."""
+    """Return the ending of a file that is not read, for messages that count such files.
+
+    Args:
+        path: Path or name of the file.
+
+    Returns:
+        The ending in small letters, such as `.pdf` or `.jsonl.bz2`; `no ending` if there is none.
+    """
     match = _LAST_ENDING.search(_name_of(path).lower())
     return match[0] if match else "no ending"
 

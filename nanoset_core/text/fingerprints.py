@@ -44,20 +44,40 @@ Advance = Callable[[int], None]
 
 
 def is_cut_unread(folder: RawFolder) -> bool:
-    """Return whether large plain files of a folder are cut without being read.
+    """Return whether large plain files of a folder are cut into pieces without being read.
 
     The lines of such pieces are not counted.
+
+    Args:
+        folder: The folder of a corpus.
+
+    Returns:
+        True only in a bucket, with the setting `storage.fingerprint: etag-pieces`.
     """
     return _is_by_etag(folder) and folder.in_pieces
 
 
 def is_known_unread(folder: RawFolder) -> bool:
-    """Return whether a listing of a folder is enough to fingerprint its files, by their ETags."""
+    """Return whether a listing of a folder is enough to fingerprint its files, by their ETags.
+
+    Args:
+        folder: The folder of a corpus.
+
+    Returns:
+        True only in a bucket, with the setting `storage.fingerprint: etag`.
+    """
     return _is_by_etag(folder) and not folder.in_pieces
 
 
 def is_large(stat: FileStat) -> bool:
-    """Return whether a file is cut into several pieces if its folder is `is_cut_unread`."""
+    """Return whether a file is cut into several pieces if its folder is `is_cut_unread`.
+
+    Args:
+        stat: The file, as it was listed.
+
+    Returns:
+        True for uncompressed JSON lines of more than 128 MiB.
+    """
     return is_cuttable(stat.path) and stat.size > 2 * PIECE_BYTES
 
 

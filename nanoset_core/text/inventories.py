@@ -37,7 +37,11 @@ class QuietPeriod:
     """Path → pieces of each file in the previous inventory."""
 
     def is_unsettled(self, file: FileStat) -> bool:
-        """Return whether a file was written too recently to be read."""
+        """Return whether a file was written too recently to be read.
+
+        Args:
+            file: The file, as it was listed.
+        """
         return not is_settled(file.mtime_ns, self.now_ns, self.seconds)
 
     def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:

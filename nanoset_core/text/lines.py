@@ -71,7 +71,14 @@ _CODECS = {
 
 
 def codec_of(path: str) -> Codec | None:
-    """Return the compression that a file's name promises, or None for an uncompressed file."""
+    """Return the compression that a file's name promises.
+
+    Args:
+        path: Path or name of the file, such as `a.jsonl.gz`.
+
+    Returns:
+        That of gzip or zstd; None for an uncompressed file.
+    """
     return _CODECS.get(path.lower().rpartition(".")[2])
 
 
@@ -243,6 +250,10 @@ def begins_with_object(folder: RawFolder, path: str) -> bool:
     Args:
         folder: The folder of the file.
         path: The file, relative to the folder.
+
+    Returns:
+        Whether its first characters, apart from white space and a byte order mark, are `{"`. False
+        also if the file cannot be read.
     """
     return _OBJECT_START.match(_head_of(folder, path)) is not None
 

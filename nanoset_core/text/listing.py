@@ -56,13 +56,26 @@ class FileStat:
 
 
 def file_stat(path: str, status: os.stat_result | ObjectStat) -> FileStat:
-    """Return the stat result of a file as a `FileStat`; objects in a bucket have no change time."""
+    """Return the stat result of a file as a `FileStat`.
+
+    Args:
+        path: The file, relative to the listed folder, with forward slashes.
+        status: What the file system, or a bucket, reports about it. Objects in a bucket have no
+            change time.
+    """
     changed_ns = getattr(status, "st_ctime_ns", 0)
     return FileStat(path, status.st_size, status.st_mtime_ns, status.st_ino, changed_ns)
 
 
 def stat_file(folder: RawFolder, path: str) -> FileStat:
-    """Look at one file below a folder.
+    """Look at one file below a folder, without reading it.
+
+    Args:
+        folder: The folder, on a disk or in a bucket.
+        path: The file, relative to the folder, with forward slashes.
+
+    Returns:
+        Its size, times and inode.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -147,7 +160,14 @@ def list_below(
 
 
 def folders_of(paths: Iterable[str]) -> set[str]:
-    """Return every folder that contains one of some files, at any depth."""
+    """Return every folder that contains one of some files, at any depth.
+
+    Args:
+        paths: Paths with forward slashes, relative to one folder.
+
+    Returns:
+        Folders without that one: `a/b/c.jsonl` gives `a` and `a/b`.
+    """
     folders: set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]

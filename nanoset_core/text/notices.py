@@ -139,7 +139,11 @@ class Notice:
         return _WORDINGS[self.kind].remedy
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the notice as plain values, for commands that print JSON.
+
+        Returns:
+            `kind`, the number of `files`, and the `text` in one line.
+        """
         return {"kind": self.kind, "files": self.files, "text": self.text}
 
 
@@ -148,6 +152,9 @@ def notices_on(names_by_kind: Mapping[NoticeKind, Sequence[str]]) -> list[Notice
 
     Args:
         names_by_kind: Kind → names of the files that a notice of this kind is about.
+
+    Returns:
+        The notices, in the order of the kinds.
     """
     notices = []
     for kind, names in names_by_kind.items():
@@ -157,7 +164,15 @@ def notices_on(names_by_kind: Mapping[NoticeKind, Sequence[str]]) -> list[Notice
 
 
 def abbreviated(names: Sequence[str], n_shown: int = 3) -> str:
-    """Return the first names of a list, and how many more it has."""
+    """Return the first names of a list, and how many more it has.
+
+    Args:
+        names: The names, in the order in which they are shown.
+        n_shown: How many are shown.
+
+    Returns:
+        Text such as `a, b, c and 1,997 more`.
+    """
     text = ", ".join(names[:n_shown])
     n_more = len(names) - n_shown
     if n_more > 0:

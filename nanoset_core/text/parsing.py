@@ -137,7 +137,15 @@ def _json_fields(value: Any, name: str) -> dict[str, Any]:
 
 
 def value_at(value: Any, key: str) -> Any:
-    """Return the value that `find` finds in a JSON value, or None if the key is missing."""
+    """Return the value at a key of nested JSON objects, or None if there is none.
+
+    Args:
+        value: A parsed JSON value.
+        key: The key, such as `text` or `meta.url`; see `find` for keys with dots.
+
+    Returns:
+        The value: `{"meta": {"url": "x"}}` and `meta.url` give `"x"`. None also for a null.
+    """
     try:
         return find(value, key)[0]
     except NotADocumentError:
@@ -240,6 +248,14 @@ def has_long_id(line: bytes, key: str) -> bool:
 
     Few lines are parsed again for this: most of those without an id are short, or do not contain
     the name of the key.
+
+    Args:
+        line: The line of the document, without its line end.
+        key: Key of the id.
+
+    Returns:
+        True if the line has more than 4,096 bytes, and a value at the key. The caller knows that
+        this value was not kept as an id.
     """
     last_name = key.rpartition(".")[2]
     if len(line) <= MOST_ID_CHARACTERS or f'{last_name}"'.encode() not in line:

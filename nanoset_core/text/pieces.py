@@ -57,12 +57,19 @@ class Piece:
 
 
 def whole_file(file: FileStat) -> Piece:
-    """Return a file as one piece without a digest, for reading it without checks."""
+    """Return a file as one piece without a digest, for reading it without checks.
+
+    Args:
+        file: The file, as it was listed.
+    """
     return Piece(file.path, begin=0, end=file.size, first_line=1, digest="")
 
 
 def checked_piece(piece: Piece) -> Piece:
     """Return a piece that comes from a JSON file, which anybody may have written.
+
+    Args:
+        piece: The piece. It is returned unchanged.
 
     Raises:
         ValueError: No file below a folder can have this piece.
@@ -160,12 +167,23 @@ def etag_digest(mark: int) -> str:
 
     Args:
         mark: Number made from the ETag; see `etag_mark`.
+
+    Returns:
+        Text such as `etag:00c1b2d3e4f50617`, with 16 hex digits.
     """
     return f"{ETAG}{mark:016x}"
 
 
 def is_same_object(first: Piece, second: Piece) -> bool:
-    """Return whether two pieces are known by the same ETag, however the object was cut."""
+    """Return whether two pieces are known by the same ETag, however the object was cut.
+
+    Args:
+        first: One piece.
+        second: The other piece.
+
+    Returns:
+        False if the pieces are known by digests of their bytes.
+    """
     return first.digest.startswith(ETAG) and first.digest == second.digest
 
 
@@ -175,6 +193,10 @@ def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRang
     Args:
         parts: The pieces, in order.
         target_bytes: Least size of a range, except the last one.
+
+    Yields:
+        Each range as soon as its last piece has arrived; the last range may be smaller. With a
+        target of 10 bytes, pieces of 6, 5, 12 and 3 bytes give ranges of 11, 12 and 3 bytes.
     """
     return _grouped(parts, lambda _piece, range_bytes: range_bytes >= target_bytes)
 
@@ -203,6 +225,12 @@ def ends_range(piece: Piece, target_bytes: int) -> bool:
     """Return whether a range ends after a piece, whatever else is in it.
 
     The probability is size / target, by a 64-bit hash of the piece's path and position.
+
+    Args:
+        piece: The piece. Its content and the other pieces do not matter, so the result stays the
+            same if other files change.
+        target_bytes: Average size of a range, about. A piece of this size or more always ends its
+            range.
     """
     hashed = hashlib.sha256(f"{piece.path}:{piece.begin}".encode()).digest()
     draw = int.from_bytes(hashed[:8], "big")

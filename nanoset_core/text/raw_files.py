@@ -38,7 +38,17 @@ def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iter
 
 
 def blocks_of(file: BinaryIO, begin: int, end: int, block_bytes: int) -> Iterator[bytes]:
-    """Yield bytes [begin, end) of an open file in blocks, or fewer bytes if the file is shorter."""
+    """Yield a range of an open file in blocks.
+
+    Args:
+        file: The file, which can seek.
+        begin: Position of the first byte.
+        end: Position after the last byte.
+        block_bytes: Most bytes of a block.
+
+    Yields:
+        The blocks in order; fewer bytes altogether if the file is shorter.
+    """
     file.seek(begin)
     while begin < end:
         block = file.read(min(block_bytes, end - begin))
@@ -104,7 +114,13 @@ def _explained_errors(path: RawFolder) -> Iterator[None]:
 
 
 def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedError:
-    """Return the error for a file that differs from what its inventory says."""
+    """Return the error for a file that differs from what its inventory says.
+
+    Args:
+        path: The file.
+        found: What it is now, such as `12 bytes`.
+        expected: What it was when the inventory was made, in the same form.
+    """
     return SourceChangedError(
         "the file is not as the inventory found it",
         where=path,

@@ -39,6 +39,9 @@ def rows_between(rows: Sequence[int] | None, start: int, stop: int) -> Sequence[
         rows: Numbers of the requested rows, ascending; None requests all.
         start: First row of the range.
         stop: Row after the range.
+
+    Returns:
+        Numbers of the rows, ascending: of the rows 2 5 9, those from 4 to 9 are 5.
     """
     if rows is None:
         return range(start, stop)

@@ -125,7 +125,11 @@ class FaultError(Exception):
         self.offset = offset
 
     def reject(self, path: str) -> Reject:
-        """Return the fault as a reject of the file with this path."""
+        """Return the fault as a reject of a file, to be listed with the rejected lines.
+
+        Args:
+            path: The file, relative to the folder of the corpus.
+        """
         return Reject(
             path,
             line=self.line,
@@ -137,10 +141,22 @@ class FaultError(Exception):
 
 
 def is_fault(reason: str) -> bool:
-    """Return whether the reason of a reject is that a file could not be read to its end."""
+    """Return whether a reject is about a file that could not be read to its end, not about a line.
+
+    Args:
+        reason: The reason of the reject, such as `corrupt_gzip` (True) or `invalid_json` (False).
+    """
     return reason.startswith(FAULTS)
 
 
 def excerpt(data: bytes) -> str:
-    """Return the first bytes of a line or text, with those that are not UTF-8 as \\xNN."""
+    r"""Return the first 200 bytes of a line or text as text, for the list of rejects.
+
+    Args:
+        data: The line or text.
+
+    Returns:
+        Text in which bytes that are not UTF-8 are written as \\xNN. A character that is cut off at
+        the end is written so, too.
+    """
     return data[:EXCERPT_BYTES].decode("utf-8", "backslashreplace")

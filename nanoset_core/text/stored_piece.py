@@ -28,13 +28,21 @@ class Crc32:
         self._value = 0
 
     def update(self, data: bytes | memoryview) -> None:
-        """Add bytes."""
+        """Add the next bytes of what the checksum is of.
+
+        Args:
+            data: The bytes, of any number.
+        """
         from isal.isal_zlib import crc32
 
         self._value = crc32(data, self._value)
 
     def hexdigest(self) -> str:
-        """Return the digest: `crc32:` and eight hexadecimal digits."""
+        """Return the checksum of all bytes so far.
+
+        Returns:
+            `crc32:` and eight hexadecimal digits.
+        """
         return f"{CRC}{self._value:08x}"
 
 

@@ -124,6 +124,10 @@ def is_settled(written_ns: int, now_ns: int, settle_seconds: float) -> bool:
         written_ns: Modification time of the file, nanoseconds since 1970.
         now_ns: The present time, nanoseconds since 1970.
         settle_seconds: How long the file must not have been written.
+
+    Returns:
+        True also for a time that is more than an hour in the future: then a clock is wrong, and the
+        time says nothing.
     """
     age_ns = now_ns - written_ns
     has_wrong_time = age_ns < -_MAX_FUTURE_NS

@@ -182,11 +182,14 @@ class RowReader:
         return batch
 
     def rejected(self, row: int, problem: RowProblem) -> DocumentBatch:
-        """Return the reject of a row that has no values, in a batch without documents.
+        """Return a row that has no values as a rejected row.
 
         Args:
-            row: 1-based number of the row in the file.
-            problem: Why it has none.
+            row: Number of the row in the file, from 1.
+            problem: Why it has none, such as a line of a CSV file with too few fields.
+
+        Returns:
+            A batch with one reject, and without documents.
         """
         return DocumentBatch(rejects=self._rejects({0: problem}, first_row=row))
 

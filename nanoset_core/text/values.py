@@ -37,7 +37,15 @@ _MAX_EXACT = 1 << 53
 
 
 def joined(kinds: Iterable[str]) -> str:
-    """Return the narrowest kind that holds the values of all these kinds."""
+    """Return the narrowest kind of values that holds the values of all these kinds without a loss.
+
+    Args:
+        kinds: Kinds from the table of this module, in any order.
+
+    Returns:
+        For example, `int` and `double` give `double`, and `bool` and `int` give `string`. It is
+        `null` if there are no kinds.
+    """
     joined_kind = "null"
     for kind in kinds:
         joined_kind = _kind_of_both(joined_kind, kind)
