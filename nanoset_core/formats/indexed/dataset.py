@@ -157,6 +157,13 @@ class MMapIndexedDataset:
         Args:
             begins: First byte of each range in the .bin, int64, shape (n_ranges,).
             ends: Byte after each range, int64, shape (n_ranges,).
+
+        Returns:
+            All tokens in the .bin, shape (token_count,), read-only, indexed by position in the
+            .bin.
+
+        Raises:
+            StorageError: A range cannot be downloaded.
         """
         self._file.fetch(begins, ends)
         return self._tokens
@@ -197,13 +204,21 @@ class MMapIndexedDataset:
 
         Args:
             as_copies: Return the copies on this machine instead, if all tokens are on this machine.
+
+        Returns:
+            (store, prefix), such as (the bucket, `web/tokens`): the files are `web/tokens.bin` and
+            `web/tokens.idx`.
         """
         store, name = self._access.stored_at(self._bin_path, as_copy=as_copies)
         return store, name.removesuffix(".bin")
 
     @staticmethod
     def exists(prefix: str | os.PathLike[str]) -> bool:
-        """Return whether both files exist."""
+        """Return whether both files of a dataset exist on this machine.
+
+        Args:
+            prefix: Path without .bin and .idx. Addresses of buckets are not looked up.
+        """
         return bin_path(prefix).is_file() and idx_path(prefix).is_file()
 
     def __len__(self) -> int:
@@ -306,6 +321,13 @@ def index_here(prefix: str) -> Path:
     Args:
         prefix: Local prefix, or s3://bucket/prefix. The copy of the latter is not used any more if
             the .idx in the bucket has changed.
+
+    Returns:
+        The path of the file itself, or of its copy, which is downloaded or updated now.
+
+    Raises:
+        ConfigError: The prefix is not a valid address of a bucket.
+        StorageError: The bucket cannot be reached.
     """
     local_prefix, _ = _locate(prefix)
     return idx_path(local_prefix)

@@ -96,9 +96,16 @@ class Index:
         return self.required_bytes(len(self.sequence_lengths) - 1)
 
     def required_bytes(self, first_sequence: int = 0) -> int:
-        """Return how many bytes the .bin must have for all sequences from `first_sequence` on.
+        """Return how many bytes the .bin must have to contain some sequences.
 
-        The sequences of a view are stored in any order, so the last one need not end last.
+        Those of a dataset that selects documents of another one are stored in any order, so the
+        last sequence need not end last.
+
+        Args:
+            first_sequence: Number of the first of these sequences; all from there on are looked at.
+
+        Returns:
+            The greatest end of a sequence, in bytes; 0 if there are none.
         """
         required = 0
         for start in range(max(first_sequence, 0), len(self.sequence_lengths), CHUNK_SEQUENCES):
@@ -110,22 +117,42 @@ class Index:
 
 
 def bin_path(prefix: str | os.PathLike[str]) -> Path:
-    """Return the path of the token file of a dataset."""
+    """Return the path of the token file of a dataset.
+
+    Args:
+        prefix: Path without an ending: `data/web` gives `data/web.bin`.
+    """
     return Path(f"{os.fspath(prefix)}.bin")
 
 
 def idx_path(prefix: str | os.PathLike[str]) -> Path:
-    """Return the path of the index file of a dataset."""
+    """Return the path of the index file of a dataset.
+
+    Args:
+        prefix: Path without an ending: `data/web` gives `data/web.idx`.
+    """
     return Path(f"{os.fspath(prefix)}.idx")
 
 
 def pair_files(prefix: Location) -> tuple[Location, Location]:
-    """Return the token file and the index file of a dataset on this machine or in a bucket."""
+    """Return the token file and the index file of a dataset, on this machine or in a bucket.
+
+    Args:
+        prefix: Location without an ending.
+
+    Returns:
+        (`<prefix>.bin`, `<prefix>.idx`). The files need not exist.
+    """
     return with_ending(prefix, ".bin"), with_ending(prefix, ".idx")
 
 
 def is_pair(prefix: Location) -> bool:
-    """Return whether both files of a dataset exist: `<prefix>.bin` and `<prefix>.idx`."""
+    """Return whether both files of a dataset exist: `<prefix>.bin` and `<prefix>.idx`.
+
+    Args:
+        prefix: Location without an ending, on this machine or in a bucket, where it takes a request
+            for each file.
+    """
     return all(file.is_file() for file in pair_files(prefix))
 
 
@@ -136,6 +163,9 @@ def optimal_dtype(vocab_size: int | None) -> np.dtype:
 
     Args:
         vocab_size: Number of tokens in the vocabulary; None if it is not known.
+
+    Returns:
+        A little-endian type, which is also what trainers infer from the size.
     """
     if vocab_size is not None and vocab_size < 65500:
         return DTYPE_CODES[8]
@@ -315,7 +345,13 @@ def _check_idx_size(path: Path, size: int, n: int, m: int, modes_offset: int) ->
 
 
 def map_file(path: Path) -> mmap.mmap | bytes:
-    """Map a file into memory; an empty file, which cannot be mapped, gives empty bytes.
+    """Map a file into memory, so that only what is looked at is read.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        A read-only map; b"" for an empty file, which cannot be mapped.
 
     Raises:
         MissingError: The file is missing.
@@ -328,7 +364,11 @@ def map_file(path: Path) -> mmap.mmap | bytes:
 
 
 def no_such_file(path: Path) -> MissingError:
-    """Return the error for a missing file of a dataset."""
+    """Return the error for a missing file of a dataset.
+
+    Args:
+        path: The missing file.
+    """
     return MissingError(
         "no such file",
         where=path,

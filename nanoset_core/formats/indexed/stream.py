@@ -34,7 +34,12 @@ Sequences = Index | MMapIndexedDataset
 def fills_bin(dataset: MMapIndexedDataset) -> bool:
     """Return whether the sequences of a dataset are back to back and fill its .bin.
 
-    The sequences of a view may be back to back, too, but end before the .bin does.
+    If so, the .bin is the concatenation of all sequences, and can be read as it is. A dataset that
+    selects the first documents of another one has sequences back to back, too, but they end before
+    the .bin does.
+
+    Args:
+        dataset: The dataset. Its tokens are not read.
     """
     itemsize = dataset.dtype.itemsize
     sequence_bytes = int(dataset.sequence_lengths.sum(dtype=np.int64)) * itemsize
@@ -96,7 +101,15 @@ class TokenFile(Protocol):
     dtype: np.dtype
 
     def tokens_for(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Tokens:
-        """Return the array of all tokens for reading the bytes [starts, stops) alone."""
+        """Return an array of all tokens, of which only some ranges may be read.
+
+        Args:
+            starts: First byte of each range, int64, shape (n_ranges,).
+            stops: Byte after each range, int64, shape (n_ranges,).
+
+        Returns:
+            Shape (n_tokens of the .bin,). Tokens outside of the ranges may be wrong.
+        """
         ...
 
 
@@ -122,6 +135,9 @@ class Stream:
         Args:
             starts: First token of each range in the .bin, int64, shape (n_ranges,).
             lengths: Tokens of each range, int64, shape (n_ranges,).
+
+        Returns:
+            The concatenation of the ranges, in their order.
         """
         stream = cls.__new__(cls)
         stream._ends = np.cumsum(lengths)
@@ -203,7 +219,14 @@ class Stream:
 
 
 def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
-    """Return the stream of a dataset, or None if the .bin itself is the stream."""
+    """Return where the tokens of a dataset's concatenated sequences are stored in its .bin.
+
+    Args:
+        dataset: The dataset. Its tokens are not read.
+
+    Returns:
+        None if the .bin itself is the concatenation.
+    """
     return None if fills_bin(dataset) else Stream(dataset)
 
 
@@ -214,6 +237,9 @@ def gathered(tokens: Tokens, starts: NDArray[np.int64], lengths: NDArray[np.int6
         tokens: The tokens of a .bin.
         starts: First token of each range, int64, shape (n_ranges,).
         lengths: Tokens of each range, int64, shape (n_ranges,).
+
+    Returns:
+        Shape (sum of lengths,): the starts 5 0 and the lengths 2 1 give the tokens 5, 6 and 0.
     """
     if len(starts) == 1:
         return tokens[starts[0] : starts[0] + lengths[0]].copy()

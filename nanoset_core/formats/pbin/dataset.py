@@ -90,6 +90,9 @@ class PackedDataset:
             block_size: Tokens of a sample.
             reuse_last_target: Whether the last token of a sample is also the first of the next one.
 
+        Returns:
+            A list of samples, each of `block_size` tokens.
+
         Raises:
             ConfigError: The block is smaller than 2 tokens, or larger than the dataset.
         """
@@ -100,6 +103,9 @@ class PackedDataset:
 
         Args:
             block_size: Largest number of tokens in a sample. Longer documents are cut.
+
+        Returns:
+            A list of samples: with a block of 4, a document of 6 tokens gives samples of 4 and 2.
 
         Raises:
             ConfigError: The block is smaller than 1 token.

@@ -181,11 +181,11 @@ def token_size_bytes(vocab_size: int) -> int:
 
 
 def encode_header(data_bytes: int, token_bytes: int) -> bytes:
-    """Return the header of layout D, 12 bytes.
+    """Return the 12 bytes with which a file of the current layout, D, begins.
 
     Args:
         data_bytes: Bytes of all tokens.
-        token_bytes: Bytes of one token.
+        token_bytes: Bytes of one token: 1, 2 or 4.
     """
     return _HEADER.pack(data_bytes, token_bytes)
 

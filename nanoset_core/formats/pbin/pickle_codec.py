@@ -59,7 +59,15 @@ class Entries(NamedTuple):
     """Length of each document, shape (n_entries,)."""
 
     def slice(self, start: int, stop: int | None = None) -> Entries:
-        """Return the entries from `start` up to, but not including, `stop`."""
+        """Return some consecutive entries.
+
+        Args:
+            start: Number of the first entry.
+            stop: Number after the last entry; None for all that follow.
+
+        Returns:
+            Views of the same arrays, shape (stop - start,).
+        """
         return Entries(self.offsets[start:stop], self.lengths[start:stop])
 
 
@@ -178,6 +186,9 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
 
     Args:
         entries: Chunks of any number of entries; no value is negative.
+
+    Yields:
+        Parts of the pickle, in order: together what `pickle.dumps(list, protocol=4)` returns.
     """
     yield b"\x80\x04"  # PROTO
     yield from _framed(_list_opcodes(entries))

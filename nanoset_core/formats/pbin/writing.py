@@ -242,7 +242,14 @@ def read_tokens(
 
 
 def in_chunks(values: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yield an array in chunks of some thousand values."""
+    """Yield a long array in chunks, so that what is computed for a chunk takes little memory.
+
+    Args:
+        values: Shape (n_values,).
+
+    Yields:
+        Views of consecutive values, none of them empty.
+    """
     for start in range(0, len(values), _CHUNK_DOCUMENTS):
         yield values[start : start + _CHUNK_DOCUMENTS]
 
@@ -252,6 +259,10 @@ def entries_in_sequence(chunks: Iterable[NDArray[np.int64]]) -> Iterator[Entries
 
     Args:
         chunks: Bytes of the documents, shape (n_documents,), at least one in each chunk.
+
+    Yields:
+        For each chunk, where its documents start and how long they are: the lengths 6 4 give the
+        offsets 0 6.
     """
     total = 0
     for lengths in chunks:

@@ -119,7 +119,12 @@ class NpyRecords:
         """Give names to the first records, and return their bytes.
 
         Args:
-            names: uint8, shape (n_members, name_bytes).
+            names: Names in ASCII, uint8, shape (n_members, name_bytes), at most as many as there
+                are records.
+
+        Returns:
+            The bytes of these records, without a copy. They are valid until the records are filled
+            again.
         """
         records = self._records[: len(names)]
         rename(records, names, self._unnamed_sum)
@@ -285,7 +290,14 @@ class MemberCompressor:
         self._stream.flush(self._flush_window)
 
     def compress(self, text: bytes) -> bytes:
-        """Return an ASCII text as a gzip file; its bytes do not depend on earlier texts."""
+        """Return a text as a gzip file, whose bytes do not depend on earlier texts.
+
+        Args:
+            text: The text in ASCII.
+
+        Returns:
+            All bytes of the file, as they are stored in a tar.
+        """
         checksum = self._crc32(text).to_bytes(4, "little")
         size = (len(text) % (1 << 32)).to_bytes(4, "little")
         return b"".join((_GZIP_HEADER, self._deflate(text), _LAST_BLOCK, checksum, size))

@@ -162,6 +162,9 @@ def record_bytes(size_bytes: int) -> int:
 
     Args:
         size_bytes: Size of the body.
+
+    Returns:
+        A multiple of 512 bytes: a body of 600 bytes gives 512 + 600 + 424 = 1536.
     """
     padding = -size_bytes % BLOCK_BYTES  # up to the next multiple of a block
     return BLOCK_BYTES + size_bytes + padding
@@ -171,7 +174,10 @@ def end_of_archive(written_bytes: int) -> bytes:
     """Return the zeros that close an archive: two blocks, and more up to its full size.
 
     Args:
-        written_bytes: Size of all records of the archive.
+        written_bytes: Size of all records of the archive, a multiple of 512.
+
+    Returns:
+        Zero bytes, after which the size of the archive is a multiple of 10,240.
     """
     closing = 2 * BLOCK_BYTES
     padding = -(written_bytes + closing) % ARCHIVE_BYTES  # up to the next multiple
