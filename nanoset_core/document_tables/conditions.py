@@ -271,6 +271,10 @@ def values_equal(values: Mapping[str, str | int]) -> Condition:
 
     Args:
         values: Name of each column, which has texts or integers → its value.
+
+    Returns:
+        A condition that is true for the documents for which all values are equal: `{"file": "a",
+        "line": 3}` gives that of `file = 'a' and line = 3`.
     """
     comparisons = []
     texts = []

@@ -141,11 +141,19 @@ def shared_connection(readable_folders: frozenset[Path]) -> Any:
 
 
 def text_literal(text: str) -> str:
-    """Return a text as SQL writes it, in single quotes."""
+    """Return a text as SQL writes it, in single quotes.
+
+    Args:
+        text: Any text: `it's` gives `'it''s'`.
+    """
     quoted = text.replace("'", "''")
     return f"'{quoted}'"
 
 
 def exact_path(path: str) -> str:
-    """Return a pattern that only this path matches: DuckDB takes every path for a pattern."""
+    """Return a pattern that only one path matches, since DuckDB takes every path for a pattern.
+
+    Args:
+        path: The path: `/a*b` gives `/a[*]b`.
+    """
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)

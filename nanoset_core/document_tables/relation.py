@@ -51,12 +51,20 @@ def column_reference(schema: Any, column: str) -> str:
     Args:
         schema: pyarrow.Schema of the relation.
         column: A column of the schema.
+
+    Returns:
+        The column's position in the schema as a name, such as `c2`: names of columns may differ
+        only in capital letters, which SQL ignores.
     """
     return f"c{schema.get_field_index(column)}"
 
 
 def value_type(arrow_type: Any) -> Any:
-    """Return the type of the values of a dictionary, or any other Arrow type as it is."""
+    """Return the type of the values of a dictionary, or any other Arrow type as it is.
+
+    Args:
+        arrow_type: A pyarrow.DataType, such as dictionary<values=string>, which gives string.
+    """
     import pyarrow as pa
 
     if pa.types.is_dictionary(arrow_type):
@@ -80,8 +88,12 @@ class TableSource:
     def may_be_null(self, column: str) -> bool:
         """Return whether a row may lack a value of a column.
 
-        The metadata of a Parquet file count the nulls in each row group. Without them it is
-        assumed that there are some.
+        Args:
+            column: Name of a column of the table.
+
+        Returns:
+            False is certain. The metadata of a Parquet file count the nulls; without them, the
+            result is True.
         """
         if self.table is not None:
             return bool(self.table.column(column).null_count)
@@ -91,7 +103,18 @@ class TableSource:
         return any(_may_be_null(metadata, index) for metadata in self.metadata)
 
     def read(self, columns: list[str]) -> Any:
-        """Return a pyarrow.Table with at least some columns, read from the files if necessary."""
+        """Return at least some columns of all rows, read from the files if necessary.
+
+        Args:
+            columns: Names of the columns. A table in memory is returned with all its columns.
+
+        Returns:
+            A pyarrow.Table with the rows of all shards, in order.
+
+        Raises:
+            OSError: A file cannot be read.
+            pyarrow.ArrowException: A file is damaged.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -158,13 +181,26 @@ class DocumentRelation:
         return starts[: max(1, len(metadata))]
 
     def has_layout_of(self, other: DocumentRelation) -> bool:
-        """Return whether both relations have the same columns in the same tables."""
+        """Return whether two relations have the same columns in the same tables.
+
+        If so, `concatenated` can make one relation of both.
+
+        Args:
+            other: The other relation.
+        """
         layout = [source.stored_schema for source in self.sources]
         other_layout = [source.stored_schema for source in other.sources]
         return self.schema == other.schema and layout == other_layout
 
     def may_be_null(self, column: str) -> bool:
-        """Return whether a document may lack a value of a column of the schema."""
+        """Return whether a document may lack a value of a column.
+
+        Args:
+            column: Name of a column of the schema.
+
+        Returns:
+            False is certain. True if no table has the column, or if it is not known.
+        """
         for source in self.sources:
             if column in source.stored_schema.names:
                 return source.may_be_null(column)

@@ -53,6 +53,13 @@ class RowGroups:
         Args:
             group: Number of the row group.
             columns: Names of the columns to read; None for all.
+
+        Returns:
+            A pyarrow.Table.
+
+        Raises:
+            OSError: The file cannot be read.
+            pyarrow.ArrowException: The row group is damaged, or a text is not UTF-8.
         """
         table = self._file.read_row_group(group, columns=columns)
         # Arrow trusts what it reads: texts may, for example, not be UTF-8.
@@ -60,7 +67,15 @@ class RowGroups:
         return table
 
     def value_range(self, group: int, column: str) -> ValueRange | None:
-        """Return the range of a column's values in a row group, or None if it is not stored."""
+        """Return the smallest and the largest value of a column in a row group, from the metadata.
+
+        Args:
+            group: Number of the row group.
+            column: Name of the column.
+
+        Returns:
+            The range, which need not be exact for long texts; None if the file does not store it.
+        """
         index = self.schema.get_field_index(column)
         statistics = self.metadata.row_group(group).column(index).statistics
         if statistics is None:

@@ -35,9 +35,11 @@ class BoundedRun(ABC, Generic[Task, Handle]):
 
     @abstractmethod
     def wait(self) -> Iterable[Handle]:
-        """Wait until pending tasks have ended, and return their handles.
+        """Wait until pending tasks have ended.
 
-        It may also return without any handle, and is then called again.
+        Returns:
+            Handles of tasks in `pending` that have ended. There may be none: then this method is
+            called again.
         """
 
     @abstractmethod

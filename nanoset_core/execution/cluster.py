@@ -139,7 +139,10 @@ class TaskCluster(Protocol):
         Args:
             stack: When it is closed, the connection ends, and what was started for it.
             progress: Shows how long was waited.
-            wait_seconds: How long to wait.
+            wait_seconds: How long to wait at most.
+
+        Returns:
+            The connection, by which tasks are handed out.
 
         Raises:
             ConfigError: A package is not installed, or the cluster cannot be reached in time.

@@ -111,6 +111,9 @@ def connected(cluster: TaskCluster) -> Iterator[ClusterConnection]:
 
     Args:
         cluster: The cluster.
+
+    Yields:
+        The connection. Several blocks may use it at the same time.
     """
     with connections_kept():
         assert _kept_connections is not None

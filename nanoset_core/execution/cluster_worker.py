@@ -44,11 +44,22 @@ class TaskWorker(ABC):
         """Send a message to the process that handed out the task."""
 
     def send_warning(self, text: str) -> None:
-        """Send a warning, with the name of this worker."""
+        """Send a warning to the process that handed out the task, with the name of this worker.
+
+        Args:
+            text: The warning, without the name.
+        """
         self.send(f"{text} ({self.place})")
 
     def with_place(self, error: NanosetError) -> NanosetError:
-        """Return an error of a task with the name of this worker."""
+        """Return an error of a task with the name of this worker, for the user.
+
+        Args:
+            error: The error. It is not changed.
+
+        Returns:
+            The same error, whose `where` ends with the name.
+        """
         # The worker comes last: a build knows by the start of `where` what it may rebuild.
         where = f"{error.where}, {self.place}" if error.where else self.place
         return error.at(where)

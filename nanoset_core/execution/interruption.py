@@ -215,7 +215,11 @@ class _FinalizerWatch:
 
 
 def received_signal() -> signal.Signals | None:
-    """Return the first ending signal that has arrived since `interruptible` began, or None."""
+    """Return the first ending signal that has arrived since `interruptible` began.
+
+    Returns:
+        Such as SIGINT for Ctrl-C; None if none has arrived, or outside of `interruptible`.
+    """
     return _logs[-1].first() if _logs else None
 
 

@@ -47,12 +47,19 @@ class Executor(Protocol):
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Call `work` for every task, and yield the results as the tasks end.
+        """Call a function for every task, and yield the results as the tasks end.
 
         The first error of a task is raised, and ends the run.
 
+        Args:
+            work: The function. Another process must be able to import it by its name.
+            tasks: The tasks, which may come from a long iterator.
+
         Yields:
             (number of the task, from 0; its result)
+
+        Raises:
+            Exception: The first error that the function raised.
         """
         ...
 

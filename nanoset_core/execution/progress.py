@@ -106,6 +106,9 @@ class Progress:
             name: What it is done to, such as the name of a corpus.
             total: Size of the whole work, in units.
             unit: What is counted: `bytes`, `documents` and so on.
+
+        Returns:
+            The work, with nothing done yet. The caller reports what is done by its `advance`.
         """
         return RunningWork(self, stage, name, total, unit)
 
@@ -115,11 +118,18 @@ class Progress:
         Args:
             name: What is waited for, such as "for workers".
             limit: How long to wait at most, in seconds.
+
+        Returns:
+            The object. The caller calls its `has_time_left` as long as the thing is not available.
         """
         return Wait(self, name, limit)
 
     def note(self, text: str) -> None:
-        """Show a message, unless it was shown before."""
+        """Show a message to the user, unless it was shown before.
+
+        Args:
+            text: The message, in one line.
+        """
         if self._display is None:
             return
         with self._lock:
@@ -129,7 +139,12 @@ class Progress:
             self._display.note(text)
 
     def say(self, line: str) -> None:
-        """Show a line that a command prints; if it ends in `GOES_ON`, a step begins with it."""
+        """Show a line that a command prints.
+
+        Args:
+            line: The line. If it ends in `GOES_ON`, as `merging web …` does, a step begins that the
+                line describes.
+        """
         about = line.removesuffix(GOES_ON) if line.endswith(GOES_ON) else ""
         self._begin(BegunStep(about, since=time.monotonic()))
         if self._display is not None:
@@ -149,12 +164,21 @@ class Progress:
             self._display.step()
 
     def state(self) -> ProgressState:
-        """Return which step and which pieces of work are running now."""
+        """Return which step and which pieces of work are running now.
+
+        Returns:
+            A copy of the list, which does not change when work begins or ends later. Each piece of
+            work does change.
+        """
         with self._lock:
             return ProgressState(self._step, list(self._works.values()))
 
     def receive(self, report: TaskReport) -> None:
-        """Show what a task has reported, except progress, which belongs to some `RunningWork`."""
+        """Show what a task has reported, except progress, which belongs to some `RunningWork`.
+
+        Args:
+            report: The report. Only messages are shown; each is shown once.
+        """
         if isinstance(report, TaskNote):
             self.note(report.text)
 
@@ -199,6 +223,9 @@ def step_count(number: int, total: int) -> str:
     Args:
         number: Number of the step, from 1.
         total: Number of all steps; if it is 0, steps are not counted, and the result is "".
+
+    Returns:
+        Text such as `[3/25] `, with a space at its end.
     """
     return f"[{number}/{total}] " if total else ""
 
@@ -269,7 +296,12 @@ class RunningWork:
         self.report()
 
     def add_existing(self, amount: Amount) -> None:
-        """Count what earlier builds have done; it is shown with the next report."""
+        """Count what earlier builds have done; it is shown with the next report.
+
+        Args:
+            amount: What they have done. It does not count for the speed if it is added before the
+                first report.
+        """
         self._finished += amount
 
     def advance_part(self, part: str, amount: Amount) -> None:
@@ -284,7 +316,11 @@ class RunningWork:
         self.report()
 
     def receive(self, report: TaskReport) -> None:
-        """Receive the report of a task: progress of a part of this work, or a message."""
+        """Show the report of a task: progress of a part of this work, or a message.
+
+        Args:
+            report: Progress of a part replaces what was reported of this part before.
+        """
         if isinstance(report, PartReport):
             self._amount_by_part[report.part] = report.amount
             self.report()
@@ -368,7 +404,12 @@ class Wait(RunningWork):
         """When waiting began, by the monotonic clock; None while nothing is waited for."""
 
     def has_time_left(self) -> bool:
-        """Return whether to wait any longer, after showing how long was waited so far."""
+        """Return whether to wait any longer, after showing how long was waited so far.
+
+        Returns:
+            True from the first call on, until the limit is reached; with a limit of 0, always
+            False. After False, the next call begins to wait again.
+        """
         now = time.monotonic()
         seconds = 0.0 if self._since is None else now - self._since
         if seconds >= self._limit:
@@ -452,7 +493,12 @@ _receiver: ContextVar[Receive] = ContextVar("receive", default=_ignore)
 
 
 def report_progress(report: TaskReport) -> None:
-    """Report progress from within a task, which may run in any process."""
+    """Report progress from within a task, which may run in any process.
+
+    Args:
+        report: How much of the task's part is done, or a message to the user. It is lost if nothing
+            in this context receives reports.
+    """
     receive = _receiver.get()
     receive(report)
 
@@ -462,7 +508,8 @@ def progress_reported_to(receive: Receive) -> Iterator[None]:
     """Pass the reports of tasks that are run in the block to a function.
 
     Args:
-        receive: The function.
+        receive: The function, which is called for each report, in the process and thread of the
+            task.
     """
     token = _receiver.set(receive)
     try:

@@ -270,9 +270,12 @@ class Mailbox:
         await delivery.has_arrived.wait()
 
     async def take(self) -> list[tuple[str, Message]]:
-        """Wait for messages, and return all of them as (folder of the run, message).
+        """Wait until there are messages, and return all of them.
 
         A call also confirms that the messages of the previous call have arrived.
+
+        Returns:
+            (folder of the run, message) for each, in the order in which they came.
         """
         self._taken.has_arrived.set()
         await self._has_messages.wait()

@@ -13,7 +13,12 @@ _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
 def available_processors() -> int:
-    """Return how many processors this process may use."""
+    """Return how many processors this process may use.
+
+    Returns:
+        At least 1. Where the system knows it, as Linux does, processors that the process is kept
+        from, by `taskset` for example, are not counted.
+    """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

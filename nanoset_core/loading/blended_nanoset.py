@@ -125,8 +125,15 @@ class BlendedNanoset(SplitSamples):
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Return the tokens of a sample.
 
+        Args:
+            index: Index of the sample in the blend; a negative one counts from the end.
+
         Returns:
             Shape (sequence_length + 1,), or one token less without the extra token.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+            StaleError: The index arrays do not fit the datasets.
         """
         dataset_number, sample = self._locate(index)
         return self.datasets[dataset_number].tokens(sample)
@@ -134,8 +141,16 @@ class BlendedNanoset(SplitSamples):
     def sources(self, index: int) -> tuple[int, NDArray[np.int64]]:
         """Return which dataset a sample is from, and where its tokens are in that dataset.
 
+        Args:
+            index: Index of the sample in the blend; a negative one counts from the end.
+
         Returns:
-            (number of the dataset, what its `Nanoset.sources` returns for the sample).
+            (number of the dataset, array of shape (n_parts, 3)). Each row of the array is the
+            number of a sequence, the first token in it, and the token after the last one.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+            StaleError: The index arrays do not fit the datasets.
         """
         dataset_number, sample = self._locate(index)
         return dataset_number, self.datasets[dataset_number].sources(sample)

@@ -172,6 +172,14 @@ class Nanoset(SplitSamples):
             index: Index of the sample in this dataset.
             asked: What the trainer requested: an index in this dataset or in the blend that it
                 belongs to, or None for padding. The public interface keeps this name.
+
+        Returns:
+            Name → array, such as `tokens`, `labels` and `loss_mask`; the preset's trainer decides
+            which there are.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+            StaleError: The index arrays do not fit the dataset.
         """
         boundaries = None
         if self._form.by_document:
@@ -181,8 +189,15 @@ class Nanoset(SplitSamples):
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Return the tokens of a sample.
 
+        Args:
+            index: Index of the sample; a negative one counts from the end.
+
         Returns:
             Shape (sequence_length + 1,), or one token less without the extra token.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+            StaleError: The index arrays do not fit the dataset.
         """
         return self._read(index).astype(np.int64, copy=False)
 

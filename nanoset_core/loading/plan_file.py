@@ -99,6 +99,9 @@ def read_split(manifest: Manifest, root: Path) -> BuiltPlan:
         manifest: Manifest of the output.
         root: The output root.
 
+    Returns:
+        Both, with absolute prefixes of the datasets.
+
     Raises:
         MissingError: The output has no plan file.
         FormatError: The plan file is not as it was written, or a path leads out of the root.
