@@ -1,4 +1,10 @@
-"""Describe a built nanoset as its trainer sees it: the content of the files of a handoff."""
+"""Describe a built nanoset as its trainer sees it: the content of the files of a handoff.
+
+A handoff is the folder of files with which a trainer is started. Its description, a `Handoff`,
+knows the datasets with their weights, the number of samples that each split was built for, and
+the folder of the index files. All paths are those of the machine where the trainer runs:
+`/cluster/data/web` instead of `/home/me/data/web`, for example.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +105,14 @@ class Handoff:
         return self.config.blend_per_split is not None
 
     def data(self, split: SplitName) -> list[WeightedPath]:
-        """Return the datasets of a split, in the order of its blend."""
+        """Return the datasets of a split, in the order of its blend.
+
+        Args:
+            split: The split, such as "train".
+
+        Returns:
+            The weight and the path of each dataset; none if the split has no data.
+        """
         blend = self.config.blend(split)
         if blend is None:
             return []
@@ -112,16 +125,21 @@ class Handoff:
     @property
     def evaluates(self) -> bool:
         """Whether the trainer gets data of valid or test."""
+        # Shares of the data, such as 0.98, 0.01 and 0.01. With a blend for each split, each split
+        # has all data of its blend.
         shares = (1.0, 1.0, 1.0) if self.is_per_split else self.config.shares()
-        share_by_split = dict(zip(SPLITS, shares, strict=True))
-        return any(self.data(split) and share_by_split[split] > 0 for split in SPLITS[1:])
+        _, valid_share, test_share = shares
+        has_valid = valid_share > 0 and bool(self.data("valid"))
+        has_test = test_share > 0 and bool(self.data("test"))
+        return has_valid or has_test
 
     @property
     def run(self) -> ScheduleSpec | None:
         """How long the trainer should run: the schedule of nanoset.yaml, shortened if necessary.
 
         A limit on epochs (`max_epochs`) may leave fewer training samples than the schedule
-        requests, but never more. Then the run gets fewer iterations.
+        requests, but never more. Then the run gets fewer iterations: 1,050 samples in batches of
+        100 are enough for 10 iterations.
 
         Returns:
             The schedule; None if nanoset.yaml has none.
@@ -146,6 +164,8 @@ class Handoff:
     def sample_count_mismatch(self) -> dict[SplitName, int]:
         """The splits that were built for another number of samples than the run requests.
 
+        The trainer would not find the index files of these splits, and build its own.
+
         Returns:
             Split → the number of samples that the run requests.
         """
@@ -158,7 +178,11 @@ class Handoff:
         return mismatch
 
     def _requested_samples(self) -> dict[SplitName, int]:
-        """Return how many samples of each split the run requests, or its phase if this is one."""
+        """Return how many samples of each split the run requests, or its phase if this is one.
+
+        Returns:
+            Split → number of samples, in the order of the splits. Empty without a schedule.
+        """
         if self.run is None:
             return {}
         n_iterations = None  # by default, all iterations of the run

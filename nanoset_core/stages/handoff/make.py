@@ -1,4 +1,9 @@
-"""Write the files with which a trainer is started on a built nanoset, by preset."""
+"""Write the files with which a trainer is started on a built nanoset, by preset.
+
+A preset, such as `megatron` or `nemo`, stands for one trainer and version. Each trainer gets files
+of its own format; for example, Megatron-LM gets `arguments.txt` with options, and NeMo `data.yaml`.
+Every trainer also gets START.md, which says how it is started, and a template of run.yaml.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +69,7 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     """Return the files of a handoff: the folder with what a trainer needs to start on a nanoset.
 
     Args:
-        handoff: Everything that the files mention.
+        handoff: Everything that the files mention, with paths where the trainer runs.
 
     Returns:
         (file name → content, notes for the user).
@@ -79,12 +84,13 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     texts, notes = trainer.write(handoff)
     notes = [*notes, *notes_of(handoff.config, handoff.empty, handoff.views, handoff.warnings)]
 
-    # The files that every trainer gets: run.yaml and START.md.
+    # The files that every trainer gets.
     schedule = handoff.spec.schedule
     batch_size = None if schedule is None else schedule.global_batch_size
     texts[RUN] = run_text(handoff.folder, batch_size)
     instructions = _instructions(handoff, trainer.instructions, texts.get(ARGUMENTS, ""))
     texts[START] = start_text(handoff, instructions, sorted(texts), notes)
+
     files = {name: text.encode() for name, text in texts.items()}
     return files, notes
 
@@ -94,7 +100,7 @@ def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
 
     Args:
         handoff: Everything that the instructions mention.
-        template: The instructions, with placeholders.
+        template: The instructions in Markdown, with placeholders such as `{arguments}`.
         arguments: The text of arguments.txt, the trainer's command line options; or "".
     """
     shell_options = ""
@@ -120,23 +126,36 @@ def _check_paths(handoff: Handoff) -> None:
     Raises:
         ConfigError: A path contains a space, or characters that cannot be seen.
     """
-    paths: list[str] = []
-    for split in SPLITS:
-        paths += [dataset.path for dataset in handoff.data(split)]
-    paths += [handoff.folder, handoff.cache]
     where = f"nanosets.{handoff.section}.trainer_path"
-    for path in paths:
-        if any(character.isspace() for character in path):
-            raise ConfigError(
-                "the trainer cuts its data arguments at spaces",
-                where=where,
-                found=repr(path),
-                remedy="set trainer_path to a link without spaces, or move the outputs",
-            )
-        if visible(path) != path:
-            raise ConfigError(
-                "this path has characters that cannot be seen in the trainer's arguments",
-                where=where,
-                found=repr(path),
-                remedy="set trainer_path to a link without such characters, or move the outputs",
-            )
+    for split in SPLITS:
+        for dataset in handoff.data(split):
+            _check_path(dataset.path, where)
+    _check_path(handoff.folder, where)
+    _check_path(handoff.cache, where)
+
+
+def _check_path(path: str, where: str) -> None:
+    """Check that the trainer's command line can contain a path.
+
+    Args:
+        path: The path where the trainer runs.
+        where: The key of nanoset.yaml that can change the path, for messages.
+
+    Raises:
+        ConfigError: The path contains a space, or characters that cannot be seen.
+    """
+    if any(character.isspace() for character in path):
+        raise ConfigError(
+            "the trainer cuts its data arguments at spaces",
+            where=where,
+            found=repr(path),
+            remedy="set trainer_path to a link without spaces, or move the outputs",
+        )
+    # `visible` replaces characters that cannot be seen, such as control characters.
+    if visible(path) != path:
+        raise ConfigError(
+            "this path has characters that cannot be seen in the trainer's arguments",
+            where=where,
+            found=repr(path),
+            remedy="set trainer_path to a link without such characters, or move the outputs",
+        )

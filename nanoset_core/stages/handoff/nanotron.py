@@ -1,4 +1,9 @@
-"""Write the sections of nanotron's YAML that name the data, for its releases and main branch."""
+"""Write the sections of nanotron's YAML that name the data, for its releases and main branch.
+
+The releases read the token files of this project directly, with their weights:
+`data_path: {/data/web: 0.7, /data/code: 0.3}`. The main branch reads copies in another format
+(.ds files), called exports. Notes tell the user which number of steps the index files fit.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +35,11 @@ def nanotron_files(handoff: Handoff) -> FilesAndNotes:
     Source: nanotron 896473d `config/config.py` (NanosetDatasetsArgs, DataArgs).
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: The built nanoset: a weighted blend of datasets with its index files. Its paths
+            are those where the trainer runs.
 
     Returns:
-        The file with the sections, and notes for the user.
+        The file data.yaml with the sections, and notes for the user.
     """
     config = handoff.config
     dataset_section = {
@@ -77,18 +83,17 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
     Source: nanotron 2411b022 `config/config.py` (NanosetDatasetsArgs, DataArgs), `run_train.py`.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: The built nanoset: a weighted blend of datasets with its index files. Its paths
+            are those where the trainer runs.
 
     Returns:
-        The file with the sections, and notes for the user.
+        The file data.yaml with the sections, and notes for the user.
     """
-    sections = {
-        "data": {
-            "dataset": _exported_datasets(handoff),
-            "seed": handoff.config.random_seed,
-        },
-        "tokens": _tokens(handoff),
+    data_section = {
+        "dataset": _exported_datasets(handoff),
+        "seed": handoff.config.random_seed,
     }
+    sections = {"data": data_section, "tokens": _tokens(handoff)}
     notes = [
         f"nanotron needs datatrove's branch nouamane/avoid-s3: `{_AVOID_S3}`. Releases up to "
         "0.10.1 do not accept `folder_path`, `eos_token_id` and `matched_files`, so that nanotron "
@@ -107,7 +112,10 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
 
 
 def _exported_datasets(handoff: Handoff) -> dict[str, Any]:
-    """Return the section on the exports that train reads, with their weights."""
+    """Return the section on the exports that train reads, with their weights.
+
+    An export is a copy of a dataset as .ds files, the format of nanotron's main branch.
+    """
     datasets = handoff.data("train")
     weights = [dataset.weight for dataset in datasets if dataset.weight is not None]
     token_dtype = next(iter(handoff.datasets.values())).dtype  # the same for all datasets
@@ -121,7 +129,7 @@ def _exported_datasets(handoff: Handoff) -> dict[str, Any]:
     }
 
 
-def _tokens(handoff: Handoff) -> dict[str, Any]:
+def _tokens(handoff: Handoff) -> dict[str, int]:
     """Return the section `tokens`: the length of a sample, and of the run if it is known."""
     tokens = {"sequence_length": handoff.config.sequence_length}
     if handoff.run is not None:

@@ -1,4 +1,9 @@
-"""Notes on a built nanoset that are the same for every trainer."""
+"""Notes on a built nanoset that are the same for every trainer.
+
+They tell the user what is not visible in the files: that a split is empty, that a setting is
+unusual, that a dataset is only a selection of a corpus, or that the run began with other data. An
+example is "valid: its share of the data is too small for a sample."
+"""
 
 from __future__ import annotations
 
@@ -39,10 +44,13 @@ def notes_of(
 
     Args:
         config: The settings that the splits were built with.
-        empty: Split without samples → the reason.
-        views: Names of the datasets that are views.
+        empty: Split without samples → the reason, a clause without its full stop.
+        views: Names of the datasets that are views: selections of a corpus's documents.
         warnings: Settings that are allowed but rarely intended, each a sentence without its full
             stop.
+
+    Yields:
+        Each note as one or more sentences.
     """
     for split, reason in empty.items():
         yield f"{split}: {reason}."
@@ -51,12 +59,10 @@ def notes_of(
     if views:
         yield _VIEWS_NOTE.format(names=", ".join(views))
 
-    # Did the run read datasets before it reads this nanoset? `orders` says which, and in which
-    # order. If `consumed_samples` is set, it began with another nanoset, and otherwise with an
-    # earlier phase.
+    # `orders` lists the datasets that the run read before it reads this nanoset, if any.
     if not config.orders:
         return
-    if config.consumed_samples:
+    if config.consumed_samples:  # the run began with another nanoset
         yield _CONTINUED_RUN_NOTE.format(consumed=config.consumed_samples)
-    else:
+    else:  # it began with an earlier phase of the same nanoset
         yield _PHASE_NOTE

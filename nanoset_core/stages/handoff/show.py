@@ -18,6 +18,9 @@ def handoff_summary(manifest: Manifest, spec: ResolvedNanoset) -> Summary:
     Args:
         manifest: The manifest of the handoff.
         spec: The section of nanoset.yaml on the nanoset.
+
+    Returns:
+        The number and size of the files, and the warning.
     """
     warnings = []
     names_contain_tokenizer = get_preset(spec.preset).hashes_tokenizer

@@ -1,4 +1,9 @@
-"""Write START.md, which explains how to start a trainer on a built nanoset."""
+"""Write START.md, which explains how to start a trainer on a built nanoset.
+
+It shows the command that starts the trainer, how to check that the trainer will find the index
+files, what each file of the folder is for, and notes. If nanoset.yaml does not name the trainer's
+tokenizer, it also has the lines to add, such as `tokenizer_type: HuggingFaceTokenizer`.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +50,11 @@ def start_text(
     Args:
         handoff: The built nanoset, as its trainer sees it.
         instructions: How to start the trainer, in Markdown.
-        file_names: Names of the other files of the handoff.
+        file_names: Names of the other files of the handoff, the folder that contains START.md.
         notes: Notes for the user, in sentences.
+
+    Returns:
+        Markdown with a section for each of these.
     """
     lines = [f"# {handoff.name}", "", *_introduction(handoff)]
     lines += ["", "## Start the trainer", "", instructions]
@@ -62,7 +70,7 @@ def start_text(
 
 
 def _introduction(handoff: Handoff) -> list[str]:
-    """Return the lines of START.md that say what was built."""
+    """Return the lines of START.md that say how many samples were built, and how long they are."""
     length = handoff.config.sequence_length
     counts = ", ".join(f"{handoff.samples[split]:,} for {split}" for split in SPLITS)
     lines = [

@@ -26,6 +26,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -91,20 +92,25 @@ class Steps:
         """The stretches in order; the last one has no end."""
 
         # The same as arrays, to look up many steps at once: int64, shape (n_stretches,) each
-        self._first_steps = np.array([stretch.first_step for stretch in self.stretches], np.int64)
-        self._first_samples = np.array(
-            [stretch.first_sample for stretch in self.stretches], np.int64
-        )
-        self._batch_sizes = np.array([stretch.batch_size for stretch in self.stretches], np.int64)
+        first_steps = [stretch.first_step for stretch in self.stretches]
+        first_samples = [stretch.first_sample for stretch in self.stretches]
+        batch_sizes = [stretch.batch_size for stretch in self.stretches]
+        self._first_steps = np.array(first_steps, np.int64)
+        self._first_samples = np.array(first_samples, np.int64)
+        self._batch_sizes = np.array(batch_sizes, np.int64)
 
     def step(self, number: int) -> TrainingStep:
-        """Return a step of the run.
+        """Return a step of the run: which samples it reads, and the settings with which it does so.
 
         Args:
             number: Number of the step, from 1 on.
+
+        Returns:
+            The step with the settings of its stretch.
         """
-        index = int(np.searchsorted(self._first_steps, number, "right")) - 1
-        stretch = self.stretches[index]  # the one that contains the step
+        # The stretch that contains the step: the last one that starts at this step or before it.
+        index = int(np.searchsorted(self._first_steps, number, side="right")) - 1
+        stretch = self.stretches[index]
         steps_before = number - stretch.first_step  # in the stretch
         return TrainingStep(
             number=number,
@@ -193,14 +199,20 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
                 n_ranks=settings.data_parallel_size,
                 consumed_at_start=consumed_at_start,
             )
-            # The stretch ends with whichever comes first, if one of them ever does.
+
+            # Continue after the stretch.
             steps_until_change = _steps_until_change(sizes, consumed, batch_size)
             steps_until_resumed = None if last_step is None else last_step - n_steps
-            ends = [end for end in (steps_until_change, steps_until_resumed) if end is not None]
-            if not ends:
+            length = _first_of(steps_until_change, steps_until_resumed)
+            if length is None:
                 return  # the last stretch has no end
-            n_steps += min(ends)
-            consumed += min(ends) * batch_size
+            n_steps += length
+            consumed += length * batch_size
+
+
+def _first_of(*counts: int | None) -> int | None:
+    """Return the smallest of some counts. None stands for a count that is never reached."""
+    return min((count for count in counts if count is not None), default=None)
 
 
 def _settings_by_start(run: RunSpec) -> Iterator[tuple[RunSpec, int | None]]:
@@ -217,11 +229,8 @@ def _settings_by_start(run: RunSpec) -> Iterator[tuple[RunSpec, int | None]]:
         yield settings, resume.iteration
 
         # A setting that is not listed stays what it was.
-        changes = {}
-        for name in _RESUMED:
-            value = getattr(resume, name)
-            if value is not None:
-                changes[name] = value
+        values = {name: getattr(resume, name) for name in _RESUMED}
+        changes = {name: value for name, value in values.items() if value is not None}
         settings = replace(settings, **changes)
     yield settings, None
 
@@ -274,16 +283,14 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
 
     # Without a schedule, run.yaml must have the size; `or 0` is for the type checker.
     batch_size = run.global_batch_size or 0
-    constant_size = _BatchSizes(size=lambda _: batch_size, last_change=0)
     ramp = run.rampup_batch_size
     if ramp is None:
-        return constant_size
+        return _constant_size(batch_size)
 
     # Batches grow from `first` by `increment`, until this many samples have been consumed.
     first, increment, ramp_samples = ramp
-    has_ended = consumed > ramp_samples
-    if has_ended:
-        return constant_size
+    if consumed > ramp_samples:  # the ramp-up had ended before this start
+        return _constant_size(batch_size)
     if not ramps_up(ramp, batch_size):
         raise ConfigError(
             "the ramp-up does not lead to the batch size with which the run was resumed",
@@ -292,6 +299,11 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
             remedy="correct the entry of `resumes`",
         )
     return _ramped_sizes(first, increment, ramp_samples, batch_size)
+
+
+def _constant_size(batch_size: int) -> _BatchSizes:
+    """Return batch sizes that never change."""
+    return _BatchSizes(size=lambda consumed: batch_size, last_change=0)
 
 
 def _ramped_sizes(first: int, increment: int, ramp_samples: int, batch_size: int) -> _BatchSizes:
@@ -365,18 +377,27 @@ def _scheduled_sizes(text: str, unit: int) -> _BatchSizes:
             expected="pairs of samples and batch size from 0 on, in ascending order: 0:768 1M:1536",
             remedy="write the value of the trainer's option",
         ) from error
-    starts = [start for start, _ in entries]
-    sizes = [size for _, size in entries]
+    starts = [entry.start for entry in entries]  # the first one is 0
 
     def size_after(consumed: int) -> int:
         """Return the batch size after this number of consumed samples."""
-        return sizes[bisect_right(starts, consumed) - 1]
+        index = bisect_right(starts, consumed) - 1  # the last entry that has begun
+        return entries[index].batch_size
 
     return _BatchSizes(size_after, last_change=starts[-1])
 
 
-def _schedule_entries(text: str, unit: int) -> list[tuple[int, int]]:
-    """Return the pairs (samples consumed, batch size) of a schedule, in ascending order.
+class _ScheduleEntry(NamedTuple):
+    """An entry of a schedule of batch sizes, such as `1M:1536`."""
+
+    start: int
+    """Number of consumed samples from which on the batch size applies."""
+    batch_size: int
+    """Samples of a step."""
+
+
+def _schedule_entries(text: str, unit: int) -> list[_ScheduleEntry]:
+    """Return the entries of a schedule of batch sizes, in ascending order.
 
     Args:
         text: The schedule, such as `0:768 1M:1536`.
@@ -386,24 +407,23 @@ def _schedule_entries(text: str, unit: int) -> list[tuple[int, int]]:
         ValueError: The text is not made of pairs, does not begin at sample 0, names a number of
             samples twice, or makes the batch size smaller.
     """
-    entries: list[tuple[int, int]] = []
-    for entry in text.replace(",", " ").split():
-        start_text, size_text = entry.split(":", 1)
+    entries: list[_ScheduleEntry] = []
+    for pair in text.replace(",", " ").split():
+        start_text, size_text = pair.split(":", 1)
         start = _parse_number(start_text) // unit
-        entries.append((start, _parse_number(size_text)))
+        entries.append(_ScheduleEntry(start, _parse_number(size_text)))
     entries.sort()
 
-    starts = [start for start, _ in entries]
-    sizes = [size for _, size in entries]
-    if starts[:1] != [0]:
+    if not entries or entries[0].start != 0:
         raise ValueError("the schedule does not begin at sample 0")
-    if len(set(starts)) < len(starts) or sizes != sorted(sizes):
-        raise ValueError("the schedule is not in ascending order")
+    for entry, next_entry in pairwise(entries):
+        if next_entry.start == entry.start or next_entry.batch_size < entry.batch_size:
+            raise ValueError("the schedule is not in ascending order")
     return entries
 
 
 def _parse_number(text: str) -> int:
-    """Return a number such as 1.5M as an integer.
+    """Return a number such as "1.5M" as an integer: here 1,500,000.
 
     Raises:
         ValueError: The text is not a number.
@@ -455,10 +475,13 @@ class Dealer:
         A rank is a process that trains on samples of its own.
 
         Args:
-            preset: Name of the preset.
+            preset: Name of the preset, which stands for a trainer and its version.
             dataloader_type: Type of the data loader in run.yaml.
             total: Number of samples of the dataset.
             random_seed: Seed of the nanoset, which some trainers also use to shuffle.
+
+        Returns:
+            The dealer, which computes the samples of a step.
 
         Raises:
             ConfigError: The trainer's data loader has no such type.
@@ -487,8 +510,11 @@ class Dealer:
             others         0 0 1 1
 
         Args:
-            step: The step.
+            step: The step, with its number of ranks and the sizes of its batches.
             base: Number of samples of the run before the first one of this dataset.
+
+        Returns:
+            Three arrays with an entry for each sample of the step.
 
         Raises:
             SampleIndexError: The dataset has too few samples.
@@ -566,12 +592,7 @@ class Dealer:
         n_rounds = self.total // round_size
         epoch_size = n_rounds * round_size
         if n_rounds == 0 or positions[0] % epoch_size % round_size:
-            raise ConfigError(
-                "the samples consumed are not whole micro-batches of all ranks",
-                where=f"step {step.number:,}",
-                found=int(positions[0]),
-                expected=f"a multiple of {round_size}",
-            )
+            raise _no_whole_rounds_error(step, int(positions[0]), round_size)
 
         # In each round, a rank reads the next micro-batch of its bucket: (batch_size,) each.
         epochs, positions_in_epoch = np.divmod(positions, epoch_size)
@@ -630,8 +651,30 @@ def _n_read_again(step: TrainingStep, base: int) -> int:
     return consumed_of_dataset % step.n_ranks
 
 
+def _no_whole_rounds_error(step: TrainingStep, consumed: int, round_size: int) -> ConfigError:
+    """Return the error for a step that begins within a round: a micro-batch of every rank.
+
+    Args:
+        step: The step.
+        consumed: Samples of the dataset that were consumed before the step.
+        round_size: Samples of a round.
+    """
+    return ConfigError(
+        "the samples consumed are not whole micro-batches of all ranks",
+        where=f"step {step.number:,}",
+        found=consumed,
+        expected=f"a multiple of {round_size}",
+    )
+
+
 def _data_ends_error(step: TrainingStep, last_sample: int, n_usable: int) -> SampleIndexError:
-    """Return the error for a step that would read a sample after the last one of its dataset."""
+    """Return the error for a step that would read a sample after the last one of its dataset.
+
+    Args:
+        step: The step.
+        last_sample: The last sample that it would read.
+        n_usable: How many samples of the dataset the trainer can read.
+    """
     return SampleIndexError(
         "the data ends before this step",
         where=f"step {step.number:,}",

@@ -1,5 +1,9 @@
 """Name a tokenizer in Megatron-LM's arguments, by the kind of its file.
 
+For example, a SentencePiece model becomes `--tokenizer-type GPTSentencePieceTokenizer` and
+`--tokenizer-model /data/llama.model`. Some kinds cannot be named by arguments alone; then a note
+tells the user what else Megatron-LM needs.
+
 Sources:
     Megatron-LM core_v0.16.1 `megatron/core/tokenizers/text/utils/build_tokenizer.py`,
     `training/arguments.py`, `megatron/core/tokenizers/text/libraries/megatron_hf_tokenizer.py`.

@@ -18,12 +18,16 @@ def verify_handoff(project: Project, name: str) -> Report:
     A handoff is small, so there is no quicker check that samples it.
 
     Args:
-        project: The project.
+        project: The project that contains the nanoset.
         name: Name of the nanoset.
+
+    Returns:
+        A report that lists what was checked, and the faults: a handoff that is missing, that was
+        made from other inputs than the present ones, or that has a changed file.
     """
     key = Key(name)
     report = Report(TRAINER_FILES.report_name(key))
-    with report.catching(remedy=BUILD):
+    with report.catching(remedy=BUILD):  # errors become faults of the report
         manifest = current_manifest(project, TRAINER_FILES, key)
         check_freshness(report, project, TRAINER_FILES, key, manifest)
         for file in manifest.files:
