@@ -1,4 +1,9 @@
-"""The page of `document_columns` and `document_attributes`: columns, their types and values."""
+"""The page of `document_columns` and `document_attributes`: columns, their types and values.
+
+Documents of a corpus can have columns in addition to their text, such as a score or a language.
+The page lists the columns with their types, and shows how the values are distributed. For example,
+the column `language` gets a table with a row for `en`, one for `de`, and so on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from nanoset_assets.ui.metadata import table
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.column_rows import column_rows, value_rows
-from nanoset_core.project.column_statistics import CorpusColumns, corpus_columns
+from nanoset_core.project.column_statistics import ColumnStatistics, CorpusColumns, corpus_columns
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.settings import COUNTS
 from nanoset_core.text.values import type_of
@@ -23,7 +28,17 @@ MAX_COLUMNS = 20
 
 
 def columns_page(run: AssetRun) -> dict[str, Any]:
-    """Make the columns of a corpus's documents, log their warnings, and return their metadata."""
+    """Make the columns of a corpus's documents, log their warnings, and return their metadata.
+
+    Args:
+        run: The run of `document_columns` or `document_attributes` for one corpus.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `columns_metadata`.
+
+    Raises:
+        NanosetError: The columns could not be made.
+    """
     manifest = run.make()
     for warning in run.stage.show(run.project, manifest).warnings:
         run.warn(warning)
@@ -37,14 +52,22 @@ def columns_page(run: AssetRun) -> dict[str, Any]:
 
 
 def page_statistics(project: Project, manifest: Manifest) -> CorpusColumns | None:
-    """Return the statistics of some columns; None if the corpus is too large for a page.
+    """Return how the values of a corpus's columns are distributed, if it is small enough for that.
 
     Args:
-        project: The project.
+        project: Its outputs are read.
         manifest: Manifest of the current version of `document_columns` or `document_attributes`.
+
+    Returns:
+        Statistics of all columns in the manifest. None if the corpus has so many values that
+        reading them would take too long for a page.
+
+    Raises:
+        NanosetError: The tables of the columns cannot be read.
     """
     names = [column["name"] for column in manifest.facts["columns"]]
-    if manifest.facts["documents"] * len(names) > MAX_VALUES:
+    n_values = manifest.facts["documents"] * len(names)
+    if n_values > MAX_VALUES:
         return None
     return corpus_columns(project, manifest.name, names)
 
@@ -55,10 +78,38 @@ def columns_metadata(manifest: Manifest, statistics: CorpusColumns | None) -> di
     Args:
         manifest: Manifest of a version of `document_columns` or `document_attributes`.
         statistics: Statistics of its columns; None if they are not shown.
+
+    Returns:
+        Name → value: a table of the columns, tables of their values, and counts.
     """
-    facts = manifest.facts
+    counts = manifest.facts
+    metadata = _column_list(manifest)
+    metadata["dagster/partition_row_count"] = counts["documents"]
+
+    if statistics is None:
+        metadata["values"] = f"`nanoset columns {manifest.name}` shows the values of the columns"
+    else:
+        metadata["statistics"] = _statistics_table(statistics)
+        for column in statistics.columns[:MAX_COLUMNS]:
+            metadata[f"values of {column.name}"] = _values_table(statistics, column)
+
+    # Only `document_attributes`, which joins tables to documents, has the counts COUNTS and `rows`.
+    for name in ("documents", *COUNTS, "rows"):
+        if name in counts:
+            metadata[name] = counts[name]
+    # The size of the tables: the output only lists them, and they are stored elsewhere.
+    metadata["size_bytes"] = counts["bytes"]
+    return metadata
+
+
+def _column_list(manifest: Manifest) -> dict[str, Any]:
+    """Return the names and types of the columns: as a table, and as Dagster's column schema.
+
+    Args:
+        manifest: Its fact `columns` is a list such as `[{"name": "score", "kind": "double", …}]`.
+    """
     rows: list[dict[str, Any]] = []
-    for column in facts["columns"]:
+    for column in manifest.facts["columns"]:
         row = {
             "column": column["name"],
             "type": str(type_of(column["kind"])),
@@ -67,27 +118,11 @@ def columns_metadata(manifest: Manifest, statistics: CorpusColumns | None) -> di
         rows.append(row)
     # Dagster shows the metadata `dagster/column_schema` on a separate tab.
     schema = dg.TableSchema([dg.TableColumn(row["column"], row["type"]) for row in rows])
-
-    metadata: dict[str, Any] = {
-        "columns": table(rows, len(rows)),
-        "dagster/column_schema": schema,
-        "dagster/partition_row_count": facts["documents"],
-    }
-    if statistics is None:
-        metadata["values"] = f"`nanoset columns {manifest.name}` shows the values of the columns"
-    else:
-        metadata |= _statistics_metadata(statistics)
-    # Only `document_attributes` has the facts COUNTS and `rows`.
-    for name in ("documents", *COUNTS, "rows"):
-        if name in facts:
-            metadata[name] = facts[name]
-    # The size of the tables: the output only lists them, and they are stored elsewhere.
-    metadata["size_bytes"] = facts["bytes"]
-    return metadata
+    return {"columns": table(rows, len(rows)), "dagster/column_schema": schema}
 
 
-def _statistics_metadata(statistics: CorpusColumns) -> dict[str, Any]:
-    """Return a table of all columns, and one of the values of each of the first MAX_COLUMNS."""
+def _statistics_table(statistics: CorpusColumns) -> dg.TableMetadataValue:
+    """Return a table of all columns: number of distinct values, minimum, median, maximum, …"""
     rows: list[dict[str, Any]] = []
     for column in column_rows(statistics.columns):
         rows.append(
@@ -101,17 +136,24 @@ def _statistics_metadata(statistics: CorpusColumns) -> dict[str, Any]:
                 "max": column.maximum,
             }
         )
-    metadata: dict[str, Any] = {"statistics": table(rows, len(rows))}
-    for shown in statistics.columns[:MAX_COLUMNS]:
-        value_table: list[dict[str, Any]] = []
-        for row in value_rows(statistics, shown):
-            value_table.append(
-                {
-                    "value": row.value,
-                    "documents": row.documents,
-                    "tokens": "" if row.tokens is None else row.tokens,
-                    " ": row.bar,
-                }
-            )
-        metadata[f"values of {shown.name}"] = table(value_table, len(value_table))
-    return metadata
+    return table(rows, len(rows))
+
+
+def _values_table(statistics: CorpusColumns, column: ColumnStatistics) -> dg.TableMetadataValue:
+    """Return a table of the values of one column, with the number of documents that have each.
+
+    Args:
+        statistics: Statistics of all columns of the corpus.
+        column: The column. For a column of numbers, a row is a range of values.
+    """
+    rows: list[dict[str, Any]] = []
+    for row in value_rows(statistics, column):
+        rows.append(
+            {
+                "value": row.value,
+                "documents": row.documents,
+                "tokens": "" if row.tokens is None else row.tokens,
+                " ": row.bar,  # a column without a heading
+            }
+        )
+    return table(rows, len(rows))

@@ -1,4 +1,9 @@
-"""The page of `contamination`: documents that contain texts of evaluations."""
+"""The page of `contamination`: documents that contain texts of evaluations.
+
+A model that was trained on the questions of an evaluation scores too well in it. So each corpus is
+searched for such texts, and the page says how many documents contain one, for example
+"12 of 5,000 documents contain texts of evaluations", and lists the first of them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,17 @@ from nanoset_core.stages.contamination.show import boilerplate_text
 
 
 def contamination_page(run: AssetRun) -> dict[str, Any]:
-    """Search a corpus for texts of evaluations, and return the metadata of the matches."""
+    """Search a corpus for texts of evaluations, and return what the UI shows of the matches.
+
+    Args:
+        run: The run of the asset `contamination` for one corpus.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `contamination_metadata`.
+
+    Raises:
+        NanosetError: The corpus could not be searched.
+    """
     return contamination_metadata(run.make())
 
 
@@ -24,10 +39,15 @@ def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
 
     Args:
         manifest: Manifest of the result of one section of `contamination` for one corpus.
+
+    Returns:
+        Name → value: a summary in sentences, a table of the first matches, the path of the file
+        with all matches, and counts.
     """
     facts = manifest.facts
     matches = summary_of(manifest)
-    metadata: dict[str, Any] = {"summary": markdown(*_summary_sentences(manifest, matches))}
+    sentences = [_contaminated_text(manifest, matches), _not_searched_text(manifest)]
+    metadata: dict[str, Any] = {"summary": markdown(*sentences)}
     first_matches = rows_without_none(facts["first"])  # a row for each of the first few matches
     if first_matches:
         metadata["matches"] = table(first_matches)
@@ -37,26 +57,29 @@ def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
     return metadata
 
 
-def _summary_sentences(manifest: Manifest, matches: MatchSummary) -> list[str]:
-    """Return sentences on documents that contain texts of evaluations, and on texts too short.
+def _contaminated_text(manifest: Manifest, matches: MatchSummary) -> str:
+    """Return how many documents of a corpus contain texts of evaluations, in a sentence or two.
 
     Args:
-        manifest: The output, whose name is `<section of evaluations>/<corpus>`.
-        matches: A summary of the matches, apart from boilerplate such as licences, which very many
-            documents contain.
+        manifest: The result, whose name is `<section of evaluations>/<corpus>`.
+        matches: Counts of the matches. Boilerplate, such as a licence that very many documents
+            contain, is counted separately.
     """
-    facts = manifest.facts
-    documents = format_count(facts["documents"], "document")
-    contaminated = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
+    documents = format_count(manifest.facts["documents"], "document")
+    text = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
 
-    # Texts that very many documents contain are counted separately.
     section = manifest.name.partition("/")[0]
-    boilerplate = boilerplate_text(section, matches)  # a clause, or "" if there are none
+    boilerplate = boilerplate_text(section, matches)  # a clause, or "" if there is none
     if boilerplate:
-        contaminated += f" Apart from these, {boilerplate}."
+        text += f" Apart from these, {boilerplate}."
+    return text
 
-    # A match with a text of a few words may be chance.
-    n_too_short = facts["evaluation_too_short"]
-    texts = format_count(facts["evaluation_texts"], "text")
-    not_searched = f"{n_too_short:,} of {texts} of evaluations are too short to be searched for."
-    return [contaminated, not_searched]
+
+def _not_searched_text(manifest: Manifest) -> str:
+    """Return how many texts of evaluations are too short, in a sentence.
+
+    They are not searched for, because a match of a few words may be chance.
+    """
+    n_too_short = manifest.facts["evaluation_too_short"]
+    texts = format_count(manifest.facts["evaluation_texts"], "text")
+    return f"{n_too_short:,} of {texts} of evaluations are too short to be searched for."

@@ -1,7 +1,12 @@
-"""The page of `export`: the files of another reader, and how to open them."""
+"""The page of `export`: the files of another reader, and how to open them.
+
+An export is a corpus or view in the format of another program, for example as a `.ds` file for
+datatrove. The page lists its files, and shows the lines of Python that open them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -14,7 +19,17 @@ from nanoset_core.stages.exports.formats import FORMATS
 
 
 def export_page(run: AssetRun) -> dict[str, Any]:
-    """Make an export, and return its metadata."""
+    """Make an export, and return what the UI shows of it.
+
+    Args:
+        run: The run of the asset `export` for one export of nanoset.yaml.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `export_metadata`.
+
+    Raises:
+        NanosetError: The export could not be made.
+    """
     return export_metadata(run.make())
 
 
@@ -23,47 +38,62 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
 
     Args:
         manifest: Manifest of the export, which is a dataset in the format of another reader.
+
+    Returns:
+        Name → value: a summary in sentences, Python code, a table of files, and counts.
     """
     facts = manifest.facts
     export_format = FORMATS[facts["format"]]
+    summary = _documents_text(facts, export_format.reader)
+    if "samples" in facts:
+        summary += f" {_samples_text(facts)}"
     example = export_format.example(manifest.url(), manifest.name, facts)
-    files: list[dict[str, str]] = []
-    for name, fact in manifest.files.items():
-        files.append({"file": name, "size": format_bytes(fact.size)})
     return {
-        "summary": markdown(_summary(manifest, export_format.reader)),
+        "summary": markdown(summary),
         "opened_by": dg.MetadataValue.md(f"```python\n{example}\n```"),
-        "files": table(files),
+        "files": _file_table(manifest),
         "dagster/partition_row_count": facts["documents"],
         **facts_of(manifest, "documents", "tokens", "left_out", "dtype", "format"),
     }
 
 
-def _summary(manifest: Manifest, reader: str) -> str:
-    """Return the documents, tokens and samples of an export, in sentences.
+def _file_table(manifest: Manifest) -> dg.TableMetadataValue:
+    """Return a table of the files of an export and their sizes."""
+    rows: list[dict[str, str]] = []
+    for name, file in manifest.files.items():
+        rows.append({"file": name, "size": format_bytes(file.size)})
+    return table(rows)
+
+
+def _documents_text(facts: Mapping[str, Any], reader: str) -> str:
+    """Return which documents an export has, and for which program, in a sentence.
 
     Args:
-        manifest: Manifest of the export.
+        facts: Counts of the export, and the dataset that it was made from.
         reader: Name of the program that reads its format.
     """
-    facts = manifest.facts
     dataset = code(facts["of"])
     method = facts["made_by"]  # how the file of tokens was made, such as "hard link" or "copy"
+    text = f"{counts_text(facts)} of {dataset} for {reader} (tokens: {method})"
     n_left_out = facts["left_out"]
-    first = f"{counts_text(facts)} of {dataset} for {reader} (tokens: {method})"
     if n_left_out:
         empty_documents = format_count(n_left_out, "document")
-        first += f"; {empty_documents} without tokens left out"
-    sentences = [f"{first}."]
+        text += f"; {empty_documents} without tokens left out"
+    return f"{text}."
 
-    if "samples" in facts:
-        samples = format_count(facts["samples"], "sample")
-        length = format_count(facts["sequence_length"], "token")
-        n_dropped = facts["dropped"]
-        second = f"{samples} of {length}"
-        if n_dropped:
-            # Tokens after the last complete sample are never read.
-            dropped_tokens = format_count(n_dropped, "token")
-            second += f"; the last {dropped_tokens} are not read"
-        sentences.append(f"{second}.")
-    return " ".join(sentences)
+
+def _samples_text(facts: Mapping[str, Any]) -> str:
+    """Return how many samples of fixed length an export has, in a sentence.
+
+    Args:
+        facts: Counts of an export whose reader cuts the tokens into samples.
+    """
+    samples = format_count(facts["samples"], "sample")
+    length = format_count(facts["sequence_length"], "token")
+    text = f"{samples} of {length}"
+    n_dropped = facts["dropped"]
+    if n_dropped:
+        # Tokens after the last complete sample are never read.
+        dropped_tokens = format_count(n_dropped, "token")
+        text += f"; the last {dropped_tokens} are not read"
+    return f"{text}."

@@ -1,4 +1,9 @@
-"""The page of `handoff`: how a trainer is started on a nanoset, and what its first step reads."""
+"""The page of `handoff`: how a trainer is started on a nanoset, and what its first step reads.
+
+A nanoset is a data mixture for training. Its handoff is the folder of files with which a trainer
+is started on it: arguments, settings, and START.md, which explains how. The page shows START.md,
+warnings, and the samples of the first training step.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,17 @@ from nanoset_core.stages.handoff.start import START
 
 
 def handoff_page(run: AssetRun) -> dict[str, Any]:
-    """Write the files of a trainer, and return their metadata."""
+    """Write the files with which a trainer is started, and return what the UI shows of them.
+
+    Args:
+        run: The run of the asset `handoff` for one nanoset, a data mixture for training.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `handoff_metadata`.
+
+    Raises:
+        NanosetError: The files could not be written.
+    """
     return handoff_metadata(run.project, run.make(), run.key.subject)
 
 
@@ -24,27 +39,34 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
     """Return what the UI shows of a handoff, the files with which a trainer is started.
 
     Args:
-        project: The project.
+        project: Its outputs and settings are read.
         manifest: Manifest of the handoff.
-        name: Its nanoset.
+        name: Name of the nanoset, the data mixture on which the trainer is started.
+
+    Returns:
+        Name → value: a summary, the text of START.md, the number of samples of each split, the
+        samples of the first step, and what `load_materialized` needs to find the nanoset.
     """
-    samples = manifest.facts["samples"]  # split → number of samples
-    counts = [f"{split} {samples[split]:,}" for split in SPLITS if split in samples]
+    n_samples_by_split = manifest.facts["samples"]  # such as {"train": 1000, "valid": 20}
+    counts: list[str] = []
+    for split in SPLITS:
+        if split in n_samples_by_split:
+            counts.append(f"{split} {n_samples_by_split[split]:,}")
     ready = f"**Ready to train**: all index files are built. Samples: {', '.join(counts)}."
-    sample_counts = {f"{split}_samples": count for split, count in samples.items()}
     return {
         "summary": markdown(ready, *_warning_texts(project, manifest)),
         "start": folded(manifest.path(START).read_text(encoding="utf-8")),
-        **sample_counts,
+        **{f"{split}_samples": count for split, count in n_samples_by_split.items()},
         "first_step": first_step(project, manifest),
         **reader_metadata(project, name),
     }
 
 
 def _warning_texts(project: Project, manifest: Manifest) -> list[str]:
-    """Return the problem that each warning of a handoff names.
+    """Return the first half of each warning of a handoff, as lines of Markdown.
 
-    A warning has the form `problem: what to do`. The page shows all of it under `start`.
+    A warning has the form `problem: what to do`. The summary names the problem, and refers to the
+    item `start` of the page, which explains what to do.
     """
     texts: list[str] = []
     for warning in TRAINER_FILES.show(project, manifest).warnings:

@@ -1,7 +1,13 @@
-"""The page of `held_out`: documents of valid and test that train reads, too."""
+"""The page of `held_out`: documents of valid and test that train reads, too.
+
+Documents of the splits valid and test are held out: they measure what a model learned from train,
+so train must not contain them. The page counts those that train reads all the same, for example
+"Of 200 documents that are held out, train reads 3, and copies of 5", and lists the first of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -16,7 +22,17 @@ from nanoset_core.stages.held_out.show import total_train_copies
 
 
 def held_out_page(run: AssetRun) -> dict[str, Any]:
-    """Search train for held-out documents, and return the metadata of the result."""
+    """Search train for documents of valid and test, and return what the UI shows of the result.
+
+    Args:
+        run: The run of the asset `held_out` for one nanoset.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `held_out_metadata`.
+
+    Raises:
+        NanosetError: The splits could not be compared.
+    """
     return held_out_metadata(run.project, run.make())
 
 
@@ -24,29 +40,18 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return what the UI shows of documents that train reads although valid or test hold them out.
 
     Args:
-        project: The project.
+        project: Its settings say whether copies were searched for.
         manifest: Manifest of the comparison of a nanoset's splits, named `<nanoset>/…`.
+
+    Returns:
+        Name → value: a summary in sentences, a table of the first such documents, the path of the
+        file that lists all of them, and counts.
     """
     facts = manifest.facts
-    held_out = format_count(facts["held_out"], "document")  # that valid or test read
-    n_shared = facts["shared"]  # of these: train reads them, too
-    n_copied = facts["copies"]  # of these: train reads a document with the same tokens
-    summary = (
-        f"**Of {held_out} that are held out, train reads {n_shared:,}, "
-        f"and copies of {n_copied:,}.**"
-    )
-    # Without the setting `held_out`, only the documents themselves are searched for.
-    nanoset_name = manifest.name.partition("/")[0]
-    if not project.nanoset(nanoset_name).held_out:
-        summary += " Copies were not searched for."
-
-    train_copies = facts.get(TRAIN_COPIES, [])
+    train_copies = facts.get(TRAIN_COPIES)  # empty or missing if there are none
+    summary = _held_out_text(project, manifest)
     if train_copies:
-        counts = total_train_copies(facts)
-        summary += (
-            f" {format_count(counts.documents, 'document')} of train, with {counts.tokens:,} "
-            "tokens, are copies of another document of train."
-        )
+        summary += f" {_train_copies_text(facts)}"
 
     metadata: dict[str, Any] = {"summary": markdown(summary)}
     if train_copies:
@@ -57,3 +62,36 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     metadata["table"] = dg.MetadataValue.path(manifest.url(SHARED))  # the file with all of them
     metadata |= facts_of(manifest, "held_out", "shared", "copies")
     return metadata
+
+
+def _held_out_text(project: Project, manifest: Manifest) -> str:
+    """Return how many documents of valid and test are also in train, in a sentence or two.
+
+    Args:
+        project: Its settings say whether copies were searched for.
+        manifest: Manifest of the comparison.
+    """
+    facts = manifest.facts
+    held_out = format_count(facts["held_out"], "document")  # that valid or test read
+    n_shared = facts["shared"]  # of these: train reads them, too
+    n_copied = facts["copies"]  # of these: train reads a document with the same tokens
+    text = (
+        f"**Of {held_out} that are held out, train reads {n_shared:,}, "
+        f"and copies of {n_copied:,}.**"
+    )
+
+    # Without the setting `held_out`, only the documents themselves are searched for.
+    nanoset_name = manifest.name.partition("/")[0]
+    if not project.nanoset(nanoset_name).held_out:
+        text += " Copies were not searched for."
+    return text
+
+
+def _train_copies_text(facts: Mapping[str, Any]) -> str:
+    """Return how many documents of train are copies of other documents of train, in a sentence."""
+    counts = total_train_copies(facts)
+    documents = format_count(counts.documents, "document")
+    return (
+        f"{documents} of train, with {counts.tokens:,} tokens, "
+        "are copies of another document of train."
+    )

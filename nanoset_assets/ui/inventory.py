@@ -1,4 +1,9 @@
-"""The page of `raw_jsonl`: the files of a corpus, and what changed since the last build."""
+"""The page of `raw_jsonl`: the files of a corpus, and what changed since the last build.
+
+An inventory lists the raw files of a corpus with their sizes and digests. Its page sums them up,
+for example "**3 files** (2 .jsonl, 1 .txt), 12 MB as stored", and warns of files that are empty,
+ignored, or still being written.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +27,18 @@ from nanoset_core.text.pieces import Inventory
 
 
 def inventory_page(run: AssetRun) -> dict[str, Any]:
-    """Survey the files of a corpus, and return the metadata of its inventory.
+    """List the raw files of a corpus, and return what the UI shows of them.
 
     If a sensor requested the run, files that are still being written are left out.
+
+    Args:
+        run: The run of the asset `raw_jsonl` for one corpus.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `inventory_metadata`.
+
+    Raises:
+        NanosetError: The files could not be listed or read.
     """
     corpus = run.key.subject
     before = _current_inventory(run.project, corpus)
@@ -41,7 +55,7 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
 
 
 def _current_inventory(project: Project, corpus: str) -> Inventory | None:
-    """Return the current inventory, or None if it is missing or damaged.
+    """Return the inventory of the last build, or None if it is missing or damaged.
 
     A damaged inventory is no error here: this run replaces it.
     """
@@ -55,13 +69,17 @@ def _current_inventory(project: Project, corpus: str) -> Inventory | None:
 def inventory_metadata(
     project: Project, before: Inventory | None, inventory: Inventory, notices: Sequence[Notice]
 ) -> dict[str, Any]:
-    """Return the metadata of an inventory.
+    """Return what the UI shows of an inventory, the list of a corpus's raw files.
 
     Args:
-        project: The project.
-        before: The inventory of the last build, or None.
+        project: Its settings say where the raw files are.
+        before: The inventory of the last build, or None if there is none.
         inventory: The new inventory.
-        notices: Notices about the files of the corpus.
+        notices: Notices about the files of the corpus, such as "2 files are empty".
+
+    Returns:
+        Name → value: a summary in sentences, what changed since the last build, tables of the files
+        that are read and not read, and counts.
     """
     size_by_file = stored_sizes(inventory.pieces)  # compressed files count as they are stored
     rows = [{"file": path, "stored": format_bytes(size)} for path, size in size_by_file.items()]
@@ -72,18 +90,23 @@ def inventory_metadata(
     }
     if inventory.ignored:
         metadata["not_read"] = table({"file": path} for path in inventory.ignored)
-    folder = project.config.corpus_folder(inventory.corpus)
-    return {
-        **metadata,
-        "files": len(size_by_file),
-        "stored_bytes": inventory.size,
-        "ignored_files": len(inventory.ignored),
-        "folder": place(project, str(folder)),
-    }
+    metadata["files"] = len(size_by_file)
+    metadata["stored_bytes"] = inventory.size
+    metadata["ignored_files"] = len(inventory.ignored)
+    metadata["folder"] = place(project, str(project.config.corpus_folder(inventory.corpus)))
+    return metadata
 
 
 def _summary(inventory: Inventory, size_by_file: Mapping[str, int]) -> str:
-    """Return the number of files, by file extension, and their size, in a sentence."""
+    """Return the number of files, by file extension, and their size, in a sentence.
+
+    Args:
+        inventory: The list of the files.
+        size_by_file: Path of each file → its size in bytes, as stored.
+
+    Returns:
+        Such as "**3 files** (2 .jsonl, 1 .txt), 12 MB as stored."
+    """
     files_by_suffix = Counter(map(suffix_of, size_by_file))
     kinds = [f"{count:,} {suffix}" for suffix, count in files_by_suffix.most_common()]
     files = format_count(len(size_by_file), "file")
@@ -91,6 +114,6 @@ def _summary(inventory: Inventory, size_by_file: Mapping[str, int]) -> str:
 
 
 def _notice_text(notice: Notice) -> str:
-    """Return a notice with its first word, the number of files, in bold."""
-    _, _, text = notice.text.partition(" ")
+    """Return a notice as Markdown: "2 files are empty" → "**2** `files are empty`"."""
+    _, _, text = notice.text.partition(" ")  # without its first word, the number of files
     return f"**{notice.files:,}** {code(text)}"

@@ -1,7 +1,12 @@
 """The page of `index_mappings` and `blend`: what a split reads, and its first samples.
 
-A *member* is one of the datasets of a split, with a weight in the blend. It is a corpus, a view or
-packs. A member may contain several corpora, so there are tables of both.
+A nanoset, which is a data mixture for training, has the splits train, valid and test. A *member* of
+a split is one of the datasets that it mixes: a corpus, a view or packs. Index mappings say where
+each sample of a member is, and a blend says from which member each sample of the split is.
+
+The page shows how many samples the split has, and how often it repeats text, for example
+"**1,000 samples of 2,048 tokens**: 1.00 to 2.50 epochs, by corpus". A member may contain several
+corpora, so there are tables of both.
 """
 
 from __future__ import annotations
@@ -31,7 +36,17 @@ from nanoset_core.untrusted import markdown_text, shell_word
 
 
 def split_page(run: AssetRun) -> dict[str, Any]:
-    """Make the index mappings or the blend of a split, and return their metadata."""
+    """Make the index mappings or the blend of a split, and return what the UI shows of them.
+
+    Args:
+        run: The run of the asset `index_mappings` or `blend` for one split of a nanoset.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `split_metadata`.
+
+    Raises:
+        NanosetError: The index files could not be made.
+    """
     manifest = run.make()
     return split_metadata(run.project, manifest, run.key.subject, split_of(run.key))
 
@@ -43,17 +58,21 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
     split is from.
 
     Args:
-        project: The project.
+        project: Its outputs and settings are read.
         manifest: The manifest of the index mappings or the blend.
-        name: The nanoset.
+        name: Name of the nanoset, a data mixture for training.
         split: train, valid or test.
+
+    Returns:
+        Name → value: a summary in a sentence, tables of the datasets and corpora that the split
+        reads, its first samples as text, and counts.
     """
     facts = manifest.facts
     length = project.nanoset(name).sequence_length
     n_samples = samples_read(facts)
 
     metadata: dict[str, Any] = {"summary": markdown(_summary(split, manifest, length))}
-    if facts["members"]:  # none if the split has no share of the data
+    if facts["members"]:  # the datasets; none if the split has no share of the data
         metadata |= _member_metadata(facts)
         metadata |= _corpus_metadata(facts)
         metadata |= _sample_metadata(project, manifest, name, split)
@@ -67,10 +86,11 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
 
 
 def _member_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table of the members of a split, and one of the mixture that nanoset.yaml defines.
+    """Return a table of the datasets of a split, and one of the mixture that nanoset.yaml defines.
 
     Args:
-        facts: The facts of the index mappings or the blend.
+        facts: What was counted when the index mappings or the blend were made. `members` are the
+            datasets of the split.
     """
     metadata: dict[str, Any] = {}
     if MIXTURE in facts:
@@ -81,15 +101,16 @@ def _member_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _epoch_metadata(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the least and largest number of epochs of a member, for plots over time."""
+    """Return how often the datasets of a split are read, least and most, for plots over time."""
     epochs = [member["epochs"] for member in facts["members"]]
     return {"epochs_least": round(min(epochs), 3), "epochs_most": round(max(epochs), 3)}
 
 
 def _cache_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return the folder of the trainer's index files, and their names.
+    """Return the folder of the trainer's index files, and a table of their names.
 
     Args:
+        project: The folder is shown relative to that of its nanoset.yaml.
         manifest: Manifest of the index mappings or the blend.
     """
     # The folder of the version is <root>/nanosets/<nanoset>/<split>/<output>/<digest>.
@@ -110,6 +131,9 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
         split: train, valid or test.
         manifest: The manifest of the index mappings or the blend.
         length: Tokens of a sample.
+
+    Returns:
+        Such as "**1,000 samples of 2,048 tokens**: 2.50 epochs; 70 tokens of the split are unused."
     """
     facts = manifest.facts
     if LACKING in facts:  # why it has no sample, in words
@@ -117,7 +141,19 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
     if not facts["members"]:  # the datasets that it reads
         return f"**{split} has no share of the data**: a trainer gets no samples of it."
 
-    notes = [_epochs_text(facts)]
+    samples = format_count(samples_read(facts), "sample")
+    sample_length = format_count(length, "token")
+    notes = [_epochs_text(facts), *_token_notes(facts)]
+    return f"**{samples} of {sample_length}**: {'; '.join(notes)}."
+
+
+def _token_notes(facts: Mapping[str, Any]) -> list[str]:
+    """Return how many tokens a split repeats, and how many it never reads, as clauses.
+
+    Args:
+        facts: What was counted when the index mappings or the blend were made.
+    """
+    notes: list[str] = []
     if CORPORA in facts:  # older outputs lack these counts
         totals = corpus_totals(facts[CORPORA])
         unique = totals["unique_tokens"]
@@ -128,16 +164,15 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
     n_unused = sum(member["tokens_unseen"] or 0 for member in facts["members"])
     if n_unused:
         notes.append(f"{format_count(n_unused, 'token')} of the split are unused")
-    samples = format_count(samples_read(facts), "sample")
-    return f"**{samples} of {format_count(length, 'token')}**: {'; '.join(notes)}."
+    return notes
 
 
 def _epochs_text(facts: Mapping[str, Any]) -> str:
     """Return how often a split reads its data, in words: `1.00 to 2.50 epochs, by corpus`.
 
     Args:
-        facts: The facts of the index mappings or the blend. Its *members* are the datasets that the
-            split mixes.
+        facts: What was counted when the index mappings or the blend were made. Its *members* are
+            the datasets that the split mixes.
     """
     members = facts["members"]
     # Outputs of earlier versions do not have epochs for each corpus, but for each member.
@@ -160,8 +195,8 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table of what a split reads of each corpus, and the totals.
 
     Args:
-        facts: The facts of the index mappings or the blend. Outputs of earlier versions lack the
-            fact CORPORA, and have no table.
+        facts: What was counted when the index mappings or the blend were made. Outputs of earlier
+            versions lack the counts CORPORA, and have no table.
     """
     corpora = facts.get(CORPORA)
     if not corpora:
@@ -184,11 +219,17 @@ def _total_cell(value: Any) -> Any:
 
 
 def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
-    """Return metadata that shows the first samples of a split, and a command for other samples.
+    """Return the first samples of a split as text, and a command that shows other samples.
 
     Args:
+        project: Its outputs are read.
         manifest: The manifest of index mappings, or of the blend of several datasets.
+        name: Name of the nanoset, a data mixture for training.
         split: train, valid or test.
+
+    Returns:
+        Metadata for the UI. Empty if the split has no samples, or if the page of its blend, which
+        is made later, shows them.
     """
     # If there is a blend, samples can only be read once it is made, so only its page shows them.
     has_blend = manifest.facts["blended"]
@@ -208,7 +249,15 @@ def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str
 
 
 def reader_metadata(project: Project, name: str) -> dict[str, str]:
-    """Return the metadata with which `load_materialized` finds the nanoset of a handoff."""
+    """Return the metadata of a handoff by which `load_materialized` finds its nanoset.
+
+    Args:
+        project: Its root is recorded: the folder or bucket of all outputs.
+        name: Name of the nanoset, a data mixture for training.
+
+    Returns:
+        Such as `{"nanoset": "pretrain", "root": "s3://bucket/data"}`.
+    """
     config = project.config
     root = config.root if config.root_place is not None else str(config.root_folder)
     return {NAME: name, ROOT: root}

@@ -1,7 +1,9 @@
 """Building blocks of Dagster metadata: results, paths, tables and Markdown.
 
+Dagster's UI shows *metadata*, pairs of a name and a value, with each materialisation of an asset.
 Texts for people come first, with thousands separators. Numbers that Dagster plots over time stay
-numbers.
+numbers. For example, `table([{"file": "a.jsonl", "lines": 1234}])` is a table with one row, whose
+second cell is `1,234`.
 """
 
 from __future__ import annotations
@@ -32,25 +34,32 @@ def result(
     """Return the materialisation of an output: what Dagster records and shows of a run.
 
     Args:
-        project: The project.
+        project: Its folder: the path of the output is shown relative to it.
         manifest: The manifest of the output, whose digest becomes the data version.
         seconds: How long it took to make it.
         metadata: The metadata of the page, which may override `size_bytes` and `seconds`.
+
+    Returns:
+        The materialisation, with the metadata of the page and the path and digest of the output.
     """
     shown = dict(metadata)
     shown.setdefault("size_bytes", size_bytes(manifest))
     shown.setdefault("seconds", round(seconds, 3))
     shown["path"] = place(project, manifest.url())
     shown["digest"] = manifest.digest
-    return dg.MaterializeResult(
-        metadata=visible_metadata(shown), data_version=dg.DataVersion(manifest.digest)
-    )
+    data_version = dg.DataVersion(manifest.digest)
+    return dg.MaterializeResult(metadata=visible_metadata(shown), data_version=data_version)
 
 
 def visible_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata with secrets and invisible characters removed from texts and paths.
+    """Return metadata without secrets, and with invisible characters of texts and paths escaped.
 
-    Tables and Markdown are left unchanged: `table` and `markdown` have cleaned them already.
+    Args:
+        metadata: Name → value. Tables and Markdown are left unchanged: `table` and `markdown` have
+            cleaned them already.
+
+    Returns:
+        The same names with cleaned values. A password in an address, for example, is hidden.
     """
     return {name: _visible_value(value) for name, value in metadata.items()}
 
@@ -68,9 +77,12 @@ def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Fai
     """Return the exception that fails a step and shows on its page what is wrong.
 
     Args:
-        error: The error.
+        error: The error. Its message becomes the description, and its details become metadata.
         allow_retries: Whether Dagster may retry the step; default: not after a ConfigError, which a
             retry cannot change.
+
+    Returns:
+        The exception, to be raised by the caller.
     """
     if allow_retries is None:
         allow_retries = not isinstance(error, ConfigError)
@@ -86,8 +98,11 @@ def place(project: Project, location: str) -> dg.PathMetadataValue:
     """Return a path relative to the project's folder, which stays true if the folder is moved.
 
     Args:
-        project: The project.
+        project: Its folder is that of nanoset.yaml.
         location: A path or URL. If it is outside of the folder, it is returned unchanged.
+
+    Returns:
+        The path as metadata. In a project in /data, `/data/outputs/a` becomes `outputs/a`.
     """
     folder = project.config.file.parent
     path = Path(location)
@@ -97,7 +112,11 @@ def place(project: Project, location: str) -> dg.PathMetadataValue:
 
 
 def size_bytes(manifest: Manifest) -> int:
-    """Return the bytes of all files of an output."""
+    """Return the bytes of all files of an output.
+
+    Args:
+        manifest: The manifest of the output. Its files are not opened: it records their sizes.
+    """
     return sum(fact.size for fact in manifest.files.values())
 
 
@@ -107,31 +126,36 @@ def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.Tab
     Args:
         rows: The rows, or the first of them: column → plain value. All have the same columns.
         total: The number of all rows; default: the length of `rows`.
+
+    Returns:
+        The table as Dagster shows it. Of 130 rows, it has 100, and a row "… and 30 more".
     """
     # There may be millions of rows: format only those that are shown.
     iterator = iter(rows)
-    shown_rows = list(islice(iterator, ROWS_SHOWN))
+    records = [_record(row) for row in islice(iterator, ROWS_SHOWN)]
+    if not records:
+        # Dagster infers the columns from the records; an empty table needs an explicit schema.
+        return dg.MetadataValue.table(records, dg.TableSchema([]))
+
     if total is None:
-        total = len(shown_rows) + sum(1 for _ in iterator)
-
-    records: list[dg.TableRecord] = []
-    for row in shown_rows:
-        cells = {visible(heading): _cell(value) for heading, value in row.items()}
-        records.append(dg.TableRecord(cells))
-
+        total = len(records) + sum(1 for _ in iterator)
     n_left_out = total - len(records)
-    if records and n_left_out > 0:
+    if n_left_out > 0:
         headings = list(records[0].data)
         last_row = dict.fromkeys(headings, "")
         last_row[headings[0]] = f"… and {n_left_out:,} more"
         records.append(dg.TableRecord(last_row))
-    # Dagster infers the columns from the records; an empty table needs an explicit schema.
-    schema = None if records else dg.TableSchema([])
-    return dg.MetadataValue.table(records, schema)
+    return dg.MetadataValue.table(records)
+
+
+def _record(row: Mapping[str, Any]) -> dg.TableRecord:
+    """Return a row of a table as Dagster shows it, its numbers with thousands separators."""
+    cells = {visible(heading): _cell(value) for heading, value in row.items()}
+    return dg.TableRecord(cells)
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as a cell of a table; numbers become text with separators."""
+    """Return a value as a cell of a table: the number 1234 becomes the text `1,234`."""
     number = format_cell(value)
     if number is not None:
         return number
@@ -145,6 +169,10 @@ def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
 
     Args:
         blocks: The paragraphs, the most important first. The first is always included.
+
+    Returns:
+        The paragraphs with an empty line between them. Those that would make the text too long, and
+        all after them, are left out.
     """
     # If the text were longer, Dagster would show a button in place of all of it.
     text = blocks[0] if blocks else ""
@@ -159,15 +187,20 @@ def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
 def folded(text: str) -> dg.MarkdownMetadataValue:
     """Return Markdown that Dagster shows in a separate window, where long lines have room.
 
-    Dagster decides this by the length of the text, so a short text is padded with spaces.
+    Args:
+        text: The Markdown. A short text is padded with spaces, because Dagster decides by the
+            length of a text whether it opens a window.
     """
     return dg.MetadataValue.md(visible(Multiline(text.ljust(INLINE_CHARACTERS))))
 
 
 def code(text: str) -> str:
-    """Return text as a Markdown code span; runs of white space become one space.
+    """Return text as a Markdown code span, which shows it literally: `a*b*` becomes "`a*b*`".
 
     The fence must have more backticks than occur in a row in the text: "a`b" becomes "``a`b``".
+
+    Args:
+        text: Any text. Runs of white space become one space, and invisible characters are escaped.
     """
     line = visible(" ".join(text.split())) or " "
     longest_run = max((len(run) for run in re.findall("`+", line)), default=0)
@@ -179,29 +212,59 @@ def code(text: str) -> str:
 
 
 def bold_code(text: str) -> str:
-    """Return text as a bold Markdown code span."""
+    """Return text as a bold Markdown code span: `lost` becomes "**`lost`**".
+
+    Args:
+        text: Any text; see `code`.
+    """
     return f"**{code(text)}**"
 
 
 def bold_text(text: str) -> str:
-    """Return text in bold; Markdown characters in it are escaped."""
+    """Return text in bold: `lost` becomes "**lost**".
+
+    Args:
+        text: Any text. Markdown characters in it are escaped.
+    """
     return f"**{markdown_text(text)}**"
 
 
 def counts_text(facts: Mapping[str, Any]) -> str:
-    """Return the documents and tokens of an output, in bold."""
+    """Return the documents and tokens of an output, in bold: "**1 document, 20 tokens**".
+
+    Args:
+        facts: Counts of the output, with the keys `documents` and `tokens`.
+    """
     documents = format_count(facts["documents"], "document")
     tokens = format_count(facts["tokens"], "token")
     return f"**{documents}, {tokens}**"
 
 
 def facts_of(manifest: Manifest, *names: str) -> dict[str, Any]:
-    """Return some facts of an output as metadata with the same names."""
+    """Return some of the counts that were recorded when an output was made, as metadata.
+
+    Args:
+        manifest: The manifest of the output, which stores the counts.
+        names: Names of the counts, such as "documents", "tokens".
+
+    Returns:
+        Such as `{"documents": 12, "tokens": 3456}`.
+
+    Raises:
+        KeyError: The output has no such count.
+    """
     return {name: manifest.facts[name] for name in names}
 
 
 def rows_without_none(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows with an empty text in place of each None."""
+    """Return rows with an empty text in place of each None, as which a table shows an empty cell.
+
+    Args:
+        rows: Rows of a table, each column → value.
+
+    Returns:
+        New rows: `[{"id": None, "line": 3}]` becomes `[{"id": "", "line": 3}]`.
+    """
     shown: list[dict[str, Any]] = []
     for row in rows:
         shown.append({name: "" if value is None else value for name, value in row.items()})
@@ -209,7 +272,12 @@ def rows_without_none(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def per_second(count: int, seconds: float) -> float:
-    """Return a rate per second, rounded to one decimal; less than a millisecond counts as one."""
+    """Return a rate per second, rounded to one decimal.
+
+    Args:
+        count: What was made, such as a number of tokens.
+        seconds: How long it took. Less than a millisecond counts as one, to avoid a division by 0.
+    """
     return round(count / max(seconds, 1e-3), 1)
 
 
@@ -220,7 +288,10 @@ def kept_names(project: Project, folder: Path) -> Collection[str]:
 
     Args:
         project: The project. If it is opened to rebuild outputs, nothing is kept.
-        folder: The folder, which may not exist yet.
+        folder: A folder of outputs, which may not exist yet.
+
+    Returns:
+        The names; empty if the folder does not exist, or if its content is rebuilt.
     """
     if project.rebuild:
         return frozenset()

@@ -1,4 +1,9 @@
-"""The page of `packed_dataset` and `packed`: Modalities' .pbin of a dataset."""
+"""The page of `packed_dataset` and `packed`: Modalities' .pbin of a dataset.
+
+A `.pbin` is one file with all tokens of a dataset and an index of its documents; the trainer
+Modalities reads it. The page shows its size, for example "**5,000 documents, 1,234,567 tokens** of
+2 bytes each, 2.5 MB", and how fast the tokens were written.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +25,20 @@ from nanoset_core.records.text import format_bytes, format_count
 
 
 def pbin_page(run: AssetRun) -> dict[str, Any]:
-    """Make a `.pbin`, and return what the UI shows of it.
+    """Make a `.pbin`, the file that Modalities trains on, and return what the UI shows of it.
 
     Args:
-        run: The run that makes it.
+        run: The run of the asset `packed_dataset` (of a corpus) or `packed` (of a view or packs).
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `pbin_metadata`. If the run has written the
+        file, the tokens written per second are included.
+
+    Raises:
+        NanosetError: The file could not be made.
     """
-    # Look up which versions exist, to find out whether the run makes a new one.
+    # Look up which versions exist, to find out whether the run makes a new one. The name of a
+    # version's folder is its digest.
     project = run.project
     layout = run.stage.layout
     folder = project.outputs.folder / layout.folder / layout.name_of(run.key)
@@ -44,6 +57,9 @@ def pbin_metadata(manifest: Manifest) -> dict[str, Any]:
 
     Args:
         manifest: Manifest of the file.
+
+    Returns:
+        Name → value: a summary in a sentence, the path of the file, and counts.
     """
     facts = manifest.facts
     size = format_bytes(size_bytes(manifest))

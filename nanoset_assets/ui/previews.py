@@ -1,7 +1,8 @@
 """Previews of outputs: first documents, rejected lines and samples, and where they come from.
 
-A preview reads only a few documents or samples, however large the output is. If it fails, the page
-shows its error instead: a preview must not let a run fail.
+A preview reads only a few documents or samples, however large the output is. It shows a document,
+for example, as its file and line `web/part-0.jsonl:5` and the start of its text. If a preview
+fails, the page shows its error instead: a preview must not let a run fail.
 """
 
 from __future__ import annotations
@@ -11,18 +12,25 @@ from itertools import chain, islice
 
 import dagster as dg
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_assets.ui.metadata import bold_code, code, markdown, table
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.excerpts import shorten
-from nanoset_core.lineage.explain import SampleOrigin, explain_samples, piece_origins
+from nanoset_core.lineage.explain import (
+    PieceOrigin,
+    SampleOrigin,
+    explain_samples,
+    piece_origins,
+)
 from nanoset_core.lineage.run import Run, explain_step
 from nanoset_core.lineage.sentences import place_of
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
+from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
@@ -48,22 +56,43 @@ _PREVIEW_ERRORS = (NanosetError, OSError, ValueError)
 
 
 def first_documents(project: Project, dataset: Manifest) -> dg.MarkdownMetadataValue:
-    """Return the first documents of a dataset, decoded, with file and line."""
+    """Return the first documents of a dataset as text, each with its file and line.
+
+    Args:
+        project: Its outputs are read, and its tokenizer decodes the tokens.
+        dataset: Manifest of a corpus's dataset, a view or packs.
+
+    Returns:
+        Markdown of up to SHOWN documents, such as "**`web/part-0.jsonl:5`**: 300 tokens" and the
+        start of the text; or a text that says why they cannot be shown.
+    """
     return _preview(lambda: _document_texts(_inspection(project), dataset))
 
 
 def first_rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> dg.MarkdownMetadataValue:
-    """Return the first rejected lines with place and reason.
+    """Return the first lines of a corpus that were rejected, each with its file, line and reason.
 
     Args:
         shards: The shards of a corpus, in document order.
         numbers: How lines of this corpus are numbered.
+
+    Returns:
+        Markdown of up to SHOWN lines; or a text that says why they cannot be shown.
     """
     return _preview(lambda: _reject_texts(shards, numbers))
 
 
 def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadataValue:
-    """Return the first samples of a built split, with their documents and first tokens."""
+    """Return the first samples of a split, each with its documents and its first tokens as text.
+
+    Args:
+        project: Its outputs are read, and its tokenizer decodes the tokens.
+        name: Name of the nanoset, a data mixture for training.
+        split: train, valid or test. Its index files must be built.
+
+    Returns:
+        Markdown of up to SHOWN samples; or a text that says why they cannot be shown.
+    """
     return _preview(lambda: _sample_texts(project, name, split))
 
 
@@ -73,8 +102,8 @@ def first_step(
     """Return a table of the samples that the first training step reads, with documents and text.
 
     Args:
-        project: The project.
-        handoff: The output with which the training is started.
+        project: Its outputs are read, and its tokenizer decodes the tokens.
+        handoff: Manifest of the files with which the training is started.
 
     Returns:
         The table; or a text that says why it cannot be shown.
@@ -82,12 +111,12 @@ def first_step(
     try:
         # As an example, let a run read the handoff from its start, on one rank.
         run = Run.example(project.outputs, handoff, default_batch_size=STEP_SAMPLES)
-        dealer = run.handoffs[0].dealer  # deals the samples to the steps, as the trainer does
-        is_shuffled = dealer.seed is not None
-        if is_shuffled and dealer.total > MAX_SHUFFLED:
+        sampler = run.handoffs[0].dealer  # deals the samples to the steps, as the trainer does
+        is_shuffled = sampler.seed is not None
+        if is_shuffled and sampler.total > MAX_SHUFFLED:
             # Reproducing the shuffle would take too long for a page.
             return markdown(
-                f"The trainer's sampler shuffles all {dealer.total:,} samples. "
+                f"The trainer's sampler shuffles all {sampler.total:,} samples. "
                 "The job `explain_step` shows what a step reads."
             )
         step = explain_step(project, run, step=1, most=STEP_SAMPLES)
@@ -97,7 +126,15 @@ def first_step(
 
 
 def sample_row(sample: SampleOrigin) -> dict[str, object]:
-    """Return a row of a table of samples: its documents, and its first tokens as text."""
+    """Return a row of a table of samples: its documents, and its first tokens as text.
+
+    Args:
+        sample: The sample, and the documents that its tokens come from.
+
+    Returns:
+        Column → value, such as `{"sample": 0, "corpus": "web", "documents": "web/part-0.jsonl:5
+        tokens 0–300", "text": "It was …"}`.
+    """
     return {
         "sample": sample.sample,
         "corpus": sample.corpus,
@@ -135,28 +172,54 @@ def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[
     """Yield the first documents of a dataset as Markdown: place, id, length and text.
 
     They are the documents at the start of its first sequences of tokens.
+
+    Args:
+        context: Opens the dataset, and decodes its tokens.
+        manifest: Manifest of the dataset.
     """
     dataset = context.datasets.open(manifest)
+    spans = _first_spans(dataset)
+    # In a packed sequence, the tokens of a span may be pieces of several documents.
+    pieces_by_span = piece_origins(context, dataset, spans)
+    for piece in chain.from_iterable(pieces_by_span):
+        yield _document_text(piece)
+
+
+def _first_spans(dataset: Dataset) -> NDArray[np.int64]:
+    """Return the first tokens of each of the first sequences of a dataset, as spans.
+
+    Returns:
+        Columns sequence, first token in it and stop, shape (n_sequences, 3). For example,
+        `[[0, 0, 97], [1, 0, 12]]`: 97 tokens of sequence 0, and all 12 of sequence 1.
+    """
     n_sequences = min(SHOWN, len(dataset.sequences))
     sequences = np.arange(n_sequences)
     starts = np.zeros_like(sequences)
     # Read one token more than is decoded: by it, a longer document is recognised and gets an "…".
     stops = np.minimum(dataset.sequences.sequence_lengths[sequences], _TOKENS_DECODED + 1)
+    return np.stack([sequences, starts, stops], axis=1)
 
-    # Look up where the tokens from `start` to `stop` of each sequence come from. In a packed
-    # sequence, they may be of several documents.
-    spans = np.stack([sequences, starts, stops], axis=1)  # (n_sequences, 3)
-    origins_by_span = piece_origins(context, dataset, spans)
-    for piece in chain.from_iterable(origins_by_span):
-        origin = piece.origin
-        text = bold_code(place_of(origin))
-        if origin.id is not None:
-            text += f", id {code(origin.id)}"
-        yield f"{text}: {format_count(origin.tokens, 'token')}{_quoted(piece.text)}"
+
+def _document_text(piece: PieceOrigin) -> str:
+    """Return a document as Markdown: its file and line, id, number of tokens, and text.
+
+    Args:
+        piece: The tokens at the start of the document, and where they come from.
+    """
+    origin = piece.origin
+    text = bold_code(place_of(origin))
+    if origin.id is not None:
+        text += f", id {code(origin.id)}"
+    return f"{text}: {format_count(origin.tokens, 'token')}{_quoted(piece.text)}"
 
 
 def _reject_texts(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[str]:
-    """Yield rejected lines as Markdown, in document order."""
+    """Yield rejected lines as Markdown, in document order.
+
+    Args:
+        shards: The shards of a corpus. Each stores a list of its rejected lines.
+        numbers: How lines of this corpus are numbered.
+    """
     for shard in shards:
         if not shard.facts["reasons"]:
             continue
@@ -165,7 +228,12 @@ def _reject_texts(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[
 
 
 def _reject_text(corpus: str, reject: Reject) -> str:
-    """Return a rejected line as Markdown: where it is, why it was rejected, and its text."""
+    """Return a rejected line as Markdown: where it is, why it was rejected, and its text.
+
+    Args:
+        corpus: Name of the corpus.
+        reject: The line, with the reason and an excerpt of its text.
+    """
     place = bold_code(f"{corpus}/{reject.file}:{reject.line}")
     detail = code(shorten(reject.detail, False))
     excerpt = code(shorten(reject.excerpt, False) or "(nothing)")
@@ -186,7 +254,7 @@ def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
     stop = min(start + SHOWN, len(nanoset))
     numbers = range(start, stop)
     for sample in explain_samples(_inspection(project), nanoset, name, split, numbers):
-        corpus = code(sample.corpus)  # `code` formats a text as code in Markdown
+        corpus = code(sample.corpus)  # as code in Markdown
         documents = _pieces_text(sample, format_place=code)
         quotation = _quoted(_first_text(sample))
         yield f"**sample {sample.sample}** of {corpus}: {documents}{quotation}"
@@ -198,6 +266,9 @@ def _pieces_text(sample: SampleOrigin, format_place: Callable[[str], str] = str)
     Args:
         sample: The sample. A piece of it is the tokens of one document.
         format_place: Formats the file and line of a document, such as `code`.
+
+    Returns:
+        Such as "web/part-0.jsonl:5 tokens 0–300, web/part-0.jsonl:9 tokens 12–80".
     """
     texts: list[str] = []
     for piece in sample.pieces[:_PIECES_SHOWN]:

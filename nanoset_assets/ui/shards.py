@@ -1,4 +1,9 @@
-"""The page of `tokenized_shards`: what became of each file, lost text, and speed."""
+"""The page of `tokenized_shards`: what became of each file, lost text, and speed.
+
+A corpus is tokenized into shards, each with the token ids of some megabytes of text. The page sums
+up what became of its lines, for example "**5,000 documents, 1,234,567 tokens** of 6 MB of lines;
+3 of 5,003 lines rejected", and shows tables of raw files, rejected lines and lengths.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ from nanoset_core.project.disk import check_disk, stale_outputs
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.inventory.make import current_inventory
-from nanoset_core.stages.shards.file_counts import MAX_ROWS_READ, file_counts
+from nanoset_core.stages.shards.file_counts import MAX_ROWS_READ, FileCounts, file_counts
 from nanoset_core.stages.shards.lengths import length_rows, usual_length
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.make import SHARDS, engine_choice
@@ -38,7 +43,13 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     """Tokenize a corpus into shards, and return what the UI shows of them.
 
     Args:
-        run: The run that tokenizes the corpus.
+        run: The run of the asset `tokenized_shards` for one corpus.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `shards_metadata`.
+
+    Raises:
+        NanosetError: The corpus could not be tokenized, or the disk has too little free space.
     """
     project = run.project
     log = run.context.log
@@ -85,15 +96,19 @@ def shards_metadata(
     seconds: float,
     engine: str,
 ) -> dict[str, Any]:
-    """Return the metadata of a corpus's shards.
+    """Return what the UI shows of a tokenized corpus and its shards.
 
     Args:
-        project: The project.
-        manifest: The tokenized corpus.
-        shards: Its shards, in document order.
-        new_digests: Digests of the shards that this run made.
+        project: Its outputs are read.
+        manifest: Manifest of the tokenized corpus, which lists the shards.
+        shards: Manifests of its shards, in document order.
+        new_digests: Digests of the shards that this run made; the others existed already.
         seconds: How long this run took.
         engine: The tokenizer engine of this run. Others may have made the earlier shards.
+
+    Returns:
+        Name → value: a summary in sentences, tables of lengths, rejected lines, raw files and
+        shards, and counts.
     """
     facts = manifest.facts
     new_tokens = sum(shard.facts["tokens"] for shard in shards if shard.digest in new_digests)
@@ -117,12 +132,16 @@ def shards_metadata(
         metadata["tokens_per_second"] = tokens_per_second
 
     metadata |= _engine_metadata(shards, engine)
-    metadata["shards"] = _shards_table(shards, with_rejects=bool(facts["rejected"]))
+    metadata["shards"] = _shards_table(shards, has_rejects=bool(facts["rejected"]))
     return metadata
 
 
 def _corpus_text(facts: Mapping[str, Any]) -> str:
-    """Return the counts of a tokenized corpus in a sentence."""
+    """Return the counts of a tokenized corpus in a sentence.
+
+    Args:
+        facts: Counts of the tokenized corpus. `read_bytes` are the bytes of its lines.
+    """
     text_bytes = format_bytes(facts["read_bytes"])
     return f"{counts_text(facts)} of {text_bytes} of lines; {_lines_text(facts)}."
 
@@ -146,7 +165,12 @@ def _work_text(n_new: int, n_shards: int, seconds: float, tokens_per_second: flo
 
 
 def _engine_metadata(shards: Sequence[Manifest], engine: str) -> dict[str, str]:
-    """Return the tokenizer engine of this run, and if known, the programs that made the shards."""
+    """Return the tokenizer engine of this run, and if known, the programs that made the shards.
+
+    Args:
+        shards: The shards of a corpus. Those of older versions do not record a program.
+        engine: Name of the engine of this run.
+    """
     encoders = encoders_of(shards)
     if not encoders:
         return {"engine": engine}
@@ -233,14 +257,15 @@ def _lines_text(facts: Mapping[str, Any]) -> str:
     return ", ".join(texts)
 
 
-def _shards_table(shards: Sequence[Manifest], *, with_rejects: bool) -> dg.TableMetadataValue:
-    """Return a table of shards.
+def _shards_table(shards: Sequence[Manifest], *, has_rejects: bool) -> dg.TableMetadataValue:
+    """Return a table with the size and the counts of each shard.
 
     Args:
-        with_rejects: Whether the table has a column of rejected lines.
+        shards: The shards of a corpus, in document order.
+        has_rejects: Whether lines were rejected. If so, the table has a column for them.
     """
     columns = ["documents", "tokens"]
-    if with_rejects:
+    if has_rejects:
         columns.append("rejected")
     rows: list[dict[str, str]] = []
     for shard in shards:
@@ -252,12 +277,15 @@ def _shards_table(shards: Sequence[Manifest], *, with_rejects: bool) -> dg.Table
 
 
 def length_metadata(histogram: Sequence[int], tokens: int) -> dict[str, Any]:
-    """Return a table of documents by length, and the typical length; empty without documents.
+    """Return a table of documents by length, and the typical length.
 
     Args:
         histogram: Entry b is the number of documents with 2^(b-1) to 2^b - 1 tokens; entry 0 is
             that of empty documents.
         tokens: Tokens of all documents.
+
+    Returns:
+        The metadata `usual_length` and `token_lengths`; empty if there are no documents.
     """
     if not any(histogram):
         return {}
@@ -274,33 +302,41 @@ def files_table(
     *,
     max_rows_read: int = MAX_ROWS_READ,
 ) -> dg.TableMetadataValue | None:
-    """Return a table of what became of the lines of each file.
+    """Return a table of what became of the lines of each raw file.
 
     Args:
         inventory: The files of the corpus.
-        tokenized: The tokenized corpus.
-        shards: Its shards, in document order.
+        tokenized: Manifest of the tokenized corpus.
+        shards: Manifests of its shards, in document order.
         max_rows_read: How many rows of documents may be read for it.
 
     Returns:
-        A row for each of the first files. None if too many rows would have to be read.
+        A table with a row for each of the first ROWS_SHOWN files, with its lines, documents,
+        rejected lines and tokens. None if too many rows would have to be read.
     """
     counts_by_path = file_counts(
         inventory, tokenized, shards, max_files=ROWS_SHOWN, max_rows=max_rows_read
     )
     if counts_by_path is None:
         return None
-    rows: list[dict[str, str]] = []
-    for path, counts in counts_by_path.items():
-        # A shard of several files does not record which of them had skipped documents.
-        lines = "?" if counts.lines is None else f"{counts.lines:,}"
-        row = {
-            "file": path,
-            "stored": format_bytes(counts.stored_bytes),
-            "lines": lines,
-            "documents": f"{counts.documents:,}",
-            "rejected": f"{counts.rejected:,}",
-            "tokens": f"{counts.tokens:,}",
-        }
-        rows.append(row)
+    rows = [_file_row(path, counts) for path, counts in counts_by_path.items()]
     return table(rows, len(inventory.files))
+
+
+def _file_row(path: str, counts: FileCounts) -> dict[str, str]:
+    """Return the row of a raw file in the table of files.
+
+    Args:
+        path: Path of the file below the folder of its corpus.
+        counts: What became of its lines.
+    """
+    # A shard of several files does not record which of them had skipped documents.
+    lines = "?" if counts.lines is None else f"{counts.lines:,}"
+    return {
+        "file": path,
+        "stored": format_bytes(counts.stored_bytes),
+        "lines": lines,
+        "documents": f"{counts.documents:,}",
+        "rejected": f"{counts.rejected:,}",
+        "tokens": f"{counts.tokens:,}",
+    }

@@ -1,4 +1,8 @@
-"""The default page, which shows the `Summary` that a stage returns."""
+"""The default page, which shows the `Summary` that a stage returns.
+
+Most outputs have a page of their own in this package. For any other, such as an output of a stage
+that another package defines, the page shows its warnings, figures, details and preview.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,17 @@ from nanoset_core.stages.stage import Summary
 
 
 def summary_page(run: AssetRun) -> dict[str, Any]:
-    """Make an output, and return the metadata of its summary."""
+    """Make an output, and return what the UI shows of its summary.
+
+    Args:
+        run: The run of any asset whose stage has no page of its own.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `summary_metadata`.
+
+    Raises:
+        NanosetError: The output could not be made.
+    """
     manifest = run.make()
     summary = run.stage.show(run.project, manifest)
     for warning in summary.warnings:
@@ -23,6 +37,10 @@ def summary_metadata(summary: Summary) -> dict[str, Any]:
 
     Args:
         summary: The summary of the output: warnings, figures, details and a preview.
+
+    Returns:
+        Name → value: the warnings in bold, each figure under its own name (such as `documents`),
+        the details as a table, and the preview as Markdown.
     """
     metadata: dict[str, Any] = {}
     if summary.warnings:

@@ -1,4 +1,9 @@
-"""The page of `views`: what each rule selected, the first documents, and what reads the view."""
+"""The page of `views`: what each rule selected, the first documents, and what reads the view.
+
+A view is a dataset of those documents of a corpus that its rules select, such as "score of 3 or
+more". It is an index over the tokens of the corpus, which it does not copy. The page has a row for
+each rule, with the documents that are left after it, and warns of rules that cannot be fulfilled.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +32,36 @@ from nanoset_core.untrusted import markdown_text
 
 
 def view_page(run: AssetRun) -> dict[str, Any]:
-    """Make a view, and return its metadata."""
+    """Select the documents of a view, and return what the UI shows of it.
+
+    Args:
+        run: The run of the asset `views` for one view of nanoset.yaml.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `view_metadata`.
+
+    Raises:
+        NanosetError: The view could not be made.
+    """
     return view_metadata(run.project, run.make())
 
 
 def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of a view, a dataset of documents that rules select."""
+    """Return what the UI shows of a view, a dataset of documents that rules select.
+
+    Args:
+        project: Its outputs and settings are read.
+        manifest: Manifest of the view.
+
+    Returns:
+        Name → value: a summary in sentences, a table of the rules, histograms, the first documents
+        as text, the path that trainers are given, and counts.
+    """
     facts = manifest.facts
+    corpus = code(facts["corpus"])
     index_bytes = size_bytes(manifest)
-    index_size = format_bytes(index_bytes)
     summary = (
-        f"{counts_text(facts)} of {code(facts['corpus'])}. The view is an index of {index_size}; "
+        f"{counts_text(facts)} of {corpus}. The view is an index of {format_bytes(index_bytes)}; "
         "its tokens are those of the corpus."
     )
     readers = readers_text(project, manifest.name)
@@ -46,7 +70,7 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         "chosen": table(_rule_rows(facts)),
         **_histograms(facts),
         "first_documents": first_documents(project, manifest),
-        "prefix": dg.MetadataValue.path(facts["prefix"]),
+        "prefix": dg.MetadataValue.path(facts["prefix"]),  # of the .bin and the .idx
         "dagster/partition_row_count": facts["documents"],
         "index_bytes": index_bytes,
         **facts_of(manifest, "documents", "sequences", "tokens", "dtype"),
@@ -54,24 +78,33 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _warnings(manifest: Manifest) -> list[str]:
-    """Return warnings of listed ids that no document has, and of budgets that are not filled."""
+    """Return warnings, as bold Markdown, of rules that select fewer documents than they ask for.
+
+    Args:
+        manifest: Manifest of the view. Its rules may list ids that no document has, or have a
+            budget of documents or tokens that is not filled.
+    """
+    facts = manifest.facts
     warnings: list[str] = []
-    for key, count in manifest.facts["missing_ids"].items():
-        warnings.append(f"**{count:,} ids of {code(key)} match no document.**")
-    for gap in gap_warnings(manifest.facts, manifest.name):
-        warnings.append(bold_text(gap))
-    for warning in top_warnings(manifest.facts, manifest.name):
-        warnings.append(bold_text(warning))
+    for rule, count in facts["missing_ids"].items():
+        warnings.append(f"**{count:,} ids of {code(rule)} match no document.**")
+    budget_warnings = [*gap_warnings(facts, manifest.name), *top_warnings(facts, manifest.name)]
+    warnings += [bold_text(warning) for warning in budget_warnings]
     return warnings
 
 
 def _cut_texts(facts: Mapping[str, Any]) -> list[str]:
-    """Return in words which values each rule `top` chooses."""
+    """Return in words which values each rule `top`, which selects the best documents, chooses."""
     return [markdown_text(cut_text(top)) for top in facts.get(TOPS, [])]
 
 
 def _histograms(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a histogram of the column of each rule `top`, named `top`, `top_2` and so on."""
+    """Return a histogram of the column of each rule `top`, named `top`, `top_2` and so on.
+
+    Args:
+        facts: What was counted when the view was made. A rule `top` selects the documents with the
+            highest (or lowest) values of a column, up to a budget of tokens or documents.
+    """
     metadata: dict[str, Any] = {}
     for number, top in enumerate(facts.get(TOPS, []), start=1):
         name = "top" if number == 1 else f"top_{number}"
@@ -80,7 +113,12 @@ def _histograms(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rule_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each rule of a view, with the documents that are left after it."""
+    """Return a row for each rule of a view, with the documents that are left after it.
+
+    Args:
+        facts: What was counted when the view was made. If it was chosen from another view, the
+            rules of that one are included.
+    """
     rows: list[dict[str, Any]] = []
     for step in step_rows(facts):
         row = {

@@ -37,7 +37,17 @@ from nanoset_core.storage.location import is_remote
 
 
 def plan_page(run: AssetRun) -> dict[str, Any]:
-    """Make a shuffle plan, and return its metadata."""
+    """Decide the order of a webdataset's contexts, and return what the UI shows of the plan.
+
+    Args:
+        run: The run of the asset `shuffle_plan` for one webdataset.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `plan_metadata`.
+
+    Raises:
+        NanosetError: The plan could not be made.
+    """
     manifest = run.make()
     _, plan = current_plan(run.project, run.key.subject)
     return plan_metadata(plan, manifest.facts["quality"])
@@ -50,15 +60,15 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
 
     Args:
         plan: The plan.
-        quality: The JSON values of its `ShuffleQuality`.
+        quality: The JSON values of its `ShuffleQuality`. `even` says whether sources are spread
+            over the order as evenly as chance makes them.
+
+    Returns:
+        Name → value: a summary in a sentence, tables of quality and sources, and counts.
     """
-    tar_bytes, is_exact = output_bytes(plan)  # an estimate if the tars are compressed
-    tar_bytes_name = "tar_bytes" if is_exact else "tar_bytes_about"
-    # Of the ways to write tars, `mmap` needs the least memory.
-    smallest_engine = choose_engine(plan, available_memory=0, engine="mmap")
     is_even = quality["even"]
     n_tokens_read = plan.contexts * plan.sequence_length  # padding included
-    metadata: dict[str, Any] = {
+    return {
         "summary": markdown(_plan_summary(plan, is_even=is_even)),
         "quality": table(quality_rows(quality)),
         "sources": table(source_rows(plan, ROWS_SHOWN), len(plan.table.sources)),
@@ -71,10 +81,22 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
         "tokens_dropped": plan.tokens_dropped,
         "pad_tokens": plan.pad_tokens,
         "pad_share": round(plan.pad_tokens / n_tokens_read, 6),
-        tar_bytes_name: tar_bytes,
-        "memory_bytes_per_worker": smallest_engine.memory_bytes,
+        **_resource_metadata(plan),
     }
-    return metadata
+
+
+def _resource_metadata(plan: ShufflePlan) -> dict[str, int]:
+    """Return how large the tars of a plan will be, and how much memory it takes to write them.
+
+    Returns:
+        Such as `{"tar_bytes": 1200000, "memory_bytes_per_worker": 34000000}`. If the tars are
+        compressed, their size is an estimate, and its name is `tar_bytes_about`.
+    """
+    tar_bytes, is_exact = output_bytes(plan)
+    tar_bytes_name = "tar_bytes" if is_exact else "tar_bytes_about"
+    # Of the ways to write tars, `mmap` needs the least memory.
+    smallest_engine = choose_engine(plan, available_memory=0, engine="mmap")
+    return {tar_bytes_name: tar_bytes, "memory_bytes_per_worker": smallest_engine.memory_bytes}
 
 
 def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
@@ -99,51 +121,62 @@ def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
 def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     """Write one group of tars of a webdataset, and return what Dagster shows about it.
 
-    Several runs can write different groups.
+    Several runs can write different groups at the same time.
 
     Args:
-        run: The run that writes the group.
+        run: The run of the asset `tars` for one partition, the number of the group.
+
+    Returns:
+        The whole materialisation, since a group has no manifest from which it could be made.
+
+    Raises:
+        NanosetError: The tars could not be written.
     """
     # Tars that an interrupted run has completed are not written again.
     project = run.project
-    name = run.key.subject
-    plan, _ = current_plan(project, name)
-    folder = project.outputs.place(webdataset_recipe(name, plan.digest))
+    webdataset = run.key.subject
+    plan_manifest, _ = current_plan(project, webdataset)
+    folder = project.outputs.place(webdataset_recipe(webdataset, plan_manifest.digest))
     existing_names = kept_names(project, folder)
 
     group = int(run.key.part or 0)  # the partition of the asset
-    tars = write_group(project, name, group)  # all tars of the group, also those that existed
-    run.finish(plan)  # a group has no manifest; the plan determines all bytes
+    tars = write_group(project, webdataset, group)  # all of the group, also those that existed
+    run.finish(plan_manifest)  # a group has no manifest; the plan determines all bytes
     new_tars = [tar for tar in tars if f"{tar.stem}.tar" not in existing_names]
     return dg.MaterializeResult(
         metadata=tars_metadata(tars, new_tars, run.seconds),
-        data_version=dg.DataVersion(plan.digest),
+        data_version=dg.DataVersion(plan_manifest.digest),
     )
 
 
 def tars_metadata(
     tars: Sequence[TarFacts], new_tars: Sequence[TarFacts], seconds: float
 ) -> dict[str, Any]:
-    """Return the metadata of one group of tars.
+    """Return what the UI shows of one group of tars.
 
     Args:
         tars: All tars of the group.
-        new_tars: The tars that this run has written.
+        new_tars: The tars that this run has written; the others existed already.
         seconds: How long this run took.
+
+    Returns:
+        Name → value: a summary in a sentence, a table of the tars, and counts.
     """
-    n_sequences = sum(tar.sequences for tar in tars)
-    size = sum(tar.size_bytes for tar in tars)
-    contexts = format_count(n_sequences, "context")
-    n_tars = format_count(len(tars), "tar")
-    summary = f"**{n_tars}, {contexts}**, {format_bytes(size)}; {len(new_tars):,} written now."
+    n_contexts = sum(tar.sequences for tar in tars)
+    n_bytes = sum(tar.size_bytes for tar in tars)
+    tars_text = format_count(len(tars), "tar")
+    contexts_text = format_count(n_contexts, "context")
+    size = format_bytes(n_bytes)
     metadata: dict[str, Any] = {
-        "summary": markdown(summary),
+        "summary": markdown(
+            f"**{tars_text}, {contexts_text}**, {size}; {len(new_tars):,} written now."
+        ),
         "tars": table([_tar_row(tar) for tar in tars], len(tars)),
-        "dagster/partition_row_count": n_sequences,
+        "dagster/partition_row_count": n_contexts,
         "shards": len(tars),
-        "sequences": n_sequences,
+        "sequences": n_contexts,
         "tokens": sum(tar.tokens for tar in tars),
-        "size_bytes": size,
+        "size_bytes": n_bytes,
         "seconds": round(seconds, 3),
     }
     # Without new tars there is no speed: a plot over time would show a jump.
@@ -154,7 +187,11 @@ def tars_metadata(
 
 
 def _tar_row(tar: TarFacts) -> dict[str, str]:
-    """Return the row of a tar in the table of its group."""
+    """Return the row of a tar in the table of its group, with the start of its checksum.
+
+    Args:
+        tar: What is known of the tar: its name, size, checksum and counts.
+    """
     return {
         "tar": f"{tar.stem}.tar",
         "sequences": f"{tar.sequences:,}",
@@ -164,7 +201,17 @@ def _tar_row(tar: TarFacts) -> dict[str, str]:
 
 
 def webdataset_page(run: AssetRun) -> dict[str, Any]:
-    """Write the lists of a webdataset's tars, and return its metadata."""
+    """Write the lists of tars that complete a webdataset, and return what the UI shows of it.
+
+    Args:
+        run: The run of the asset `manifest` for one webdataset.
+
+    Returns:
+        Name → value, as Dagster's UI shows them; see `webdataset_metadata`.
+
+    Raises:
+        NanosetError: A tar is missing, or the lists could not be written.
+    """
     return webdataset_metadata(run.project, run.make())
 
 
@@ -172,6 +219,14 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return what the UI shows of a complete webdataset: its sources, and how it is read.
 
     A source is a corpus or view whose tokens are cut into contexts, the samples of the tars.
+
+    Args:
+        project: Its folder: the path of the tars is shown relative to it.
+        manifest: Manifest of the webdataset.
+
+    Returns:
+        Name → value: a summary in a sentence, how to open the tars, a table of the sources, and
+        counts.
     """
     rows = [_source_row(source) for source in manifest.facts["sources"]]
     return {
@@ -193,7 +248,14 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _webdataset_summary(facts: Mapping[str, Any]) -> str:
-    """Return the size of a webdataset in a sentence."""
+    """Return the size of a webdataset in a sentence.
+
+    Args:
+        facts: Counts of the webdataset; `shards_written` are its tars.
+
+    Returns:
+        Such as "**5,000 contexts of 2,048 tokens in 4 tars**, 10,000,000 tokens, 21 MB."
+    """
     n_bytes = sum(shard["size_bytes"] for shard in facts["shards_written"])
     contexts = format_count(facts["sequences"], "context")
     tars = format_count(facts["shards"], "tar")
@@ -207,7 +269,7 @@ def _source_row(source: Mapping[str, Any]) -> dict[str, str]:
     """Return a row with what a source contributes, and what does not fill a context.
 
     Args:
-        source: Facts of the source.
+        source: Counts of a corpus or view of which the webdataset is made.
     """
     return {
         "corpus": source["name"],
@@ -222,15 +284,17 @@ def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
     """Return how OpenLM and the library webdataset open the tars, as lines of Markdown.
 
     Args:
+        project: Its folder: the path of the tars is shown relative to it.
         manifest: Manifest of the webdataset.
     """
-    tars = _tar_name_range(manifest.facts["shards"])
+    tar_names = _tar_name_range(manifest.facts["shards"])
     folder = manifest.url()
     if is_remote(folder):
         # The library reads a bucket through the output of a command.
-        return _program_texts(f"{folder}/{MANIFEST_NAME}", f"pipe:aws s3 cp {folder}/{tars} -")
+        command = f"pipe:aws s3 cp {folder}/{tar_names} -"
+        return _program_texts(f"{folder}/{MANIFEST_NAME}", command)
     shown_folder = place(project, folder).path  # relative to the project's folder
-    return [f"In {code(shown_folder or folder)}:", *_program_texts(MANIFEST_NAME, tars)]
+    return [f"In {code(shown_folder or folder)}:", *_program_texts(MANIFEST_NAME, tar_names)]
 
 
 def _tar_name_range(n_tars: int) -> str:
@@ -238,10 +302,9 @@ def _tar_name_range(n_tars: int) -> str:
 
     The library webdataset expands the range in braces.
     """
-    first_number = shard_stem(0).removeprefix("shard-")
-    last_number = shard_stem(n_tars - 1).removeprefix("shard-")
-    number_range = "{" + f"{first_number}..{last_number}" + "}"
-    return f"shard-{number_range}.tar"
+    first_number = shard_stem(0).removeprefix("shard-")  # "00000000"
+    last_number = shard_stem(n_tars - 1).removeprefix("shard-")  # "00000041" of 42 tars
+    return f"shard-{{{first_number}..{last_number}}}.tar"
 
 
 def _program_texts(manifest_path: str, tars: str) -> list[str]:
