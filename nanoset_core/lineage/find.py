@@ -1,9 +1,10 @@
 """Find the samples of a nanoset or webdataset that contain a document, or the reason why none does.
 
-A user names the document by its id, by file and line, or by its number (`DocumentName`). It is
-looked up in the datasets that are searched, and then in their index arrays or in the plan of the
-tars. If there is no such document, the error says what became of it, if that can be found out: its
-line was rejected, a view does not include it, or it was erased.
+A user names the document by its id, by file and line, or by its number (`DocumentName`): with
+`file="web/a.jsonl", line=5`, it is the document of line 5. It is looked up in the datasets that are
+searched, and then in their index arrays or in the plan of the tars. If there is no such document,
+the error says what became of it, if that can be found out: its line was rejected, a view does not
+include it, or it was erased.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import is_remote
 from nanoset_core.storage.places import real_path
-from nanoset_core.text.pieces import Piece, cut_ranges
+from nanoset_core.text.pieces import Piece, SourceRange, cut_ranges
 from nanoset_core.text.rejects import Reject
 
 
@@ -61,8 +62,8 @@ class DocumentName(NamedTuple):
 class _FoundDocument(NamedTuple):
     """A document that was found in one of the datasets that are searched."""
 
-    member: int
-    """Number of the dataset."""
+    dataset_number: int
+    """Position of the dataset among those that are searched, from 0."""
     origin: DocumentOrigin
     """The document."""
 
@@ -127,16 +128,14 @@ def find_in(
 
     # A path such as web/a.jsonl may mean the file a.jsonl of the corpus web. If that does not
     # exist, it means a file web/a.jsonl within a corpus.
-    names_in_corpora: list[DocumentName] = []
-    if context.config is not None and document.file is not None:
-        names_in_corpora = _within_corpora(context.config, corpora, document)
-    for possible_names in (names_in_corpora, [document]):
-        matches = _look_up_all(datasets, possible_names, context)
-        if matches:
-            return [searched.places(dataset_number, origin) for dataset_number, origin in matches]
-
-    remedy = _explain_absence(context, datasets, [*names_in_corpora, document])
-    raise _no_document_error(corpora, document, remedy)
+    names_in_corpora = _within_corpora(context.config, corpora, document)
+    matches = _look_up_all(datasets, names_in_corpora, context)
+    if not matches:
+        matches = _look_up_all(datasets, [document], context)
+    if not matches:
+        remedy = _explain_absence(context, datasets, [*names_in_corpora, document])
+        raise _no_document_error(corpora, document, remedy)
+    return [searched.places(match.dataset_number, match.origin) for match in matches]
 
 
 def _no_document_error(corpora: Sequence[str], document: DocumentName, remedy: str) -> MissingError:
@@ -174,6 +173,9 @@ def _check_corpus(corpus: str, corpora: Sequence[str], searched: str) -> None:
         corpus: The name that the user gave.
         corpora: Names of the corpora and datasets that are searched.
         searched: Name of the nanoset or webdataset, for the error.
+
+    Raises:
+        MissingError: It is not among them. The error suggests the name that is most similar.
     """
     if corpus not in corpora:
         raise MissingError(
@@ -186,12 +188,14 @@ def _check_corpus(corpus: str, corpora: Sequence[str], searched: str) -> None:
 
 
 def _with_line(document: DocumentName) -> DocumentName:
-    """Divide the name `file:line` of a document into its file and its line.
-
-    A document that is named in another way is returned unchanged.
+    """Divide the name of a document such as `web/a.jsonl:5` into its file and its line.
 
     Args:
         document: The name that the user gave.
+
+    Returns:
+        The name with a line: `file="web/a.jsonl", line=5`. A document that is named in another way
+        is returned unchanged.
 
     Raises:
         ConfigError: A file is named without a line.
@@ -237,7 +241,7 @@ def _checked(document: DocumentName) -> DocumentName:
 
 
 def _within_corpora(
-    config: ProjectConfig, corpora: Sequence[str], document: DocumentName
+    config: ProjectConfig | None, corpora: Sequence[str], document: DocumentName
 ) -> list[DocumentName]:
     """Return what a path means if it begins with the name of a corpus or with its folder.
 
@@ -245,33 +249,43 @@ def _within_corpora(
     `web/a.jsonl` may both mean the file `a.jsonl` of the corpus.
 
     Args:
-        config: The project's settings, which name the raw folder.
+        config: The project's settings, which name the raw folder; None if they are not known.
         corpora: Names of the corpora and datasets that are searched.
-        document: A document that is named by file and line.
+        document: The name that the user gave.
 
     Returns:
-        The document in each corpus that its path may mean, with its path in the corpus's folder.
+        The document in each corpus that its path may mean, with its path in the corpus's folder;
+        nothing if the document is not named by a file.
     """
-    file = str(document.file)
-    path = _path_below_raw(config, file)
-    first_folder, _, path_in_folder = (path or file).partition("/")
+    if config is None or document.file is None:
+        return []
+    path = _path_below_raw(config, document.file)
+    is_below_raw = path is not None
+    first_folder, _, path_in_folder = (path or document.file).partition("/")
     if not path_in_folder:  # a file without a folder names no corpus
         return []
-    candidates = [corpus for corpus in corpora if document.corpus in (None, corpus)]
 
-    # The path may begin with the folder of a corpus; or with its name, if it does not also contain
-    # the raw folder. The name takes precedence over the folder of another corpus.
-    is_below_raw = path is not None
+    # A path below the raw folder begins with the folder of a corpus. Any other path may also begin
+    # with the name of a corpus, which takes precedence over the folder of another corpus.
+    candidates = [corpus for corpus in corpora if document.corpus in (None, corpus)]
     matching: list[str] = []
-    if not is_below_raw:
-        matching = [corpus for corpus in candidates if corpus == first_folder]
+    if not is_below_raw and first_folder in candidates:
+        matching = [first_folder]
     if not matching:
         matching = [corpus for corpus in candidates if config.folder_name(corpus) == first_folder]
     return [document._replace(corpus=corpus, file=path_in_folder) for corpus in matching]
 
 
 def _path_below_raw(config: ProjectConfig, file: str) -> str | None:
-    """Return the path of a file relative to the raw folder; None if it is not below that folder."""
+    """Return the path of a file relative to the raw folder, in which the project's texts are.
+
+    Args:
+        config: The project's settings, which name the raw folder.
+        file: A path or address, such as `/data/raw/web/a.jsonl`.
+
+    Returns:
+        The relative path, such as `web/a.jsonl`; None if the file is not below the raw folder.
+    """
     raw_folder = config.raw_folder
     other_name = real_path(raw_folder)  # without symbolic links
     if is_remote(config.raw):
@@ -285,7 +299,13 @@ def _path_below_raw(config: ProjectConfig, file: str) -> str | None:
 def _look_up_all(
     datasets: Sequence[Dataset], documents: Sequence[DocumentName], context: InspectionContext
 ) -> list[_FoundDocument]:
-    """Return the documents of some datasets that have one of several names."""
+    """Return the documents of some datasets that have one of several names.
+
+    Args:
+        datasets: The datasets to search.
+        documents: The names: ids, files with lines, or numbers.
+        context: The project or output root.
+    """
     found: list[_FoundDocument] = []
     for document in documents:
         found += _look_up(datasets, document, context)
@@ -301,13 +321,14 @@ def _look_up(
 
     Args:
         datasets: The datasets to search.
-        document: The name: an id, a file and line, or a number.
+        document: The name: an id, a file and line, or a number. It may also name the only corpus to
+            search.
         context: The project or output root.
     """
-    for member, dataset in enumerate(datasets):
+    for dataset_number, dataset in enumerate(datasets):
         if document.corpus in (None, *dataset.names):
             for origin in _origins_with(Lineage(dataset), document, context):
-                yield _FoundDocument(member, origin)
+                yield _FoundDocument(dataset_number, origin)
 
 
 def _origins_with(
@@ -332,7 +353,9 @@ def _origins_with(
 def _shards_with(
     context: InspectionContext, lineage: Lineage, file: str, line: int
 ) -> list[int] | None:
-    """Return the shard that was made from a line, according to the inventory of the corpus.
+    """Return the shard that was made from a line, so that only this one has to be searched.
+
+    A *shard* is a part of a tokenized corpus.
 
     Args:
         context: The project or output root.
@@ -341,26 +364,43 @@ def _shards_with(
         line: Number of the line or row, from 1.
 
     Returns:
-        The one shard, or [] if there is none; None if any shard may have the line, because the
-        inventory was deleted, or does not describe these shards.
+        The one shard, or [] if there is none; None if any shard may have the line, because it is
+        not known from which files the shards were made.
     """
-    # The inventory lists the pieces into which files were cut. Consecutive pieces form ranges, and
-    # shard k was made from range k.
-    inventory = context.inventory_of(lineage.dataset)
-    if inventory is None:
-        return None
-    ranges = cut_ranges(inventory, lineage.tokenized.recipe["options"]["range_bytes"])
-    if len(ranges) != len(lineage.shards):
+    source_ranges = _sources_of_shards(context, lineage)
+    if source_ranges is None:
         return None
 
-    # The line is in the last piece of the file that begins before it or with it.
+    # Large files are cut into pieces. The line is in the last piece of the file that begins before
+    # it or with it.
     line_in_piece = lineage.numbers.in_piece(file, line)
     shard_with_line: int | None = None
-    for shard, source_range in enumerate(ranges):
+    for shard, source_range in enumerate(source_ranges):
         for piece in source_range.pieces:
             if piece.path == file and _begins_before(piece, line, line_in_piece):
                 shard_with_line = shard  # unless a later piece begins before the line, too
     return [] if shard_with_line is None else [shard_with_line]
+
+
+def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[SourceRange] | None:
+    """Return the pieces of raw files that each shard was made from, according to the inventory.
+
+    The inventory lists the pieces into which the files of a corpus were cut. Consecutive pieces
+    form ranges, and shard k was made from range k.
+
+    Args:
+        context: The project or output root.
+        lineage: The documents of the dataset.
+
+    Returns:
+        One range for each shard; None if the inventory was deleted, or does not describe these
+        shards.
+    """
+    inventory = context.inventory_of(lineage.dataset)
+    if inventory is None:
+        return None
+    ranges = cut_ranges(inventory, lineage.tokenized.recipe["options"]["range_bytes"])
+    return ranges if len(ranges) == len(lineage.shards) else None
 
 
 def _begins_before(piece: Piece, line: int, line_in_piece: LineInPiece | None) -> bool:
@@ -382,13 +422,16 @@ def _explain_absence(
 ) -> str:
     """Explain why a document was not found, and what to do about it.
 
+    It may have been erased, its line may have been rejected, or a view, which is a selection of a
+    corpus's documents, may leave it out.
+
     Args:
         context: The project or output root.
         datasets: The datasets that were searched.
         documents: What the name that the user gave may mean.
 
     Returns:
-        The remedy of an error.
+        The remedy of an error, such as `the line was rejected (no_text: …); correct it in …`.
     """
     erasure = _erasure(context, datasets, documents)
     if erasure is not None:
@@ -400,6 +443,9 @@ def _explain_absence(
         reason = _left_out_by_view(context, dataset.unpacked, documents)
         if reason is not None:
             return reason
+
+    # Nothing is known about it. The user can look for it in the lists of raw files and of rejected
+    # lines.
     return f"look into the corpora's {INVENTORY.layout.folder}, and into the shards' rejects.jsonl"
 
 
@@ -416,9 +462,8 @@ def _rejection(
     for dataset in datasets:
         lineage = Lineage(dataset)
         for document in documents:
-            is_of_dataset = document.corpus in (None, dataset.name, lineage.corpus)
-            if not is_of_dataset:
-                continue
+            if document.corpus not in (None, dataset.name, lineage.corpus):
+                continue  # the name is for another dataset
             reject = next(_rejects(context, lineage, document), None)
             if reject is not None:
                 return (
@@ -439,7 +484,8 @@ def _left_out_by_view(
         documents: What the name that the user gave may mean.
 
     Returns:
-        The reason; None if the corpus has none of these documents either.
+        The reason, such as `corpus web has it as document 7, but view clean does not choose it`;
+        None if the corpus has none of these documents either.
     """
     if view.is_whole_corpus:
         return None
@@ -448,10 +494,10 @@ def _left_out_by_view(
         in_any_corpus = document._replace(corpus=None)
         for found in _look_up([view.corpus], in_any_corpus, context):
             origin = found.origin
-            number = f"corpus {origin.corpus} has it as document {origin.document:,}"
+            in_corpus = f"corpus {origin.corpus} has it as document {origin.document:,}"
             if not origin.tokens:
-                return f"{number}, but it has no tokens, so that no sample holds it"
-            return f"{number}, but view {view.name} does not choose it"
+                return f"{in_corpus}, but it has no tokens, so that no sample holds it"
+            return f"{in_corpus}, but view {view.name} does not choose it"
     return None
 
 

@@ -2,13 +2,15 @@
 
 A trainer assigns the samples of a train split to steps, ranks and micro-batches by its settings:
 batch sizes, number of ranks, and the steps at which the run was resumed. `run.yaml` lists these
-settings, and the handoffs that the run was started with, one after another:
-
-    handoff                      run                            step
-    train split, sample 0, 1 …   sample base, base + 1, …       samples [start, start + batch_size)
+settings, and the *handoffs*: folders with the files that the trainer was started or continued with.
 
 `Run` computes which samples of which handoff each step read. `explain_step` then looks up the
-documents in these samples, and `find_steps` searches in the other direction.
+documents in these samples, and `find_steps` searches in the other direction. For example, a run
+reads 8 samples a step and was continued with a second handoff at sample 16. Then
+
+    step    samples of the run    samples of the train split
+       2               8 to 15    8 to 15 of the first handoff
+       3              16 to 23    0 to 7 of the second one, if it is for a phase of the run
 """
 
 from __future__ import annotations
@@ -103,7 +105,7 @@ class DocumentSteps(DocumentPlaces):
 
 
 class RunHandoff(NamedTuple):
-    """A handoff, and the range of a run's samples that were read from it."""
+    """A handoff, which is a trainer's files, and the range of a run's samples read from it."""
 
     manifest: Manifest
     """Manifest of the handoff."""
@@ -132,7 +134,11 @@ class RunHandoff(NamedTuple):
         return f"{self.start:,} to {last_sample}"
 
     def has_all_samples_of(self, step: TrainingStep) -> bool:
-        """Return whether all samples of a step were read from this handoff."""
+        """Return whether all samples of a step were read from this handoff.
+
+        Args:
+            step: The step. Its samples are numbered from the start of the run, as `start` is.
+        """
         if step.first_sample < self.start:
             return False
         return self.stop is None or step.first_sample + step.batch_size <= self.stop
@@ -162,7 +168,7 @@ class Run:
     """A training run, with the handoffs that it was started with."""
 
     def __init__(self, spec: RunSpec, handoffs: Sequence[RunHandoff], file: object) -> None:
-        """Describe a run, and check that its handoffs follow one another.
+        """Describe a run, and check that its handoffs, the trainer's files, follow one another.
 
         Args:
             spec: The settings of the run.
@@ -227,6 +233,9 @@ class Run:
             outputs: The outputs that contain the handoffs.
             file: The run.yaml.
 
+        Returns:
+            The run. No sample has been read yet.
+
         Raises:
             MissingError: A file, or a version of an output, is missing.
             ConfigError: There are mistakes in run.yaml.
@@ -245,24 +254,21 @@ class Run:
         Args:
             outputs: The outputs that contain the handoff.
             manifest: Manifest of the handoff.
-            default_batch_size: How many samples a step reads, if the handoff has no schedule.
+            default_batch_size: How many samples a step reads, if the handoff does not say so.
+
+        Returns:
+            The run. It begins with sample 0, even if the handoff continues an earlier one.
 
         Raises:
             MissingError: The handoff's train split was deleted.
             ConfigError: The size is not a possible batch size.
         """
-        batch_size = default_batch_size
-        schedule = manifest.recipe["options"].get("schedule")
-        if schedule:
-            batch_size = schedule[1]  # schedule[0] is the number of steps
         spec = RunSpec(
             handoff=manifest.folder.as_posix(),
             data_parallel_size=1,
             micro_batch_size=1,
-            global_batch_size=batch_size,
+            global_batch_size=_scheduled_batch_size(manifest) or default_batch_size,
         )
-
-        # The handoff may continue an earlier one. In the example, the run starts with this one.
         [handoff_path] = spec.handoffs
         handoff = _open_handoff(outputs, spec, handoff_path).starting_the_run()
         return Run(spec, [handoff], manifest.url())
@@ -272,6 +278,9 @@ class Run:
 
         Args:
             step: Number of the step, from 1.
+
+        Returns:
+            Numbers of samples in the train split of one handoff, ordered by rank and micro-batch.
 
         Raises:
             SampleIndexError: No handoff of the run has them.
@@ -317,6 +326,9 @@ class Run:
         Args:
             handoff: Files with which the trainer was started or continued.
             samples: Numbers in its train split, int64, shape (n_samples,).
+
+        Yields:
+            One reading for each step and sample, since a run may read a sample several times.
         """
         for step in self._steps_that_may_read(handoff, samples):
             try:
@@ -349,6 +361,9 @@ class Run:
     def _steps_that_may_read(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> list[int]:
         """Return the steps that may read some samples of a handoff, ascending.
 
+        A resumed run reads some samples later than one that was never stopped. Which delay a sample
+        has is not known here, so the steps for all possible delays are returned.
+
         Args:
             handoff: Files with which the trainer was started or continued.
             samples: Numbers of samples in its train split, int64, shape (n_samples,).
@@ -358,11 +373,9 @@ class Run:
             positions_in_split = handoff.dealer.positions(np.unique(samples))
         positions = handoff.split_start + positions_in_split  # (n_unique_samples,)
 
-        # A resumed run reads some samples later. Which delay a sample has is not known, so try all
-        # of them.
+        # The steps that read the samples at these positions, and at those after each delay.
         delays = self._possible_delays(handoff)
         possible_positions = positions[:, None] + delays  # (n_unique_samples, n_delays)
-        # The step that reads the sample at each position.
         steps = self.steps.that_read(possible_positions.ravel())
         steps_once: list[int] = np.unique(steps).tolist()
         return steps_once
@@ -373,6 +386,12 @@ class Run:
         A loader that deals its samples to the ranks in turn resumes at the start of a round of
         ranks. With 4 ranks and 10 samples already read, it reads samples 8 and 9 again. So it is
         late with all samples after them, by 10 % 4 = 2 samples.
+
+        Args:
+            handoff: The trainer's files, whose settings say how the loader deals its samples.
+
+        Returns:
+            The delays in samples: [0] for a loader that continues exactly where it stopped.
         """
         delays = {0}
         if handoff.dealer.kind == "interleaved":
@@ -402,6 +421,9 @@ def explain_step(
         rank: Return only the samples of this data-parallel rank; None for all ranks.
         most: How many samples to look up; None for all.
 
+    Returns:
+        The samples, ordered by rank and micro-batch, with the settings of the step.
+
     Raises:
         MissingError: A file, or a version of an output, is missing.
         ConfigError: There are mistakes in run.yaml, or there is no such rank.
@@ -414,16 +436,30 @@ def explain_step(
 
     step_samples = run.samples(step)
     rows = _rows_of_rank(step_samples, rank, f"{run.file}: step {step:,}")[:most]
+    samples = tuple(_explain_rows(context, step_samples, rows))
+    return _step_origin(step_samples, samples, skipped=run.spec.is_skipped(step))
+
+
+def _step_origin(
+    step_samples: StepSamples, samples: tuple[StepSample, ...], *, skipped: bool
+) -> StepOrigin:
+    """Return the description of a training step and of some samples that it read.
+
+    Args:
+        step_samples: All samples of the step, with the settings that the trainer had.
+        samples: Those that are described, with the documents in them.
+        skipped: Whether the trainer read the samples without training on them.
+    """
     training_step = step_samples.step
     return StepOrigin(
-        step=step,
-        skipped=run.spec.is_skipped(step),
+        step=training_step.number,
+        skipped=skipped,
         handoff=step_samples.handoff.manifest.url(),
         consumed_samples=training_step.first_sample,
         batch_size=training_step.batch_size,
         data_parallel_size=training_step.n_ranks,
         micro_batch_size=training_step.micro_batch_size,
-        samples=tuple(_explain_rows(context, step_samples, rows)),
+        samples=samples,
     )
 
 
@@ -519,6 +555,9 @@ def find_steps(
         document: Names the document by the fields of `DocumentName`, such as `identity="a1"`, or
             `file="web/a.jsonl", line=5`.
 
+    Returns:
+        One entry for each handoff and each document with this name, in the order of the run.
+
     Raises:
         MissingError: A file, or a version of an output, is missing; or no handoff contains the
             document.
@@ -572,6 +611,9 @@ def _steps_of_document(run: Run, handoff: RunHandoff, places: DocumentPlaces) ->
         run: The run.
         handoff: Files with which the trainer was started or continued.
         places: The samples of the handoff that contain the document.
+
+    Returns:
+        The steps, together with the samples.
     """
     samples = np.array([appearance.sample for appearance in places.appearances], np.int64)
     return DocumentSteps(
@@ -602,9 +644,11 @@ def _naming_in_errors(file: object) -> Iterator[None]:
 def _with_stops(handoffs: Sequence[RunHandoff]) -> list[RunHandoff]:
     """Return the handoffs of a run, each of which stops at the latest where the next one starts.
 
+    For example, if handoffs start at the samples 0 and 100, the first one stops at sample 100. A
+    handoff for certain steps of the run has a stop already, and the last one is read to its end.
+
     Args:
-        handoffs: The sets of files from which the run read samples, in order. Those for certain
-            steps of the run have a stop already. Others are read until the next one or the end.
+        handoffs: The sets of files from which the run read samples, in order.
     """
     with_stops: list[RunHandoff] = []
     for number, handoff in enumerate(handoffs):
@@ -625,6 +669,9 @@ def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandof
         spec: The settings of the run.
         handoff: Folder of the handoff. The run may have seen the output root under another path.
 
+    Returns:
+        The handoff. Its `stop` is only known if it is for a phase, which is a range of steps.
+
     Raises:
         MissingError: The handoff, or its train split, is missing.
         ConfigError: This is not the folder of a handoff, or the settings contradict its schedule.
@@ -643,8 +690,8 @@ def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandof
         return RunHandoff(manifest, loaded, dealer, split_start=0, start=start, stop=None)
 
     # A phase trains on the steps [first_step, stop_step), and its split has the samples of these.
-    batch_size = _phase_batch_size(manifest, spec)
     first_step, stop_step = phase
+    batch_size = _phase_batch_size(manifest, spec)
     start = first_step * batch_size
     stop = stop_step * batch_size
     return RunHandoff(manifest, loaded, dealer, split_start=start, start=start, stop=stop)
@@ -677,29 +724,54 @@ def _name_and_digest(outputs: OutputRoot, handoff: str) -> tuple[str, str]:
     return name, version
 
 
-def _phase_batch_size(manifest: Manifest, spec: RunSpec) -> int:
-    """Return how many samples a step reads according to the handoff of a phase.
+def _scheduled_batch_size(manifest: Manifest) -> int | None:
+    """Return how many samples a step reads according to a handoff; None if it does not say so.
 
     Args:
-        manifest: Manifest of the handoff.
-        spec: The settings of the run, which must have the same batch size.
-
-    Raises:
-        ConfigError: They have another one.
+        manifest: Manifest of the handoff, the files for a trainer.
     """
-    batch_size: int = manifest.recipe["options"]["schedule"][1]  # after the number of steps
-    _check_phase_batch_size(spec, batch_size)
+    schedule = manifest.recipe["options"].get("schedule")  # [number of steps, batch size]
+    if not schedule:
+        return None
+    batch_size: int = schedule[1]
     return batch_size
 
 
-def _check_phase_batch_size(spec: RunSpec, batch_size: int) -> None:
-    """Check that every step of a run in phases read as many samples as its schedule says.
+def _phase_batch_size(manifest: Manifest, spec: RunSpec) -> int:
+    """Return how many samples a step of a phase reads, and check that the run agrees.
 
-    Megatron-LM requires this: it assumes that every step reads `--global-batch-size` samples.
+    A phase is a range of a run's steps, which reads a handoff of its own. Megatron-LM assumes that
+    every step reads `--global-batch-size` samples.
+
+    Args:
+        manifest: Manifest of the handoff, which always has a schedule.
+        spec: The settings of the run, which must have the same batch size at all steps.
+
+    Raises:
+        ConfigError: Some steps have another one.
+    """
+    batch_size: int = manifest.recipe["options"]["schedule"][1]  # after the number of steps
+    problems = _batch_size_problems(spec, batch_size)
+    if problems:
+        raise ConfigError(
+            "in phases the batch size must stay what the schedule says",
+            where="global_batch_size",
+            found=", ".join(problems),
+            expected=f"global_batch_size: {batch_size} alone",
+            remedy="correct run.yaml",
+        )
+    return batch_size
+
+
+def _batch_size_problems(spec: RunSpec, batch_size: int) -> list[str]:
+    """Return the settings by which some steps of a run read more or fewer samples than they must.
 
     Args:
         spec: The settings of the run.
-        batch_size: Samples of a step according to the schedule of the handoff.
+        batch_size: How many samples each step must read.
+
+    Returns:
+        The settings as in run.yaml, such as `global_batch_size: 64`.
     """
     problems: list[str] = []
     # A run without this setting has a schedule of batch sizes instead.
@@ -718,19 +790,15 @@ def _check_phase_batch_size(spec: RunSpec, batch_size: int) -> None:
         problems.append(f"rampup_batch_size: {list(spec.rampup_batch_size)}")
     if spec.decrease_batch_size_if_needed:
         problems.append("decrease_batch_size_if_needed: true")
-
-    if problems:
-        raise ConfigError(
-            "in phases the batch size must stay what the schedule says",
-            where="global_batch_size",
-            found=", ".join(problems),
-            expected=f"global_batch_size: {batch_size} alone",
-            remedy="correct run.yaml",
-        )
+    return problems
 
 
 def _current_handoff(outputs: OutputRoot, name: str) -> Manifest:
-    """Return the manifest of the current handoff of a nanoset.
+    """Return the manifest of a nanoset's current handoff, the latest files for a trainer.
+
+    Args:
+        outputs: The outputs that contain it.
+        name: Name of the nanoset.
 
     Raises:
         MissingError: There is none. The error lists the nanosets that have one.
