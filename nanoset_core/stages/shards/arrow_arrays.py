@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 
 def number_array(values: Sequence[int] | NDArray[np.integer[Any]], kind: str) -> Any:
-    """Return numbers as an Arrow array of a type such as "int32"."""
+    """Return numbers as an Arrow array, without a copy if they have the type already.
+
+    Args:
+        values: The numbers, shape (n,); none is missing.
+        kind: Name of the type in numpy and Arrow, such as "int32".
+
+    Returns:
+        A pyarrow.Array.
+    """
     import pyarrow as pa
 
     data = np.ascontiguousarray(values, kind)
@@ -21,7 +29,14 @@ def number_array(values: Sequence[int] | NDArray[np.integer[Any]], kind: str) ->
 
 
 def text_array(values: Sequence[str | None]) -> Any:
-    """Return texts as an Arrow array of strings."""
+    """Return texts as an Arrow array of strings.
+
+    Args:
+        values: The texts; None becomes a null.
+
+    Returns:
+        A pyarrow.Array.
+    """
     import pyarrow as pa
 
     builder = pa.lib.StringBuilder()

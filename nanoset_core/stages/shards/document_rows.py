@@ -94,12 +94,25 @@ class DocumentRows:
 
         Args:
             values: Column → value; a row must have all of them.
+
+        Yields:
+            (row, column → value) with all columns of the table, in the order of the rows.
         """
         scan = DocumentScan(COLUMNS, only=[values_equal(values)])
         yield from _values_of_rows(scan.batches(self.relation))
 
     def with_ids(self, ids: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (row, column → value) of each row with one of some ids, an Arrow array of texts."""
+        """Yield the rows of the documents that have one of some ids.
+
+        Args:
+            ids: Arrow array of texts; one that no document has gives no row.
+
+        Yields:
+            (row, column → value) with all columns of the table, in the order of the rows.
+
+        Raises:
+            FormatError: The table is damaged.
+        """
         scan = DocumentScan(COLUMNS, only_ids=ids)
         yield from _values_of_rows(scan.batches(self.relation))
 
@@ -137,7 +150,14 @@ class DocumentRows:
                 raise ValueError(f"tokens as {column_type}")
 
     def columns(self, group: int, names: list[str]) -> Any:
-        """Return some columns of a row group as an Arrow table.
+        """Return some columns of a row group, which is a part of the table that is read at once.
+
+        Args:
+            group: Number of the row group.
+            names: Names of the columns, such as `["id", "tokens"]`.
+
+        Returns:
+            A pyarrow.Table.
 
         Raises:
             FormatError: The row group is damaged.

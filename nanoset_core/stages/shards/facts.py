@@ -72,11 +72,22 @@ class ShardFacts:
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> ShardFacts:
-        """Return the counts among the facts of a manifest."""
+        """Return the counts among the facts of a manifest, the file that describes an output.
+
+        Args:
+            facts: Name of a fact → value; facts that are not counts of shards are ignored.
+
+        Raises:
+            ValueError: A count has another type than it should have.
+        """
         return from_plain(ShardFacts, facts)
 
     def described(self) -> str:
-        """Return lines and rejects for a message."""
+        """Return how many lines there were, and what became of those that are not documents.
+
+        Returns:
+            Text such as "1,000 lines, 3 rejected, 0 unreadable files (invalid_json 3)".
+        """
         unreadable_files = format_count(self.faults, "unreadable file")
         text = f"{self.lines:,} lines, {self.rejected:,} rejected, {unreadable_files}"
         if self.purged:
@@ -112,10 +123,14 @@ _COUNTS_BY_FILE = ("zeroed", "padding", "unkept_ids", "escaped_ids")
 
 
 def length_histogram(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Count documents by the number of binary digits of their length, int64, shape (LENGTH_BINS,).
+    """Count documents by the number of binary digits of their length.
 
     Args:
         lengths: Tokens of each document, shape (n_documents,).
+
+    Returns:
+        int64, shape (LENGTH_BINS,): entry 0 counts the empty documents, entry 3 those of 4 to 7
+        tokens. The lengths 0 1 5 6 give 1 1 0 2 0 ….
     """
     # frexp gives the number of binary digits: 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3…
     _, digits = np.frexp(lengths.astype(np.float64))

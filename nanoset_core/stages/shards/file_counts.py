@@ -43,7 +43,11 @@ class FileCounts:
         return self.documents + self.rejected + self.skipped + self.purged
 
     def add(self, other: FileCounts) -> None:
-        """Add the counts of another part of the file."""
+        """Add the counts of another part of the file, such as the part that is in the next shard.
+
+        Args:
+            other: The counts of that part; they are not changed.
+        """
         self.stored_bytes += other.stored_bytes
         self.documents += other.documents
         self.tokens += other.tokens

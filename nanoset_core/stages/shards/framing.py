@@ -72,7 +72,16 @@ class Framed(NamedTuple):
 
 
 def pair_name(preset: WriterPreset, prefix: str, key: str) -> str:
-    """Return the name that a preset's tool gives to the pair of .bin and .idx of one key."""
+    """Return the name that a preprocessing tool gives to its output for one key of the JSON lines.
+
+    Args:
+        preset: The tool whose output is matched.
+        prefix: The output prefix that the user has given.
+        key: Key of the text: `out` and `text` give `out_text_document`, or `out_text` for nanotron.
+
+    Returns:
+        Path of the .bin and .idx without these endings.
+    """
     if preset == "nanotron":
         return f"{prefix}_{key}"
     return f"{prefix}_{key}_document"
@@ -115,7 +124,13 @@ def make_framing(
 
 
 def adds_template(preset: WriterPreset, special_tokens: SpecialTokens | None) -> bool:
-    """Return whether the special tokens of the tokenizer's template are added to each document."""
+    """Return whether documents get the special tokens that the tokenizer adds to texts by itself.
+
+    Args:
+        preset: The preprocessing tool whose output is matched.
+        special_tokens: What the user chose; None to do what the preset's tool does, which is to add
+            them for nanotron alone.
+    """
     return (special_tokens or _DEFAULT_SPECIAL_TOKENS[preset]) == "add"
 
 

@@ -40,6 +40,14 @@ class PatternMatches(NamedTuple):
 def find_matches(pattern: Location) -> PatternMatches:
     """Return what a pattern matches; a path without wildcards matches itself.
 
+    Args:
+        pattern: A path, on this machine or in a bucket, in which `*`, `?`, `[…]` and `**` are
+            wildcards.
+
+    Returns:
+        The files in natural order, and other paths to report to the user, such as folders that are
+        named like files.
+
     Raises:
         InputError: A folder cannot be read, or a link leads back to a folder above it.
         StorageError: A bucket cannot be reached, or refuses.

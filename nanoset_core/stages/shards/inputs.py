@@ -98,7 +98,14 @@ def resolve_inputs(
 
 
 def files_of(paths: Iterable[Location]) -> InputFiles:
-    """Return files by their paths.
+    """Return files that are named one by one as the inputs of a command.
+
+    Args:
+        paths: The files, in the order in which they are read; all on this machine, or all in one
+            bucket.
+
+    Returns:
+        The folder that contains all of them, and each file relative to it, with its size and times.
 
     Raises:
         MissingError: A file does not exist.

@@ -67,7 +67,14 @@ class LineNumbers:
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> LineNumbers:
-        """Return the line numbers of a corpus, by the facts of its set of shards."""
+        """Return the line numbers of a corpus, as its shards have counted them.
+
+        Args:
+            facts: Facts in the manifest of the corpus's set of shards.
+
+        Returns:
+            Numbers that are equal in pieces and files if no file was cut without being read.
+        """
         return LineNumbers(facts.get(PIECE_LINES))
 
     def in_file(self, path: str, byte: int, line: int) -> int:
@@ -112,17 +119,28 @@ class LineNumbers:
         )
 
     def of_reject(self, reject: Reject) -> Reject:
-        """Return a reject of rejects.jsonl with the number of its line in its file."""
+        """Return a rejected line with its number in its file, instead of that in a piece of it.
+
+        Args:
+            reject: The rejected line, as a shard's rejects.jsonl lists it.
+
+        Returns:
+            The reject itself if the lines of its file are numbered in the file.
+        """
         if reject.file not in self._files:
             return reject
         return replace(reject, line=self.in_file(reject.file, reject.offset, reject.line))
 
 
 def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]:
-    """Return the fact PIECE_LINES of a shard; no fact if there are no such pieces.
+    """Return how many lines the pieces of large files have that a shard has read and counted.
 
     Args:
         counted: The pieces whose lines had not been counted before, with their lines.
+
+    Returns:
+        `{PIECE_LINES: {path: [(first byte, lines) of each piece]}}`, which becomes a fact of the
+        shard; empty if there are no such pieces.
     """
     counts_by_path: dict[str, list[tuple[int, int]]] = {}
     for piece, lines in counted:

@@ -43,7 +43,15 @@ class RejectsOfCall(NamedTuple):
     """A local folder for a copy of the list."""
 
     def local_list(self) -> Path:
-        """Return the local path of the list, after downloading it if it is in a bucket."""
+        """Return the local path of the list, after downloading it if it is in a bucket.
+
+        Returns:
+            The list itself if it is on this machine.
+
+        Raises:
+            MissingError: The list does not exist any more.
+            StorageError: There is no room for the copy.
+        """
         [path] = copies_in(self.scratch, [self.list_path])
         return path
 
@@ -126,7 +134,15 @@ class Losses:
                     yield reject
 
     def first(self, reason: str) -> Reject | None:
-        """Return the first line that was rejected for a reason, or None."""
+        """Return the first line that was rejected for a reason.
+
+        Args:
+            reason: The reason, such as `invalid_json`.
+
+        Returns:
+            The line, in document order; None if there is no such line, or if the lists of rejected
+            lines were deleted.
+        """
         return next(self._rejects(lambda other: other == reason), None)
 
     def unreadable_text(self) -> str:
@@ -194,7 +210,11 @@ class Losses:
         return Counter(reject.file for reject in islice(rejects, _MAX_REJECTS_READ))
 
     def zeroed_text(self) -> str:
-        """Describe how many documents of which tables have runs of zero bytes."""
+        """Return a clause that says how many documents of which tables have runs of zero bytes.
+
+        Returns:
+            Such as "3 documents with runs of zero bytes: a.parquet 3"; "" if there are none.
+        """
         documents_by_file = self.facts.zeroed
         if not documents_by_file:
             return ""
@@ -202,7 +222,12 @@ class Losses:
         return f"{count} with runs of zero bytes: {_files_with_counts(documents_by_file)}"
 
     def padded_text(self) -> str:
-        """Describe which gzip files have zero bytes after their members."""
+        """Return a clause that says which gzip files have zero bytes after their compressed texts.
+
+        Returns:
+            Such as "1 gzip file with zero bytes at the end, …: a.jsonl.gz 512 bytes"; "" if there
+            are none.
+        """
         bytes_by_file = self.facts.padding
         if not bytes_by_file:
             return ""
@@ -233,7 +258,11 @@ class Losses:
         return "; ".join(clauses)
 
     def vanished_text(self) -> str:
-        """Describe how much text the tokenizer dropped."""
+        """Return a clause that says how much text was dropped, since the tokenizer has no tokens.
+
+        Returns:
+            Such as "12 characters are missing from the tokens: …"; "" if there are none.
+        """
         if not self.facts.vanished:
             return ""
         count = format_count(self.facts.vanished, "character")
@@ -243,7 +272,11 @@ class Losses:
         )
 
     def beyond_rejects(self) -> str:
-        """Describe the losses that no list of rejected lines contains."""
+        """Return what was lost besides the rejected lines, of which there is a list.
+
+        Returns:
+            Clauses with semicolons between them; "" if nothing else was lost.
+        """
         texts = [
             self.unreadable_text(),
             self.zeroed_text(),
@@ -253,7 +286,12 @@ class Losses:
         return "; ".join(text for text in texts if text)
 
     def texts(self) -> list[str]:
-        """Return all texts that are not empty."""
+        """Return what was lost, besides complete lines, one clause for each kind of loss.
+
+        Returns:
+            Clauses about unreadable files, damaged lines, zero bytes, ids and dropped characters;
+            those that do not apply are left out.
+        """
         texts = [
             self.unreadable_text(),
             self.damaged_text(),
@@ -288,7 +326,14 @@ def sum_losses(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
 
 
 def stored_sizes(pieces: Iterable[Piece]) -> dict[str, int]:
-    """Return relative path → stored bytes of all pieces of a file."""
+    """Return the stored bytes of each file, of which some pieces are given.
+
+    Args:
+        pieces: Pieces of files, in any order.
+
+    Returns:
+        Relative path of each file → bytes of its pieces together.
+    """
     sizes: Counter[str] = Counter()
     for piece in pieces:
         sizes[piece.path] += piece.size
@@ -296,7 +341,14 @@ def stored_sizes(pieces: Iterable[Piece]) -> dict[str, int]:
 
 
 def counts_by_reason_text(count_by_reason: Mapping[str, int]) -> str:
-    """Name reasons, each with its count."""
+    """Return reasons with their counts, as one clause.
+
+    Args:
+        count_by_reason: Reason → how many lines were rejected for it.
+
+    Returns:
+        Text such as "invalid_json 3, missing_key 1".
+    """
     return ", ".join(f"{reason} {count:,}" for reason, count in count_by_reason.items())
 
 

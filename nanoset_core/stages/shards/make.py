@@ -133,7 +133,13 @@ class ShardTask(PerShardTask):
 
 
 def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:
-    """Return the recipe of the shard of one range of a corpus's text."""
+    """Return the recipe of a shard: everything that decides its bytes, by which it is found again.
+
+    Args:
+        corpus: Name of the corpus.
+        source: The range of the corpus's text that becomes the shard. Its digest counts.
+        options: The options that decide the tokens; see `shard_options`.
+    """
     return Recipe(SHARDS, corpus, VERSION, {"source": source.digest}, dict(options))
 
 
@@ -445,6 +451,14 @@ def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
     Args:
         tokenizer_file: Path of the tokenizer.
         kind: The engine that the user asks for, or "auto".
+
+    Returns:
+        Text such as "gigatoken: same tokens as the tokenizers library on test texts".
+
+    Raises:
+        MissingError: The tokenizer does not exist.
+        FormatError: The tokenizer is damaged.
+        ConfigError: The engine does not support the tokenizer, or is not installed.
     """
     engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ())
     report_progress(TaskNote(f"engine {engine.name}: {engine.reason}"))

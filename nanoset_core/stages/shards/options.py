@@ -13,13 +13,39 @@ from nanoset_core.tokenizers.files import define
 
 
 def token_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return the options that decide a corpus's tokens, with those of erased documents."""
+    """Return all options that decide the tokens of a corpus, also those for erased documents.
+
+    Args:
+        project: Its settings, tokenizer, and records below its output root are read.
+        corpus: Name of the corpus.
+
+    Returns:
+        Name → value, for the recipe of the corpus's set of shards.
+
+    Raises:
+        MissingError: The tokenizer is missing.
+        FormatError: The tokenizer, or a record of erased documents, is damaged.
+        ConfigError: The tokenizer lacks a token that nanoset.yaml names.
+    """
     erased = purged.read_erased(project.outputs, corpus)
     return shard_options(project, corpus) | purged.recipe_options(erased)
 
 
 def shard_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return the options of a shard's recipe: settings, and engines that are not trusted."""
+    """Return the options that decide the tokens of a shard, by settings and records of bad engines.
+
+    Args:
+        project: Its settings, tokenizer, and records below its output root are read.
+        corpus: Name of the corpus, which may have settings of its own.
+
+    Returns:
+        Name → value, for the recipe of each shard.
+
+    Raises:
+        MissingError: The tokenizer is missing.
+        FormatError: The tokenizer is damaged.
+        ConfigError: The tokenizer lacks a token that nanoset.yaml names.
+    """
     fingerprint = project.tokenizer.fingerprint
     distrusted = distrust.load_records(project.outputs, fingerprint)
     return shard_settings(project, corpus).recipe_options(fingerprint) | distrust.recipe_options(
@@ -56,7 +82,18 @@ def shard_settings(project: Project, corpus: str) -> ShardSettings:
 
 
 def framing(project: Project) -> Framing:
-    """Return the special tokens that are put around each document."""
+    """Return the special tokens that are put around each document.
+
+    Args:
+        project: Its settings and tokenizer are read.
+
+    Returns:
+        The ids before and after each document, and what becomes of an empty one.
+
+    Raises:
+        ConfigError: The tokenizer lacks a token that nanoset.yaml names, or its own special tokens
+            depend on the text.
+    """
     settings = project.config.tokenization
     return make_framing(
         settings.preset,
@@ -68,22 +105,41 @@ def framing(project: Project) -> Framing:
 
 
 def range_bytes(project: Project) -> int:
-    """Return about how many bytes of stored text become one shard."""
+    """Return about how many bytes of stored text become one shard.
+
+    Args:
+        project: Its setting `tokenization.range_mib` is read.
+    """
     return int(project.config.tokenization.range_mib * (1 << 20))
 
 
 def check_tokenizer(project: Project) -> None:
-    """Check that a build could use the tokenizer.
+    """Check that a build could use the tokenizer, before it begins.
+
+    Args:
+        project: Its settings and tokenizer are read.
 
     Raises:
-        MissingError, FormatError, ConfigError: It is missing, damaged, or lacks a token that is
-            named.
+        MissingError: The tokenizer is missing.
+        FormatError: The tokenizer is damaged.
+        ConfigError: The tokenizer lacks a token that nanoset.yaml names.
     """
     shard_settings(project, "")
 
 
 def tokenizer_notices(project: Project) -> list[str]:
-    """Return notices on a project's tokenizer, such as special tokens that it adds by itself."""
+    """Return what a user should know about the tokenizer, such as special tokens that it adds.
+
+    Args:
+        project: Its settings and tokenizer are read.
+
+    Returns:
+        Sentences without a full stop; empty if there is nothing to say.
+
+    Raises:
+        MissingError: The tokenizer is missing.
+        FormatError: The tokenizer is damaged.
+    """
     settings = project.config.tokenization
     tokenizer = project.config.tokenizer
     special_tokens = special_tokens_notices(
@@ -97,7 +153,17 @@ def tokenizer_notices(project: Project) -> list[str]:
 
 
 def end_of_documents_notice(project: Project) -> str:
-    """Return which token ends documents, for the log of a build."""
+    """Return which token ends documents, for the log of a build.
+
+    Args:
+        project: Its settings and tokenizer are read.
+
+    Returns:
+        Text such as "EOD '<|endoftext|>' (id 50256)".
+
+    Raises:
+        ConfigError: The tokenizer has no such token.
+    """
     if not project.config.tokenization.append_eod:
         return "no token ends documents (tokenization.append_eod: false)"
     return f"EOD {project.config.tokenizer.eod!r} (id {project.special('eod')})"

@@ -48,7 +48,16 @@ class InputRanges:
             yield source
 
     def pieces(self) -> list[Piece]:
-        """Return the pieces of all files, in document order, with digests as in inventories."""
+        """Return the pieces of all files, after reading those that were not read yet.
+
+        Returns:
+            The pieces in document order, with digests as in inventories.
+
+        Raises:
+            MissingError: A file was deleted.
+            InputError: A file cannot be read.
+            SourceChangedError: A file changed since it was listed.
+        """
         for _ in self:  # the pieces are known once all files have been read
             pass
         return self._pieces

@@ -41,7 +41,11 @@ class PieceKey(NamedTuple):
 
     @staticmethod
     def of(piece: Piece) -> PieceKey:
-        """Return the key of a piece."""
+        """Return the key by which a piece of a file is recognised in a later inventory.
+
+        Args:
+            piece: The piece. The number of its first line does not count.
+        """
         return PieceKey(piece.path, piece.begin, piece.end, piece.digest)
 
 
@@ -95,7 +99,14 @@ class ErasedDocuments:
     """Piece → positions of its erased documents; see `ErasedPlace`."""
 
     def contains(self, place: ErasedPlace) -> bool:
-        """Return whether a place is recorded."""
+        """Return whether a document at a place is recorded as erased.
+
+        Args:
+            place: A piece of a file, and the document's position in the file.
+
+        Returns:
+            False if the piece has other bytes than when the document was erased.
+        """
         return place.position in self.places.get(place.piece, frozenset())
 
 
@@ -108,7 +119,14 @@ class ReturnedDocumentsError(Exception):
 
 
 def id_digest(identity: str) -> str:
-    """Return what is stored of a document's own id: 32 hex digits of its sha256."""
+    """Return what is stored of an erased document's own id, which may itself be personal data.
+
+    Args:
+        identity: The id, as the raw text has it.
+
+    Returns:
+        The first 32 hex digits of its sha256.
+    """
     return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
@@ -193,7 +211,16 @@ def read_erased(outputs: OutputRoot, corpus: str, *, again: bool = False) -> Era
 
 
 def recipe_options(erased: ErasedDocuments) -> dict[str, Any]:
-    """Return the options that erased documents add to the recipes of a corpus, if there are any."""
+    """Return the options that erased documents add to the recipes of a corpus.
+
+    So everything that was made with these documents becomes stale, and is rebuilt without them.
+
+    Args:
+        erased: The erased documents.
+
+    Returns:
+        One option with a digest of their places; empty if there are none.
+    """
     if not erased.places:
         return {}
     rows = [[*piece, sorted(positions)] for piece, positions in erased.places.items()]
@@ -201,7 +228,15 @@ def recipe_options(erased: ErasedDocuments) -> dict[str, Any]:
 
 
 def leave_out(ranges: Iterable[SourceRange], erased: ErasedDocuments) -> list[SourceRange]:
-    """Return ranges of a corpus that leave out its erased documents."""
+    """Return ranges of a corpus's text that leave out its erased documents.
+
+    Args:
+        ranges: The ranges, in document order.
+        erased: The erased documents of the corpus.
+
+    Returns:
+        The same ranges. Those that contain an erased document say so, and get another digest.
+    """
     if not erased.places:
         return list(ranges)
     return [_leave_out(source, erased) for source in ranges]

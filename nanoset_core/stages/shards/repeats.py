@@ -62,7 +62,14 @@ class Repeats:
         self._occurrences = smaller_sample
 
     def among(self, documents: int) -> int:
-        """Estimate how many of some documents repeat another one; 0 if fewer than LEAST_SHARE."""
+        """Estimate how many of some documents repeat another one, by the share in the sample.
+
+        Args:
+            documents: Number of all documents, those outside of the sample too.
+
+        Returns:
+            The number; 0 if the share is below LEAST_SHARE.
+        """
         if not self._occurrences:
             return 0
         share = 1 - len(self._occurrences) / max(self._occurrences.total(), 1)
@@ -76,6 +83,10 @@ def repeats_text(share: float, limit: float, key: str = LIMIT_KEY) -> str:
         share: Share of repeated documents, 0 to 1.
         limit: Share that is allowed.
         key: Key of nanoset.yaml that sets the limit; "" if there is no such file.
+
+    Returns:
+        Such as "12.0% of the documents repeat others, more than documents.max_duplicate_fraction:
+        0.05".
     """
     if share <= limit:
         return ""

@@ -47,12 +47,22 @@ def set_recipe(
         corpus: Name of the corpus.
         parents: "inventory" → digest of the corpus's inventory.
         options: The options that decide the tokens; see `token_options`.
+
+    Returns:
+        The recipe, by which an existing set is found again.
     """
     return Recipe(STAGE, corpus, VERSION, parents, {**options, "range_bytes": range_bytes(project)})
 
 
 def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
-    """Return the shards of a set, in document order.
+    """Return the shards of a corpus's set, after checking that they are whole.
+
+    Args:
+        project: Its outputs are read.
+        tokenized: Manifest of the set.
+
+    Returns:
+        Manifests in document order, which are kept compressed in memory.
 
     Raises:
         MissingError: A shard is missing or damaged.
@@ -61,7 +71,15 @@ def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
 
 
 def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequence[Manifest]:
-    """Return shards of a corpus by their digests, in this order.
+    """Return some shards of a corpus, after checking that they are whole.
+
+    Args:
+        project: Its outputs are read.
+        corpus: Name of the corpus.
+        digests: Digests of the shards' recipes.
+
+    Returns:
+        Manifests in the order of the digests, which are kept compressed in memory.
 
     Raises:
         MissingError: A shard is missing or damaged.
@@ -137,7 +155,19 @@ def _whole_shard(outputs: OutputRoot, corpus: str, folder: Path) -> Manifest:
 
 
 def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[SourceRange]:
-    """Return the ranges of a corpus's text that become a shard each, without erased documents."""
+    """Return the ranges of a corpus's text that become a shard each, without erased documents.
+
+    Args:
+        project: Its records of erased documents are read.
+        inventory: The files of the corpus.
+        range_bytes: About how many bytes of stored text are in a range.
+
+    Returns:
+        The ranges, in document order.
+
+    Raises:
+        FormatError: A record of erased documents cannot be read.
+    """
     erased = purged.read_erased(project.outputs, inventory.corpus)
     return purged.leave_out(cut_ranges(inventory, range_bytes), erased)
 
@@ -294,12 +324,29 @@ def _setting_names(project: Project, corpus: str) -> SettingNames:
 
 
 def error_of_losses(project: Project, corpus: str, lost: Losses) -> InputError | None:
-    """Return the error for a corpus that lost more than the present settings allow, or None."""
+    """Return the error for a corpus that lost more text than the present settings allow.
+
+    Args:
+        project: Its settings for rejected lines and unreadable files are read.
+        corpus: Name of the corpus, which may have settings of its own.
+        lost: What the shards of the corpus have lost.
+
+    Returns:
+        The error, for the caller to raise; None if the losses are allowed.
+    """
     return reject_policy(project, corpus).refusal(lost, project.config.corpus_folder(corpus))
 
 
 def repeats_warning(project: Project, tokenized: Manifest) -> str:
-    """Return a warning if more documents of a corpus than allowed repeat others, or ""."""
+    """Return a warning if more documents of a corpus repeat others than allowed.
+
+    Args:
+        project: Its setting `documents.max_duplicate_fraction` is read.
+        tokenized: Manifest of the corpus's set of shards.
+
+    Returns:
+        One clause; "" if there is no reason for a warning.
+    """
     facts = ShardFacts.of(tokenized.facts)
     share = facts.repeated / max(facts.documents, 1)
     return repeats_text(share, project.config.documents.max_duplicate_fraction)

@@ -68,7 +68,12 @@ def copy_tokens_back(shard: Manifest) -> None:
 
 
 def altered(path: Path, found: str) -> StorageError:
-    """Return the error for a file in which the tokens of shards have changed."""
+    """Return the error for a file in which the tokens of shards have changed.
+
+    Args:
+        path: The file.
+        found: What was found in place of the tokens.
+    """
     return StorageError(
         "tokens of shards are not those that were written",
         where=path,
