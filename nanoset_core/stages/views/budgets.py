@@ -103,12 +103,20 @@ class Candidates:
             self.copy_counts[chunk] *= factors.astype(np.uint32)
 
     def keep(self, mask: NDArray[np.bool_]) -> None:
-        """Leave out the documents for which a mask, shape (n_candidates,), is False."""
+        """Leave out some of the documents, by giving them 0 copies.
+
+        Args:
+            mask: Whether each document stays, bool, shape (n_candidates,).
+        """
         for chunk in self.chunks:
             self.copy_counts[chunk] *= mask[chunk]
 
     def keep_before(self, end: BudgetEnd) -> None:
-        """Keep the documents before the end of a budget, and leave out the others."""
+        """Keep the documents before the end of a budget, and leave out the others.
+
+        Args:
+            end: Where the budget ends, in the order in which it takes documents.
+        """
         for chunk in self.chunks:
             self.copy_counts[chunk] *= end.precedes(chunk)
 
@@ -126,11 +134,25 @@ class BudgetEnd(Protocol):
         ...
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range are before the end, shape (n_candidates_in_range,)."""
+        """Return which documents of a range fit into the budget.
+
+        Args:
+            chunk: The range, as indices among the candidates.
+
+        Returns:
+            bool, shape (n_candidates_in_range,).
+        """
         ...
 
     def is_at(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range do not fit, shape (n_candidates_in_range,)."""
+        """Return which documents of a range are the next ones, which do not fit.
+
+        Args:
+            chunk: The range, as indices among the candidates.
+
+        Returns:
+            bool, shape (n_candidates_in_range,).
+        """
         ...
 
 
@@ -145,18 +167,41 @@ class HashEnd:
     """How many documents or tokens have smaller hashes."""
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range have a smaller hash."""
+        """Return which documents of a range have a smaller hash than that at the end.
+
+        Args:
+            chunk: The range, as indices among the candidates.
+
+        Returns:
+            bool, shape (n_candidates_in_range,).
+        """
         return budget_hashes(self.candidates.hashes[chunk]) < self.hash_limit
 
     def is_at(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range have this hash."""
+        """Return which documents of a range have the hash at the end.
+
+        Args:
+            chunk: The range, as indices among the candidates.
+
+        Returns:
+            bool, shape (n_candidates_in_range,).
+        """
         hashes = budget_hashes(self.candidates.hashes[chunk])
         is_at_end: NDArray[np.bool_] = hashes == self.hash_limit
         return is_at_end
 
 
 def budget_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the hashes by which budgets take documents, smallest first."""
+    """Return the hashes by which budgets take documents, the smallest ones first.
+
+    They are independent of the hashes by which other rules choose documents.
+
+    Args:
+        hashes: Hashes of the documents' ids, uint64, shape (n_documents,).
+
+    Returns:
+        uint64, shape (n_documents,).
+    """
     return salted(hashes, "budget")
 
 

@@ -129,7 +129,11 @@ class StepRow(NamedTuple):
         return f"{'█' * n_characters} {self.share:.1%}"
 
     def amount(self, unit: str) -> int:
-        """Return the number of `documents` or `tokens`."""
+        """Return how many documents or tokens are left after the step.
+
+        Args:
+            unit: `documents` or `tokens`.
+        """
         return self.tokens if unit == "tokens" else self.documents
 
 

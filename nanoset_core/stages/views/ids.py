@@ -54,13 +54,30 @@ class Ids:
         return len(self) - int(self._is_seen.sum())
 
     def mark_seen(self, ids: Any) -> None:
-        """Remember that documents have some ids of the set: an Arrow array of strings."""
+        """Remember that documents have some ids of the set; `missing` counts the others.
+
+        Args:
+            ids: An Arrow array of strings, all of them in the set.
+        """
         positions = np.searchsorted(self._hashes, hash_texts(ids))
         self._is_seen[positions] = True
 
 
 def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:
-    """Return the ids that files list, as a set; see `listed_ids` for the files and errors."""
+    """Return the ids that files list, as a set.
+
+    Args:
+        folder: Contains the files.
+        names: Paths of the files below it: text files with one id on each line, or tables that end
+            in .parquet or .arrow.
+
+    Returns:
+        The ids of all files together, each once.
+
+    Raises:
+        InputError: A line is not UTF-8, or a table cannot be read, has no column of ids, or has ids
+            that are not text.
+    """
     return Ids(listed_ids(folder, names))
 
 

@@ -97,7 +97,14 @@ class LeadingFilters:
             self._kept_documents.append(_KeptDocuments(scratch / f"kept-{number}"))
 
     def add_totals(self, n_documents: int, n_tokens: int) -> None:
-        """Count documents and tokens of the corpus, whether or not `add` gets them."""
+        """Count documents and tokens of the corpus, also those that `add` does not get.
+
+        A caller may skip documents that no view keeps, but they are a part of the whole corpus.
+
+        Args:
+            n_documents: Number of documents.
+            n_tokens: Their tokens.
+        """
         self._document_counts[0] += n_documents
         self._token_counts[0] += n_tokens
 
@@ -157,6 +164,9 @@ class LeadingFilters:
     def kept_rows(self, view: int) -> NDArray[np.int64]:
         """Return which of the documents that were added last a view keeps.
 
+        Args:
+            view: Number of the view: the position of its rule.
+
         Returns:
             Rows of these documents, ascending, shape (n_kept,).
         """
@@ -164,7 +174,14 @@ class LeadingFilters:
         return self._last_rows[last_node]
 
     def counts(self, view: int) -> Iterator[RemainingCounts]:
-        """Yield the counts of the corpus, and then those after each leading filter of a view."""
+        """Yield how many documents and tokens are left after each leading filter of a view.
+
+        Args:
+            view: Number of the view: the position of its rule.
+
+        Yields:
+            The counts of the whole corpus, and then those after each filter.
+        """
         for node in self._paths[view]:
             yield RemainingCounts(int(self._document_counts[node]), int(self._token_counts[node]))
 
@@ -172,7 +189,10 @@ class LeadingFilters:
         """Yield the numbers of the documents that a view keeps, ascending, in chunks.
 
         Args:
-            view: Number of the view.
+            view: Number of the view: the position of its rule.
+
+        Yields:
+            Numbers in the corpus, int64, shape (n_documents_in_chunk,).
         """
         yield from self._kept_documents[view].chunks()
 

@@ -69,12 +69,19 @@ class RankedColumn:
         self._faults.append(faults)
 
     def keys(self) -> NDArray[np.uint64]:
-        """Return the key of each document's value as `order_keys` does, shape (n_documents,).
+        """Return an integer for each document, in the order of the documents' values.
 
-        The keys of documents without a value have no meaning.
+        Returns:
+            uint64, shape (n_documents,): a smaller value has a smaller integer. Those of documents
+            without a value have no meaning.
         """
         return self._keys.mapped()
 
     def faults(self) -> NDArray[np.uint8]:
-        """Return 0 for each document with a value, NULL, or NAN, shape (n_documents,)."""
+        """Return which documents cannot be ranked, and why.
+
+        Returns:
+            uint8, shape (n_documents,): 0 for a document with a value, NULL for one without, and
+            NAN for one whose value is NaN.
+        """
         return self._faults.mapped()

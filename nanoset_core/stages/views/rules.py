@@ -86,7 +86,14 @@ class DocumentValues:
         self._hashes: dict[str, NDArray[np.uint64]] = {}
 
     def strings(self, name: str) -> Any:
-        """Return a column as an Arrow array of strings."""
+        """Return a column as texts; other values, such as integers, are converted.
+
+        Args:
+            name: Name of the column, which the scan has read.
+
+        Returns:
+            A pyarrow.Array of large_string, shape (n_documents,); values that are missing are null.
+        """
         import pyarrow as pa
 
         return self.columns[name].cast(pa.large_string())
@@ -97,9 +104,14 @@ class DocumentValues:
         return np.asarray(self.columns[TOKENS_COLUMN].to_numpy())
 
     def hashes(self, column: str = "id") -> NDArray[np.uint64]:
-        """Return a hash of each document's value of a column, shape (n_documents,).
+        """Return a hash of each document's value of a column.
 
-        A document whose value is null has the hash of its file, line and byte offset.
+        Args:
+            column: Name of the column. A document without a value has the hash of its file, line
+                and byte offset.
+
+        Returns:
+            uint64, shape (n_documents,). Equal values have equal hashes.
         """
         if column not in self._hashes:
             self._hashes[column] = self._compute_hashes(column)
@@ -167,7 +179,14 @@ class Where:
         return f"where {self.condition.text}"
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
-        """Return which of some documents the condition is true for, shape (n_documents,)."""
+        """Return which of some documents the condition is true for.
+
+        Args:
+            documents: The documents. The scan has computed the condition for them.
+
+        Returns:
+            bool, shape (n_documents,).
+        """
         return documents.condition_masks[self.condition]
 
 
@@ -183,7 +202,14 @@ class Listed:
     """The step in words."""
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
-        """Return which of some documents are kept, shape (n_documents,)."""
+        """Return which of some documents are kept.
+
+        Args:
+            documents: The documents, and which of them have a listed id.
+
+        Returns:
+            bool, shape (n_documents,).
+        """
         is_listed = _is_among(documents.numbers, documents.listed[self.ids])
         return is_listed if self.keep else ~is_listed
 
@@ -199,7 +225,14 @@ class Without:
     """The step in words."""
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
-        """Return which of some documents are kept, shape (n_documents,)."""
+        """Return which of some documents are kept.
+
+        Args:
+            documents: The documents, with their numbers in the corpus.
+
+        Returns:
+            bool, shape (n_documents,).
+        """
         return ~_is_among(documents.numbers, self.documents)
 
 
@@ -228,7 +261,15 @@ class HashSplit:
         return f"split by {self.by}, [{self.start:g}, {self.stop:g}){seed_text}"
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
-        """Return which of some documents are kept, shape (n_documents,)."""
+        """Return which of some documents are kept.
+
+        Args:
+            documents: The documents. The column `by` is hashed, unless another view has needed its
+                hashes.
+
+        Returns:
+            bool, shape (n_documents,).
+        """
         # The salt makes the choice independent of those of budgets and repeats.
         salt = "split" if self.seed is None else f"split {self.seed}"
         hashes = salted(documents.hashes(self.by), salt)
@@ -359,6 +400,11 @@ class StepCount:
     """Number of their tokens, counting each copy."""
 
     def add(self, documents: int, tokens: int) -> None:
-        """Add documents and tokens to the counts."""
+        """Count more documents that are left after the step.
+
+        Args:
+            documents: Their number, counting each copy.
+            tokens: The number of their tokens, counting each copy.
+        """
         self.documents += documents
         self.tokens += tokens

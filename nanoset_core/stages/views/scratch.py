@@ -29,14 +29,22 @@ class ScratchArray:
         """Number of values."""
 
     def append(self, values: NDArray[Any]) -> None:
-        """Append some values, shape (n_values,)."""
+        """Append values. They are written to the file once there are enough of them.
+
+        Args:
+            values: Shape (n_values,). They are converted to the type of the array.
+        """
         self.size += len(values)
         self._buffer += np.ascontiguousarray(values, self._dtype).tobytes()
         if len(self._buffer) > _BUFFER_BYTES:
             self._flush()
 
     def mapped(self) -> NDArray[Any]:
-        """Return all values, shape (size,), mapped from the file."""
+        """Return all values that were appended, mapped from the file.
+
+        Returns:
+            Shape (size,). A change of it changes the file.
+        """
         self._flush()
         if self.size == 0:
             return np.empty(0, self._dtype)  # an empty file cannot be mapped

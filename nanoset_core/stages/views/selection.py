@@ -114,6 +114,10 @@ class Selection:
         """Yield the numbers of the documents in the order of the view, in chunks.
 
         In the order of storage, second copies follow after the first copies of all documents.
+
+        Yields:
+            Numbers in the corpus, int64, shape (n_documents_in_chunk,). A document with two copies
+            occurs twice.
         """
         if self.order is None:
             for copies in self.copies():

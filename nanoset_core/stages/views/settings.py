@@ -149,7 +149,14 @@ class ViewSpec(Section):
     """The order of the documents of the view."""
 
     def files(self, key: Literal["include", "exclude"]) -> tuple[str, ...] | None:
-        """Return the files of ids under a key, or None if the view does not have it."""
+        """Return the files of ids under a key of the view.
+
+        Args:
+            key: `include` or `exclude`.
+
+        Returns:
+            Paths of the files; None if the view does not have the key.
+        """
         files = self.include if key == "include" else self.exclude
         return (files,) if isinstance(files, str) else files
 
@@ -212,6 +219,10 @@ def base_of(views: Mapping[str, Derived], name: str) -> str:
     Args:
         views: The derived datasets, by name.
         name: A dataset; for a corpus, its own name is returned.
+
+    Returns:
+        Name of the corpus: if `b` is chosen from `a`, and `a` from the corpus `web`, then `web` for
+        each of them.
     """
     if name not in views:
         return name

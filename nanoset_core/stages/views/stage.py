@@ -50,7 +50,17 @@ _MISSING = "missing"
 
 
 def unpacked_node(config: ProjectConfig, name: str) -> Node:
-    """Return the output that holds the dataset of a corpus or view."""
+    """Return the output that holds the documents of a corpus, or of a view, one sequence for each.
+
+    A view is a dataset of documents that are chosen from a corpus.
+
+    Args:
+        config: Its views say which of the two the name stands for.
+        name: Name of a corpus or view.
+
+    Returns:
+        The stage that makes the output, and its key.
+    """
     if name in config.views:
         return Node(VIEW, Key(base_of(config.derived, name), name))
     return Node(DATASET, Key(name))

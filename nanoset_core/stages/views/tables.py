@@ -168,6 +168,9 @@ def joined_schema(further: Any) -> Any:
     Args:
         further: pyarrow.Schema of columns and attributes. A column with the name of one that every
             document has is left out.
+
+    Returns:
+        The columns that every document has, such as `id` and `tokens`, and then the others.
     """
     schema = document_schema()
     for field in further:

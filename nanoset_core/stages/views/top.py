@@ -68,28 +68,52 @@ class Ranking:
     """Whether the lowest values are taken first."""
 
     def is_eligible(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range may be taken, shape (n_candidates_in_range,).
+        """Return which candidates of a range may be taken.
 
         These have a value other than NaN. They also have a copy: earlier steps of the view leave
         out a candidate by giving it 0 copies.
+
+        Args:
+            chunk: The range, as indices among the candidates.
+
+        Returns:
+            bool, shape (n_candidates_in_range,).
         """
         has_copies = self.candidates.copy_counts[chunk] > 0
         is_eligible: NDArray[np.bool_] = has_copies & (self.faults[chunk] == 0)
         return is_eligible
 
     def rank_keys(self, chunk: slice) -> NDArray[np.uint64]:
-        """Return a number for each candidate of a range: the smallest ones are taken first."""
+        """Return a number for each candidate of a range; the smallest numbers are taken first.
+
+        Args:
+            chunk: The range, as indices among the candidates.
+
+        Returns:
+            uint64, shape (n_candidates_in_range,). Candidates with equal values have equal numbers.
+        """
         value_keys = self.value_keys[chunk]
         return value_keys if self.ascending else ~value_keys  # inverted bits, opposite order
 
     def value_of(self, rank_key: np.uint64) -> int | float:
-        """Return the value of the candidates with one of the `rank_keys`."""
+        """Return the value of the column that a number from `rank_keys` stands for.
+
+        Args:
+            rank_key: The number.
+
+        Returns:
+            An integer or a float, as the column has them.
+        """
         value_key = rank_key if self.ascending else ~rank_key
         value: int | float = values_of_keys(np.array([value_key]), self.dtype)[0].item()
         return value
 
     def count(self) -> ValueCounts:
-        """Count the documents with and without a value."""
+        """Count the documents with and without a value.
+
+        Returns:
+            The numbers of documents with a value, without one, and with NaN; each copy counts.
+        """
         counts = np.zeros(3, np.int64)  # of documents with a value, and with the faults 1 and 2
         for chunk in self.candidates.chunks:
             copy_counts = self.candidates.amounts(chunk, "documents")
