@@ -15,7 +15,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from threading import Semaphore
 from typing import Any, NamedTuple
@@ -63,11 +63,11 @@ class InspectionContext:
 
     @staticmethod
     def of(project_or_root: Project | str | os.PathLike[str]) -> InspectionContext:
-        """Open the outputs of a project, or those below an output root.
+        """Open the outputs of a project, or those below an output root, to look into them.
 
         Args:
-            project_or_root: A project; or an output root alone. Without the settings of a project,
-                no raw text is read, and no tokens are decoded.
+            project_or_root: A project; or the folder or URL of its outputs. Without the settings of
+                a project, no raw text is read, and no tokens are decoded.
         """
         if isinstance(project_or_root, Project):
             config = project_or_root.config
@@ -95,10 +95,13 @@ class InspectionContext:
         return InspectionContext(outputs, config, tokenizer_file, datasets)
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
-        """Return the list of files that a dataset was made from, or None if it was deleted.
+        """Return the list of raw files that a dataset was made from, or None if it was deleted.
 
         Args:
-            dataset: Manifest of the dataset.
+            dataset: Manifest of the dataset. It has the digest of the version of the list.
+
+        Raises:
+            FormatError: The list is damaged.
         """
         digest = dataset.recipe["parents"]["inventory"]
         manifest = self.outputs.manifest_at(
@@ -152,8 +155,9 @@ class ShardRow(NamedTuple):
 class Lineage:
     """Finds the documents of a dataset by number, by id and by line.
 
-    Documents are numbered as in the corpus or view. Packs have no numbers of their own: their
-    documents have the numbers of the dataset that was packed.
+    A corpus contains all documents, and a view selects some of them; both number their documents
+    from 0. Packs, in which documents are joined to samples of one length, have no numbers of their
+    own: their documents have the numbers of the dataset that was packed.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -187,7 +191,11 @@ class Lineage:
         """
 
     def folder(self, shard: int) -> Path:
-        """Return the folder of a shard."""
+        """Return the folder of a shard.
+
+        Args:
+            shard: Number of the shard in `shards`.
+        """
         return self._folder / self.shards[shard]
 
     def place(self, document: int) -> ShardRow:
@@ -195,6 +203,10 @@ class Lineage:
 
         Args:
             document: Number in the corpus.
+
+        Returns:
+            The shard and the row: with shards of 3, 2 and 4 documents, document 4 is row 1 of
+            shard 1.
 
         Raises:
             SampleIndexError: The corpus has no such document.
@@ -223,7 +235,14 @@ class Lineage:
         )
 
     def table(self, shard: int) -> DocumentRows:
-        """Open the table of a shard's documents."""
+        """Open the table of a shard's documents, which is downloaded first if it is in a bucket.
+
+        Args:
+            shard: Number of the shard in `shards`.
+
+        Raises:
+            MissingError: The table, or the shard's manifest, is missing.
+        """
         path = self.access.fetch(self.folder(shard) / DOCUMENTS)
         return DocumentRows(path, self._document_count(shard))
 
@@ -267,7 +286,11 @@ class Lineage:
         """Yield shards in groups whose files are requested at once.
 
         In a bucket, this hides how long each request takes. Shards are alone in their group if they
-        are on a disk, where nothing is gained, and if the room for copies is limited.
+        are on a disk, where nothing is gained, or if the disk has little room for downloaded
+        copies.
+
+        Args:
+            shards: Numbers of shards.
         """
         size = 1
         if self.access.takes_requests and not self.access.is_space_limited:
@@ -314,13 +337,7 @@ class Lineage:
         Raises:
             SampleIndexError: The corpus has no such document.
         """
-        # Group the documents by shard, so that each table is opened once.
-        rows_by_shard: dict[int, dict[int, int]] = {}  # shard → document → row
-        for document in map(int, documents):
-            place = self.place(document)
-            row_by_document = rows_by_shard.setdefault(place.shard, {})
-            row_by_document[document] = place.row
-
+        rows_by_shard = self._rows_by_shard(documents)
         # A table takes some ten megabytes of memory, so only a few are read at the same time.
         reading = Semaphore(_TABLES_AT_ONCE)
 
@@ -343,16 +360,37 @@ class Lineage:
             origins_by_shard = in_parallel(read, rows_by_shard, _TABLES_AT_ONCE)
 
         # Return them in the order of the request, in which a document may occur several times.
-        origin_by_document: dict[int, DocumentOrigin] = {}
-        for origins in origins_by_shard:
-            for origin in origins:
-                origin_by_document[origin.document] = origin
+        all_origins = chain.from_iterable(origins_by_shard)
+        origin_by_document = {origin.document: origin for origin in all_origins}
         return [origin_by_document[document] for document in documents]
+
+    def _rows_by_shard(self, documents: Sequence[int]) -> dict[int, dict[int, int]]:
+        """Group documents of the corpus by shard, so that the table of each shard is opened once.
+
+        Args:
+            documents: Numbers in the corpus, in any order.
+
+        Returns:
+            Shard → document → its row in the table of the shard. With shards of 3 and 2 documents,
+            the documents 4, 0 and 3 give {1: {4: 1, 3: 0}, 0: {0: 0}}.
+
+        Raises:
+            SampleIndexError: The corpus has no such document.
+        """
+        rows_by_shard: dict[int, dict[int, int]] = {}
+        for document in map(int, documents):
+            place = self.place(document)
+            row_by_document = rows_by_shard.setdefault(place.shard, {})
+            row_by_document[document] = place.row
+        return rows_by_shard
 
     def find_number(self, number: int) -> Iterator[DocumentOrigin]:
         """Yield the document with a number in the corpus, once for each copy in the dataset.
 
         The dataset may be a view, which has none, one or several copies of it.
+
+        Args:
+            number: The number. If the corpus has no such document, nothing is yielded.
         """
         if 0 <= number < self.dataset.facts["documents"]:
             yield from self._copies(self._corpus_origins([number])[0])
@@ -360,7 +398,10 @@ class Lineage:
     def find_id(self, identity: str) -> Iterator[DocumentOrigin]:
         """Yield the documents with an id, once for each copy in the dataset.
 
-        The ids of all shards are read.
+        This takes longer than the other searches, since the ids of all shards are read.
+
+        Args:
+            identity: The id, a field of the raw text.
         """
         yield from self._search(range(len(self.shards)), {"id": identity})
 
@@ -397,7 +438,7 @@ class Lineage:
 
         Args:
             shards: The shards whose tables are searched.
-            values: Column → value.
+            values: Column → value, such as `{"id": "a1"}`.
         """
         for shard, table in self.tables(shards):
             for row, row_values in table.search(values):
@@ -410,7 +451,11 @@ class Lineage:
     def _copies(self, origin: DocumentOrigin) -> Iterator[DocumentOrigin]:
         """Yield a document of the corpus once for each copy in the dataset.
 
-        A corpus has one copy of each document, and a view none, one or several.
+        A corpus has one copy of each document. A view, which is a selection of a corpus's
+        documents, has none, one or several, each with a number of its own.
+
+        Args:
+            origin: The document.
         """
         view = self._unpacked
         if view.is_whole_corpus:

@@ -5,6 +5,9 @@ nanoset say which: sequence, first token and stop. A sequence is a document of a
 contains several documents if it was packed. So the search follows
 
     sample → spans of sequences → pieces of documents → file and line
+
+For example, sample 3 consists of the tokens [90, 100) of sequence 7 and the tokens [0, 22) of
+sequence 2. These are documents that came from the lines 8 and 3 of a file.
 """
 
 from __future__ import annotations
@@ -69,10 +72,10 @@ class SampleOrigin:
 
 
 class MemberSample(NamedTuple):
-    """A sample of a split, as a sample of one dataset of its blend."""
+    """A requested sample of a split, as a sample of one dataset of its blend."""
 
     row: int
-    """Position in the request."""
+    """Position in the list of requested samples."""
     number: int
     """Number among the samples of the dataset."""
     spans: NDArray[np.int64]
@@ -92,6 +95,9 @@ def explain_sample(
         name: Name of a nanoset.
         split: `train`, `valid` or `test`.
         k: Number of the sample; negative numbers count from the end.
+
+    Returns:
+        The documents, each with its file and line and the tokens of the sample that are from it.
 
     Raises:
         MissingError: The nanoset has not been built, or its shards were deleted.
@@ -139,7 +145,9 @@ def explain_samples(
         The origins, in the order of the request.
     """
     numbers = [operator.index(sample) for sample in samples]
-    origin_by_row: dict[int, SampleOrigin] = {}
+    origin_by_row: dict[int, SampleOrigin] = {}  # position in the request → origin
+
+    # The samples of one dataset are looked up together, which is faster than one by one.
     for nanoset, members in _samples_by_member(loaded, numbers).items():
         dataset = context.datasets.at(nanoset.member.prefix, nanoset.dataset)
         pieces_by_sample = _pieces_by_sample(context, dataset, members)
@@ -161,7 +169,16 @@ def explain_samples(
 def _pieces_by_sample(
     context: InspectionContext, dataset: Dataset, samples: Sequence[MemberSample]
 ) -> list[tuple[PieceOrigin, ...]]:
-    """Return the documents that samples of one dataset come from; one entry for each sample."""
+    """Return the documents that the tokens of some samples of one dataset come from.
+
+    Args:
+        context: The project or output root.
+        dataset: The dataset.
+        samples: The samples. Each consists of spans, which are parts of the dataset's sequences.
+
+    Returns:
+        The pieces of documents in each sample, in order.
+    """
     # Look up the spans of all samples together.
     spans_by_sample = [_without_empty(sample.spans) for sample in samples]
     offsets_by_sample = [_offsets_in_sample(spans) for spans in spans_by_sample]
@@ -180,7 +197,11 @@ def _pieces_by_sample(
 
 
 def n_tokens(pieces: Sequence[PieceOrigin]) -> int:
-    """Return how many tokens pieces of documents have together in their sample."""
+    """Return how many tokens pieces of documents have together in their sample.
+
+    Args:
+        pieces: The pieces. None of their tokens is in two of them.
+    """
     total = 0
     for piece in pieces:
         start, stop = piece.sample_tokens
@@ -258,12 +279,8 @@ def piece_origins(
     Returns:
         The documents of each span: several if the sequence was packed from several.
     """
-    # (n_spans,) If all spans are of one sample, each begins where the one before it ends.
-    if isinstance(offsets, int):
-        offsets = offsets + _offsets_in_sample(spans)
-
     # Download the tokens, and look up the documents, of all spans together, which is faster than
-    # one by one. A span may have pieces of several documents.
+    # one by one.
     _fetch_tokens(dataset, spans)
     pieces_by_span = dataset.pieces_in(spans)
     lineage = Lineage(dataset)
@@ -273,9 +290,7 @@ def piece_origins(
     # Describe the pieces of each span, with excerpts of their text.
     excerpts = Excerpts(context, lineage.dataset)
     origins_by_span: list[tuple[PieceOrigin, ...]] = []
-    for row, pieces in enumerate(pieces_by_span):
-        _, start, stop = spans[row].tolist()
-        span = _SequenceSpan(start, stop, int(offsets[row]))
+    for span, pieces in zip(_sequence_spans(spans, offsets), pieces_by_span, strict=True):
         origins: list[PieceOrigin] = []
         for piece in pieces:
             origin = origin_by_document[piece.document]
@@ -298,6 +313,22 @@ class _SequenceSpan(NamedTuple):
         """Return which tokens of the sample are tokens [start, stop) of the sequence."""
         shift = self.offset - self.start
         return start + shift, stop + shift
+
+
+def _sequence_spans(
+    spans: NDArray[np.int64], offsets: NDArray[np.int64] | int
+) -> list[_SequenceSpan]:
+    """Return the rows of an array of spans as records.
+
+    Args:
+        spans: Sequence, first token in it and stop, shape (n_spans, 3).
+        offsets: Position in its sample at which each span begins, shape (n_spans,); or that of the
+            first span alone, if all spans are of one sample, each behind the one before it.
+    """
+    if isinstance(offsets, int):
+        offsets = offsets + _offsets_in_sample(spans)
+    rows = np.column_stack([spans[:, 1], spans[:, 2], offsets])  # (n_spans, 3)
+    return [_SequenceSpan(start, stop, offset) for start, stop, offset in rows.tolist()]
 
 
 def _fetch_tokens(dataset: Dataset, spans: NDArray[np.int64]) -> None:
@@ -332,11 +363,16 @@ def _piece_origin(
         piece: The tokens of the sequence that are from the document.
         origin: Where the document came from.
         excerpts: Makes the excerpts of its text.
+
+    Returns:
+        Which tokens of the sample and of the document these are, and their text.
     """
     start = max(span.start, piece.start)
     stop = min(span.stop, piece.stop)
     common_tokens = dataset.sequences.get(piece.sequence, start, stop - start)
     document_tokens = _in_document(piece, start, stop)
+
+    # The raw text is compared with all tokens of the document, if it is read.
     all_tokens = None
     if excerpts.has_raw_text:
         all_tokens = _all_tokens(dataset, piece, origin)
@@ -357,7 +393,13 @@ def _in_document(piece: DocumentPiece, start: int, stop: int) -> tuple[int, int]
 
 
 def _all_tokens(dataset: Dataset, piece: DocumentPiece, origin: DocumentOrigin) -> Tokens | None:
-    """Return all tokens of a document, or None if its sequence has only a piece of it."""
+    """Return all tokens of a document, or None if its sequence has only a piece of it.
+
+    Args:
+        dataset: The dataset that has the sequence.
+        piece: The tokens of the sequence that are from the document.
+        origin: The document, with its number of tokens.
+    """
     is_whole_document = piece.first == 0 and piece.stop - piece.start == origin.tokens
     if not is_whole_document:
         return None

@@ -3,10 +3,11 @@
 A raw file may have been changed or deleted since it was tokenized. Then there is an error in place
 of the text, so that a reader of many documents can continue with the next one.
 
-An uncompressed file is read at the document's byte. A compressed file, and a row group of a table,
-can only be read from its start: documents that are requested in the file's order are read in one
-pass, and those far into it only if the caller allows it. This also holds for rows of CSV files,
-whose positions are not recorded.
+An uncompressed file is read at the document's byte: for line 5 of `web/a.jsonl`, which begins at
+byte 4,096, some kilobytes from there. A compressed file, and a row group of a table, can only be
+read from its start: documents that are requested in the file's order are read in one pass, and
+those far into it only if the caller allows it. This also holds for rows of CSV files, whose
+positions are not recorded.
 """
 
 from __future__ import annotations
@@ -83,17 +84,34 @@ def read_texts(
     fields = Fields(text_key, "")
     for file, group in groupby(origins, attrgetter("file")):
         file_origins = list(group)
-        file_format = format_of(file)
-        reader: _LineReader | _TableReader | _TxtReader
-        if file_format == "lines":
-            reader = _LineReader(folder, file, fields, most_skipped_bytes)
-        elif file_format == "txt":
-            reader = _TxtReader(folder, file)
-        else:
-            lines = [origin.line for origin in file_origins]
-            reader = _TableReader(folder, file, fields, lines, most_skipped_bytes)
+        lines = [origin.line for origin in file_origins]
+        reader = _reader_of(folder, file, fields, lines, most_skipped_bytes)
         for origin in file_origins:
             yield _text_or_error(folder, origin, reader)
+
+
+def _reader_of(
+    folder: RawFolder,
+    file: str,
+    fields: Fields,
+    lines: Sequence[int],
+    most_skipped_bytes: int | None,
+) -> _LineReader | _TableReader | _TxtReader:
+    """Return the reader for a raw file's format: JSON lines, plain text or a table.
+
+    Args:
+        folder: The corpus's folder.
+        file: The file, relative to it.
+        fields: Names the field or column with the text.
+        lines: Numbers of all lines or rows that will be requested, from 1.
+        most_skipped_bytes: How many bytes are read to reach a document; None for no limit.
+    """
+    file_format = format_of(file)
+    if file_format == "lines":
+        return _LineReader(folder, file, fields, most_skipped_bytes)
+    if file_format == "txt":
+        return _TxtReader(folder, file)
+    return _TableReader(folder, file, fields, lines, most_skipped_bytes)
 
 
 def _text_or_error(
@@ -103,7 +121,7 @@ def _text_or_error(
 
     Args:
         folder: The corpus's folder.
-        origin: The document.
+        origin: The document: the file and line that it came from.
         reader: Reads its file.
     """
     try:
@@ -126,7 +144,12 @@ def _text_or_error(
 
 
 def _place_of(folder: RawFolder, origin: DocumentOrigin) -> str:
-    """Return the file, line and byte of a document, for messages."""
+    """Return the file, line and byte of a document, such as `raw/web/a.jsonl:5 (byte 4,096)`.
+
+    Args:
+        folder: The corpus's folder.
+        origin: The document. A row of a table has no byte.
+    """
     place = f"{folder / origin.file}:{origin.line}"
     is_table_row = origin.byte_offset < 0
     if is_table_row:
@@ -141,6 +164,11 @@ class _FaultyStream(Generic[T]):
     """
 
     def __init__(self, items: Iterator[T]) -> None:
+        """Continue an iterator.
+
+        Args:
+            items: The items. A FaultError that it raises is remembered.
+        """
         self._items = items
         self._fault: FaultError | None = None  # the error at which reading ended
 
@@ -185,6 +213,9 @@ class _TxtReader:
 
     def text(self, _origin: DocumentOrigin) -> str:
         """Return the text of the file.
+
+        Args:
+            _origin: The only document of the file.
 
         Raises:
             NotADocumentError: It is not UTF-8.
@@ -312,6 +343,9 @@ class _LineReader:
         Args:
             offset: First byte of the line.
             window_bytes: How many bytes to read at most.
+
+        Returns:
+            The bytes, and whether they contain all of the line that is needed.
         """
         start = max(offset - 1, 0)
         window_stop = start + window_bytes
@@ -414,7 +448,13 @@ class _TablePass:
         self._last_row: _TableRow | None = None
 
     def has_passed(self, number: int) -> bool:
-        """Return whether a row is before the one that was read last, or nothing could be read."""
+        """Return whether a row cannot be read by this pass any more, which only goes forward.
+
+        It cannot if a later row was read last; nor if no row could be read, because of a fault.
+
+        Args:
+            number: Number of the row, from 1.
+        """
         return self._last_row is None or self._last_row.number > number
 
     def row(self, number: int) -> _TableRow:
@@ -540,6 +580,9 @@ class _TableReader:
 
         Args:
             row_numbers: Numbers of the rows, from 1, ascending.
+
+        Yields:
+            The rows, ascending; fewer than requested if the file has fewer.
         """
         limit = self._most_skipped_bytes
         last_number = row_numbers[-1]
@@ -584,6 +627,9 @@ def file_state(
         folder: The corpus's folder.
         file: Path of the file, relative to the folder.
         byte: A byte of the piece, since large files are cut into several.
+
+    Returns:
+        `unchanged`, `changed`, `gone` if the file was deleted, or `unknown`.
     """
     if not (folder / file).is_file():
         return "gone"
@@ -599,10 +645,10 @@ def file_state(
     # Use the remembered hashes if the file still has the size and times that it had. Objects in a
     # bucket may be known by their ETag instead, which all pieces of an object share.
     remembered = memory.recall(stat)
-    if remembered is not None:
-        is_same = remembered == pieces or is_same_object(remembered[0], pieces[0])
-        return "unchanged" if is_same else "changed"
-    return _hashed_state(folder, _piece_with(pieces, byte))
+    if remembered is None:
+        return _hashed_state(folder, _piece_with(pieces, byte))
+    is_same = remembered == pieces or is_same_object(remembered[0], pieces[0])
+    return "unchanged" if is_same else "changed"
 
 
 def _piece_with(pieces: Sequence[Piece], byte: int) -> Piece:
@@ -614,7 +660,15 @@ def _piece_with(pieces: Sequence[Piece], byte: int) -> Piece:
 
 
 def _hashed_state(folder: RawFolder, piece: Piece) -> SourceState:
-    """Hash a piece of a file, and return whether it was changed; `unknown` if it is too large."""
+    """Hash a piece of a raw file, and return whether it was changed since it was tokenized.
+
+    Args:
+        folder: The corpus's folder.
+        piece: The piece, with the hash that it had.
+
+    Returns:
+        `unchanged`, `changed`, or `unknown` if it is too large to be hashed in a short time.
+    """
     if piece.size > MOST_HASHED_BYTES:
         return "unknown"
     try:

@@ -5,6 +5,10 @@ shuffles the contexts, and writes them to tars in this order. The shuffle is a f
 so the plan of the webdataset is enough to compute which context is where. No tar is read:
 
     tar and number in it = position ↔ context before the shuffle ↔ tokens of a source ↔ document
+
+For example, with 100 contexts in each tar, context 17 of tar 3 is at position 317 over all tars.
+Before the shuffle it was, say, context 42: with a length of 1,000, it has the tokens [42000, 43000)
+of the source, which are from the documents 5 and 6.
 """
 
 from __future__ import annotations
@@ -15,7 +19,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -92,6 +95,11 @@ class SourceSpan(NamedTuple):
     stop: int
     """Position after the last token."""
 
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens these are."""
+        return self.stop - self.start
+
 
 class _StoredPiece(NamedTuple):
     """Consecutive tokens of a document, and where they are among the tokens of a source."""
@@ -138,7 +146,9 @@ class Tars:
 
     @staticmethod
     def of(context: InspectionContext, name: str) -> Tars:
-        """Open a webdataset.
+        """Open a webdataset by its plan, without reading its tars.
+
+        The plan says which tokens of which datasets form a context, and how contexts are shuffled.
 
         Args:
             context: The project or output root.
@@ -148,6 +158,7 @@ class Tars:
             MissingError: There is none with this name; or its plan, or one of its datasets, was
                 deleted.
         """
+        # The recipe of the webdataset names the version of the plan that it was made from.
         webdataset = _current_webdataset(context.outputs, name)
         plan_manifest = context.outputs.version(
             PLANS,
@@ -176,13 +187,17 @@ class Tars:
         return self.plan.sequence_length - self.plan.settings.row_tokens
 
     def context_at(self, position: int) -> int:
-        """Return the number before the shuffle of the context at a position over all tars."""
+        """Return which of the contexts, numbered before they were shuffled, is at a position.
+
+        Args:
+            position: Number of a context over all tars, from 0.
+        """
         settings = self.plan.settings
         contexts = ranks(self.plan.table.contexts, settings.seed, position, position + 1)  # (1,)
         return int(contexts[0])
 
     def first_source_of(self, context: int) -> str:
-        """Return the name of the dataset in which a context begins.
+        """Return the name of the dataset in which a context, one training sequence, begins.
 
         Args:
             context: Number of the context before the shuffle.
@@ -200,6 +215,9 @@ class Tars:
             place: Without `sample`, the key or member of the context (`00000003_00000017.npy`), or
                 its number over all tars. With `sample`, the tar or its number.
             sample: Number of the context within the tar, from 0.
+
+        Returns:
+            The number, such as 317 for context 17 of tar 3, if each tar has 100 contexts.
 
         Raises:
             ConfigError: This names no context.
@@ -255,7 +273,7 @@ class Tars:
         )
 
     def tar(self, position: int) -> str:
-        """Return the name of the tar that contains the context at a position."""
+        """Return the name of the tar with the context at a position, `shard-00000003.tar`."""
         return f"{shard_stem(position // self.plan.shard_size)}.tar"
 
     def key(self, position: int) -> str:
@@ -264,10 +282,13 @@ class Tars:
         return f"{shard:08d}_{sample:08d}"
 
     def spans(self, context: int) -> Iterator[SourceSpan]:
-        """Yield the ranges of tokens that form a context, in order.
+        """Yield the ranges of tokens that form a context, which is one training sequence, in order.
 
         Args:
             context: Number of the context before the shuffle.
+
+        Yields:
+            Usually one range. A context at the end of a source may have tokens of the next one.
         """
         # The source in which the context begins, its first token there, and how many tokens it has.
         # `locate` takes and returns arrays for many contexts; these have one.
@@ -280,7 +301,7 @@ class Tars:
         # with the first tokens of the next source (the setting `tail: carry`).
         while remaining > 0:
             stop = min(start + remaining, self.plan.table.sources[source].tokens)
-            if stop > start:
+            if stop > start:  # a source may have no tokens
                 yield SourceSpan(source, start, stop)
             remaining -= stop - start
             source += 1
@@ -294,24 +315,25 @@ class Tars:
         Args:
             source: Number of the document's dataset in `datasets`.
             origin: The document.
+
+        Returns:
+            The contexts; none if no tar has tokens of the document. `reason` then says why.
         """
-        # Follow the document's tokens from the dataset to the contexts of the plan, and from there
-        # to the contexts that are in tars.
+        # Follow the document's tokens from the dataset to the contexts of the plan.
         pieces = self._stored_pieces(source, origin.dataset_document)
-        planned = [self._appearances(piece) for piece in pieces]
-        # If all tars must be equal, contexts with the largest numbers are written to none.
+        planned: list[TarAppearance] = []
+        for piece in pieces:
+            planned += self._appearances(piece)
+
+        # If all tars must be equal, the contexts with the largest numbers are written to none.
         n_written = self.plan.contexts
-        written = [
-            appearance
-            for appearance in chain.from_iterable(planned)
-            if appearance.sample < n_written
-        ]
-        written.sort()
+        written = sorted(appearance for appearance in planned if appearance.sample < n_written)
+
+        # Count how many tokens remain after each step, which shows where the others were lost.
         counts = _TokenCounts(
             document=origin.tokens,
-            dataset=sum(piece.span.stop - piece.span.start for piece in pieces),
-            # Pieces have no tokens in common, so their counts can be added.
-            planned=sum(_n_document_tokens(appearances) for appearances in planned),
+            dataset=sum(piece.span.n_tokens for piece in pieces),
+            planned=_n_document_tokens(planned),
             written=_n_document_tokens(written),
         )
         reason = self._reason(source, counts)
@@ -325,28 +347,28 @@ class Tars:
             counts: How many tokens remain after each step from the document to the tars.
 
         Returns:
-            The sentence, or None if the document is completely in the tars.
+            The sentence, such as `7 of its 90 tokens are never seen, because packing left them
+            out`; None if the document is completely in the tars.
         """
         if counts.dataset == 0:
             return "never seen: it has no tokens"
         why = self._why_unseen(source, counts)
         if why is None:
             return None
-        # For example "7 of its 90 tokens are never seen, because packing left them out".
         return f"{unseen(seen=counts.written, tokens=counts.document)}, because {why}"
 
     def _why_unseen(self, source: int, counts: _TokenCounts) -> str | None:
         """Return why some tokens of a document are in no tar, or None if all are.
 
+        The steps are document → dataset → planned contexts → contexts written to tars. Tokens may
+        be lost in several of them. The reason is the last one.
+
         Args:
             source: Number of the document's dataset.
-            counts: How many tokens remain after each step from the document to the tars.
+            counts: How many tokens remain after each step.
         """
         if counts.document == counts.planned == counts.written:
             return None
-
-        # The steps are document → dataset → planned contexts → contexts written to tars. Tokens may
-        # be lost in several of them. The reason is the last one.
         if counts.written < counts.planned:
             return "they are in contexts that are left out so that all tars are equal (even)"
         if counts.planned == counts.dataset:
@@ -403,7 +425,11 @@ class Tars:
     def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
         """Return which contexts of the plan contain tokens of a piece of a document.
 
-        Some contexts of the plan may be in no tar.
+        A context is one training sequence. Some contexts of the plan may be in no tar.
+
+        Args:
+            piece: Consecutive tokens of the document, and their positions among those of its
+                dataset.
         """
         plan = self.plan
         contexts = plan.table.containing(*piece.span)  # (n_contexts,) numbers before the shuffle
@@ -443,11 +469,15 @@ class Tars:
                     context_tokens=(in_context, in_context + n_tokens),
                     document_tokens=(in_document, in_document + n_tokens),
                 )
-            span_in_context += span.stop - span.start
+            span_in_context += span.n_tokens
 
 
 def _current_webdataset(outputs: OutputRoot, name: str) -> Manifest:
     """Return the manifest of the current version of a webdataset.
+
+    Args:
+        outputs: The outputs that contain it.
+        name: Name of the webdataset.
 
     Raises:
         MissingError: There is none with this name. The error lists the names that exist.
@@ -491,7 +521,11 @@ def _as_named(place: str, sample: int | None) -> str:
 
 
 def _n_document_tokens(appearances: Iterable[TarAppearance]) -> int:
-    """Return how many tokens of a document are in contexts; those in several count once."""
+    """Return how many tokens of a document are in contexts; those in several count once.
+
+    Args:
+        appearances: The tokens of the document in each context, by their positions in the document.
+    """
     return covered_tokens([appearance.document_tokens for appearance in appearances])
 
 
@@ -503,6 +537,8 @@ def explain_context(
 ) -> ContextOrigin:
     """Return the documents that the tokens of a context of a webdataset come from.
 
+    A context is one training sequence, stored as a member of a tar.
+
     Args:
         project_or_root: A project; or its output root alone, to read no raw text and decode no
             tokens.
@@ -511,13 +547,16 @@ def explain_context(
             0. With `sample`, the tar or its number.
         sample: Number of the context within the tar, from 0.
 
+    Returns:
+        The documents, each with its file and line and the tokens of the context that are from it.
+
     Raises:
         MissingError: There is no such webdataset; or its plan, or a dataset of it, was deleted.
         ConfigError: `place` and `sample` do not name a context.
         SampleIndexError: There is no such context.
     """
-    # A context is a training sequence. Find its position among those of all tars, which are
-    # shuffled, and from that its number before the shuffle.
+    # Find its position among the contexts of all tars, which are shuffled, and from that its number
+    # before the shuffle.
     inspection = InspectionContext.of(project_or_root)
     tars = Tars.of(inspection, name)
     position = tars.position(str(place), sample)
@@ -559,7 +598,7 @@ def _pieces_of_context(
         parts = _sequence_parts(dataset.sequences, stream, span.start, span.stop)
         for origins in piece_origins(inspection, dataset, parts, position):
             pieces += origins
-        position += span.stop - span.start
+        position += span.n_tokens
     return pieces
 
 
