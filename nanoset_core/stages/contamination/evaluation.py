@@ -1,10 +1,13 @@
 """The texts of a section's evaluation files, indexed so that documents can be searched for them.
 
-The index is a separate output: it is built once, and used for all corpora of the section.
+The section `contamination.evals` of nanoset.yaml with `files: evals/*.jsonl` has one index of the
+texts in all these files. The index is a separate output: it is built once, and used for all corpora
+that the section searches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,22 +65,37 @@ def make_evaluation(project: Project, section: str) -> Manifest:
 def evaluation_options(project: Project, section: str) -> dict[str, Any]:
     """Return everything that decides which texts are looked for, as options of a recipe.
 
+    A recipe is what an output is made from. If it changes, the output is rebuilt.
+
     Args:
-        project: The project.
+        project: The project, with its settings and tokenizer.
         section: A section of `contamination` in nanoset.yaml.
+
+    Returns:
+        Such as `{"files": [[["a.jsonl"], "3f9a…"]], "text_keys": ["text"], "ngram": 5, "tokenizer":
+        "51c0…"}`. "files" is "missing" if the files cannot be read.
     """
     spec = project.config.contamination[section]
-    try:
-        file_groups = _given_files(project, section)  # one for each pattern of file names
-        contents = [[list(group.names), group.digest] for group in file_groups]
-    except (MissingError, InputError):
-        contents = []  # `make_evaluation` reports the error
     return {
-        "files": contents or _MISSING,  # a recipe is needed even if files cannot be read
+        "files": _file_digests(project, section) or _MISSING,
         "text_keys": list(spec.keys),
         "ngram": spec.ngram,
         "tokenizer": project.tokenizer.fingerprint,
     }
+
+
+def _file_digests(project: Project, section: str) -> list[list[Any]]:
+    """Return the names of a section's evaluation files, and a digest of their content.
+
+    Returns:
+        One list `[names, digest]` for each name or pattern in the section. It is empty if files are
+        missing: a recipe is needed even then, and `make_evaluation` reports the error.
+    """
+    try:
+        file_groups = _given_files(project, section)
+        return [[list(group.names), group.digest] for group in file_groups]
+    except (MissingError, InputError):
+        return []
 
 
 def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
@@ -93,21 +111,33 @@ def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
         InputError: A folder cannot be read.
     """
     groups = _given_files(project, section)
+    _check_no_file_twice(groups, where=f"{project.config.file}: contamination.{section}.files")
+    return groups
+
+
+def _check_no_file_twice(groups: Sequence[GivenFiles], where: str) -> None:
+    """Raise an error if two names, patterns or links lead to the same evaluation file.
+
+    Args:
+        groups: The files of each name or pattern.
+        where: The setting that names them, for the message.
+
+    Raises:
+        ConfigError: Two paths lead to the same file.
+    """
     paths: list[RawFolder] = []
     for group in groups:
         paths.extend(group.folder / name for name in group.names)
 
-    # Patterns and links may lead to the same file.
     repeated_paths = first_repeated(paths)
     if repeated_paths is not None:
         raise ConfigError(
             "a file of evaluations is named twice",
-            where=f"{project.config.file}: contamination.{section}.files",
+            where=where,
             found=names_of_both(*repeated_paths),
             expected="each file once, by whatever path, pattern or link",
             remedy="remove one of the names, or the link",
         )
-    return groups
 
 
 def _given_files(project: Project, section: str) -> list[GivenFiles]:
@@ -127,27 +157,41 @@ def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str,
     Returns:
         Counts of texts and n-grams, for the manifest.
     """
-    spec = project.config.contamination[section]
-
     # The engine divides a text into tokens, and the vocabulary knows the words in each token.
     tokenizer_file = project.config.tokenizer_file
     engine = reference_engine(tokenizer_file)
     vocabulary = word_vocabulary(tokenizer_file)
+
     collector = TextCollector(engine, vocabulary)
+    file_names = _collect_texts(collector, project, section)
 
-    # Files are numbered in the order of the section, and texts in the order of their lines.
-    file_names: list[str] = []
-    for group in evaluation_files(project, section):
-        for file in group.stats:
-            file_number = len(file_names)
-            texts = read_texts(group.folder, file, spec.keys)
-            collector.add(file_number, texts, group.folder / file.path)
-            file_names.append(file.path)
-
-    index = collector.index(spec.ngram)
+    index = collector.index(project.config.contamination[section].ngram)
     Evaluation(vocabulary, index).save(folder)
     _write_origins(folder / TEXTS_FILE, collector, file_names)
     return evaluation_facts(collector, index)
+
+
+def _collect_texts(collector: TextCollector, project: Project, section: str) -> list[str]:
+    """Add the texts of a section's evaluation files to a collector, and return the files' names.
+
+    Files are numbered in the order of the section: number 0 is the first file that it names.
+
+    Args:
+        collector: Receives the texts, in the order of files and of their lines.
+        project: The project.
+        section: A section of `contamination` in nanoset.yaml.
+
+    Returns:
+        Name of each file, by its number.
+    """
+    text_keys = project.config.contamination[section].keys
+    file_names: list[str] = []
+    for group in evaluation_files(project, section):
+        for file in group.stats:
+            texts = read_texts(group.folder, file, text_keys)
+            collector.add(file=len(file_names), texts=texts, path=group.folder / file.path)
+            file_names.append(file.path)
+    return file_names
 
 
 def _write_origins(path: Path, collector: TextCollector, file_names: list[str]) -> None:
@@ -161,7 +205,8 @@ def _write_origins(path: Path, collector: TextCollector, file_names: list[str]) 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    # One row for each text. Replace the number of its file by the file's name.
     file_numbers = pa.array([origin.file for origin in collector.origins], pa.int64())
+    names = pa.array(file_names).take(file_numbers)
     lines = pa.array([origin.line for origin in collector.origins], pa.int64())
-    table = pa.table({"file": pa.array(file_names).take(file_numbers), "line": lines})
-    pq.write_table(table, path, compression="zstd")
+    pq.write_table(pa.table({"file": names, "line": lines}), path, compression="zstd")

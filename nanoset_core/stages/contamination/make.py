@@ -27,7 +27,18 @@ from nanoset_core.storage.leases import leased
 
 
 def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-    """Return everything that decides what a section finds in a corpus."""
+    """Return everything that decides what a section finds in a corpus.
+
+    An output whose recipe has changed is stale, and is made again.
+
+    Args:
+        project: The project, with its settings and tokenizer.
+        key: The section of `contamination` in nanoset.yaml, and the corpus.
+        parents: `{"dataset": digest}`: which version of the corpus's dataset is searched.
+
+    Returns:
+        The recipe, with the evaluation files and settings as options.
+    """
     options = evaluation_options(project, key.subject)
     options["threshold"] = project.config.contamination[key.subject].threshold
     return Recipe(STAGE, LAYOUT.name_of(key), VERSION, parents, options)
@@ -67,17 +78,32 @@ def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
     outputs = project.outputs
     dataset = _current_dataset(project, corpus)
     recipe = contamination_recipe(project, Key(section, corpus), {"dataset": dataset.digest})
-    existing = None if project.rebuild else outputs.find(recipe)
-    if existing is not None:
-        return outputs.make_current(existing)
 
-    # Search each shard. The result of a shard is a separate output, which is named by its digest.
-    evaluation = make_evaluation(project, section)
-    sharded = Sharded.of(project, dataset)
+    result = None if project.rebuild else outputs.find(recipe)
+    if result is None:
+        evaluation = make_evaluation(project, section)
+        result = _search_dataset(project, recipe, evaluation, Sharded.of(project, dataset))
+    return outputs.make_current(result)
+
+
+def _search_dataset(
+    project: Project, recipe: Recipe, evaluation: Manifest, sharded: Sharded
+) -> Manifest:
+    """Search all shards of a dataset for evaluation texts, and commit the table of matches.
+
+    Args:
+        recipe: The recipe of the result for the whole corpus.
+        evaluation: The index of evaluation texts.
+        sharded: The corpus's dataset and its shards.
+
+    Returns:
+        Manifest of the result.
+    """
+    # The result of a shard is a separate output, which is named by its digest.
     shard_digests = _search_shards(project, recipe, evaluation, sharded)
 
     # Each row is a document with a match, and the raw file and line that it comes from.
-    matches = _matches(outputs, recipe.name, sharded, shard_digests)
+    matches = _matches(project.outputs, recipe.name, sharded, shard_digests)
     rows = match_rows(project, sharded, evaluation, matches)
 
     def write(folder: Path) -> Written:
@@ -92,7 +118,7 @@ def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
             facts[f"evaluation_{name}"] = count
         return Written(facts)
 
-    return outputs.make_current(outputs.commit(recipe, write))
+    return project.outputs.commit(recipe, write)
 
 
 def _search_shards(
@@ -168,10 +194,10 @@ class SearchTask(DocumentsTask):
         Returns:
             The matches, as a fact of the output's manifest.
         """
-        evaluation = self.root.rebase(self.evaluation)
-        dataset = self.root.rebase(self.dataset)
-        matches = _load_evaluation(_local_folder(evaluation)).search(
-            open_dataset(dataset),
+        evaluation = _load_evaluation(_local_folder(self.root.rebase(self.evaluation)))
+        dataset = open_dataset(self.root.rebase(self.dataset))
+        matches = evaluation.search(
+            dataset,
             first=self.first,
             count=self.count,
             threshold=self.recipe.options["threshold"],
@@ -180,7 +206,8 @@ class SearchTask(DocumentsTask):
         # Count documents from the start of the shard, whose place in the dataset may change.
         rows = []
         for match in matches:
-            rows.append([match.document - self.first, match.text, match.share, match.words])
+            document_in_shard = match.document - self.first
+            rows.append([document_in_shard, match.text, match.share, match.words])
         return Written({"matches": rows})
 
 
@@ -211,6 +238,8 @@ def _matches(
     matches_by_shard = outputs.each_version(
         _matches_in_shard, SHARD_LAYOUT.folder, name, shard_digests
     )
+
+    # Document 7 of a shard that starts at document 1000 is document 1007 of the dataset.
     first_documents = sharded.document_bounds[:-1].tolist()
     matches = []
     for first_document, shard_matches in zip(first_documents, matches_by_shard, strict=True):

@@ -1,4 +1,8 @@
-"""The table of matches: which documents contain which evaluation texts, and a summary of it."""
+"""The table of matches: which documents contain which evaluation texts, and a summary of it.
+
+A row says, for example, that line 12 of web/a.jsonl contains 87 % of the text in line 3 of
+evals/quiz.jsonl, and quotes the first words of the passage.
+"""
 
 from __future__ import annotations
 
@@ -46,19 +50,26 @@ def match_rows(
         sharded: The corpus's dataset and its shards.
         evaluation: The index of evaluation texts.
         matches: All matches in the dataset, by document.
+
+    Returns:
+        Such as `{"document": 11, "file": "a.jsonl", "line": 12, "evaluation_file": "quiz.jsonl",
+        "evaluation_line": 3, "share": 0.87, "words": "how tired are …"}`, in the order of matches.
     """
     import pyarrow.parquet as pq
 
     if not matches:  # without this, all tables of documents would be opened for nothing
         return []
     texts = pq.read_table(evaluation.path(TEXTS_FILE))
+    text_files = texts.column("file")  # by number of the text
+    text_lines = texts.column("line")
+
     places = sharded.places(project, [match.document for match in matches])
     rows = []
     for match, place in zip(matches, places, strict=True):
         row = {
-            **place,
-            "evaluation_file": texts.column("file")[match.text].as_py(),
-            "evaluation_line": texts.column("line")[match.text].as_py(),
+            **place,  # document, raw file and line
+            "evaluation_file": text_files[match.text].as_py(),
+            "evaluation_line": text_lines[match.text].as_py(),
             "share": match.share,
             "words": match.words,
         }
@@ -104,7 +115,14 @@ def _documents_of(rows: Iterable[Mapping[str, Any]]) -> set[int]:
 
 
 def documents_in_matches(manifest: Manifest) -> NDArray[np.int64]:
-    """Return the documents in a table of matches: int64, ascending, without duplicates."""
+    """Return the documents in a table of matches.
+
+    Args:
+        manifest: Manifest of the output that contains the table.
+
+    Returns:
+        Numbers of documents in the dataset that was searched: int64, ascending, each once.
+    """
     import pyarrow.parquet as pq
 
     table = pq.read_table(manifest.path(MATCHES), columns=["document"])
@@ -140,34 +158,37 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
 
     Args:
         rows: The rows of the table, each for one document and one text that it contains.
+
+    Returns:
+        The summary. With 300 documents that contain the same licence, and 2 documents that contain
+        a question: contaminated=2, boilerplate_texts=1, boilerplate_documents=300.
     """
     # A document has at most one row for a text, so the rows of a text count its documents.
     n_documents_by_text = Counter(_text_of(row) for row in rows)
-    boilerplate_texts = {
-        text for text, count in n_documents_by_text.items() if count >= BOILERPLATE_DOCUMENTS
+    boilerplate = {
+        text: n_documents
+        for text, n_documents in n_documents_by_text.items()
+        if n_documents >= BOILERPLATE_DOCUMENTS
     }
-    other_rows = [row for row in rows if _text_of(row) not in boilerplate_texts]
+    other_rows = [row for row in rows if _text_of(row) not in boilerplate]
     documents_with_others = _documents_of(other_rows)
-    first_match = None
-    if other_rows:
-        first_match = _with_rounded_share(other_rows[0])
 
     # If any text is boilerplate, the most common one is. Of equals, `max` returns the first.
-    most_common = None
-    most_common_documents = 0
-    if boilerplate_texts:
-        most_common_row = max(rows, key=lambda row: n_documents_by_text[_text_of(row)])
-        most_common = _with_rounded_share(most_common_row)
-        most_common_documents = n_documents_by_text[_text_of(most_common_row)]
-
+    most_common_text = max(boilerplate, key=boilerplate.__getitem__, default=None)
+    rows_of_most_common = [row for row in rows if _text_of(row) == most_common_text]
     return MatchSummary(
         contaminated=len(documents_with_others),
-        first=first_match,
-        boilerplate_texts=len(boilerplate_texts),
+        first=_first_match(other_rows),
+        boilerplate_texts=len(boilerplate),
         boilerplate_documents=len(_documents_of(rows) - documents_with_others),
-        most_common=most_common,
-        most_common_documents=most_common_documents,
+        most_common=_first_match(rows_of_most_common),
+        most_common_documents=len(rows_of_most_common),
     )
+
+
+def _first_match(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the first of some matches as an example for people to read, or None."""
+    return _with_rounded_share(rows[0]) if rows else None
 
 
 def summary_of(manifest: Manifest) -> MatchSummary:

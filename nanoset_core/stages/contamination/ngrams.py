@@ -165,7 +165,12 @@ class _Pairs(NamedTuple):
     """First word of the n-gram in the evaluation texts."""
 
     def select(self, pairs: NDArray[np.int64]) -> _Pairs:
-        """Return some of the pairs, in the order of the indices."""
+        """Return some of the pairs.
+
+        Args:
+            pairs: Indices of the pairs, in the order in which they are returned; shape
+                (n_selected,).
+        """
         return _Pairs(*[column[pairs] for column in self])
 
     def sorted(self) -> _Pairs:
@@ -200,7 +205,7 @@ class _HashFilter(NamedTuple):
         positions of these hashes are set.
 
         Args:
-            hashes: The hashes, shape (n_hashes,).
+            hashes: The hashes, uint64, shape (n_hashes,).
         """
         # Make the bitmap 16 to 32 times as long as there are hashes, in bits: 2**n.bit_length() is
         # the next power of two above n.
@@ -210,14 +215,20 @@ class _HashFilter(NamedTuple):
 
         # Set bit `position % 8` of byte `position // 8` for each hash.
         shift = U64(64 - n_leading_bits)
-        positions = hashes >> shift  # (n_hashes,)
-        bytes_of_bitmap = (positions >> U64(3)).astype(np.int64)
-        bits = np.uint8(1) << (positions & U64(7)).astype(np.uint8)
-        np.bitwise_or.at(bitmap, bytes_of_bitmap, bits)  # unlike |=, handles repeated bytes
+        positions = (hashes >> shift).astype(np.int64)  # (n_hashes,)
+        bits = np.uint8(1) << (positions & 7).astype(np.uint8)
+        np.bitwise_or.at(bitmap, positions >> 3, bits)  # unlike |=, handles repeated bytes
         return _HashFilter(bitmap, shift)
 
     def candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the indices of the hashes that may be among those of the filter."""
+        """Return the indices of the hashes that may be among those of the filter.
+
+        Args:
+            hashes: The hashes to look up, uint64, shape (n_hashes,).
+
+        Returns:
+            Indices of all hashes that are in the filter, and of few others; int64, ascending.
+        """
         positions = (hashes >> self.shift).astype(np.int64)
         # The bit is in byte position // 8, as its bit position % 8.
         bits = self.bitmap[positions >> 3] >> (positions & 7).astype(np.uint8)
@@ -258,6 +269,9 @@ class NgramIndex:
     ) -> NgramIndex:
         """Index the n-grams of texts: runs of `size` consecutive words.
 
+        For example, the 3-grams of "how tired are their donkeys" are "how tired are", "tired are
+        their" and "are their donkeys".
+
         Args:
             words: Hash of each word of all texts, shape (n_words,).
             letter_counts: Bytes of each word, shape (n_words,).
@@ -287,7 +301,11 @@ class NgramIndex:
         )
 
     def save(self, folder: Path) -> None:
-        """Write the arrays to a folder."""
+        """Write the arrays to a folder, from which `load` reads them.
+
+        Args:
+            folder: An existing folder.
+        """
         # The names of the files differ from those of the fields, and must not change: outputs of
         # earlier versions are loaded by these names.
         arrays: dict[str, NDArray[Any]] = {
@@ -303,7 +321,11 @@ class NgramIndex:
 
     @staticmethod
     def load(folder: Path) -> NgramIndex:
-        """Map the arrays that `save` wrote to a folder."""
+        """Map the arrays that `save` wrote to a folder into memory.
+
+        Args:
+            folder: The folder.
+        """
         return NgramIndex(
             hashes=load_array(folder, "grams"),
             stops=load_array(folder, "gram_ends"),
@@ -344,17 +366,12 @@ class NgramIndex:
         pairs = self._pairs(words, known_ngrams)
 
         # Pairs of one text that are near one another in a document form a *group*: a passage that
-        # may be a copy of the text.
+        # may be a copy of the text. A group that covers enough of its text is a match.
         groups = self._groups(pairs)
-        shares = self._shares(
-            text_words=pairs.text_words,
-            groups=groups.group_of_pair,
-            texts=pairs.texts[groups.first_pairs],
-            threshold=threshold,
-        )
-
-        # A group that covers enough of its text is a match.
+        shares = self._shares(pairs, groups, threshold)
         is_match = shares >= threshold  # (n_groups,)
+
+        # A passage extends from the first n-gram of its group to the end of the last one.
         first_pairs = pairs.select(groups.first_pairs[is_match])  # (n_matches,)
         last_pairs = pairs.select(groups.last_pairs[is_match])
         matches = TextMatches(
@@ -367,7 +384,11 @@ class NgramIndex:
         return matches.sorted()
 
     def _known_ngrams(self, words: DocumentWords) -> _KnownNgrams:
-        """Return the n-grams of documents that are also in evaluation texts."""
+        """Return the n-grams of documents that are also in evaluation texts.
+
+        Args:
+            words: The words of all documents, concatenated.
+        """
         if not len(self.hashes):
             return _KnownNgrams(np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -379,13 +400,19 @@ class NgramIndex:
         # Look up the others: each gets the number of the same n-gram in the texts, or -1.
         numbers = self._numbers_of(ngram_hashes[first_words])  # (n_candidates,)
         is_known = numbers >= 0
-        first_words = first_words[is_known]
-        numbers = numbers[is_known]
+        known = _KnownNgrams(first_words[is_known], numbers[is_known])
+        return self._within_documents(words, known)
 
-        # Leave out n-grams that start in one document and end in another.
-        last_words = first_words + self.words_per_ngram - 1
-        is_in_one_document = words.documents(first_words) == words.documents(last_words)
-        return _KnownNgrams(first_words[is_in_one_document], numbers[is_in_one_document])
+    def _within_documents(self, words: DocumentWords, ngrams: _KnownNgrams) -> _KnownNgrams:
+        """Leave out n-grams that start in one document and end in the next.
+
+        Args:
+            words: The words of all documents, concatenated.
+            ngrams: Runs of these words.
+        """
+        last_words = ngrams.first_words + self.words_per_ngram - 1
+        is_within = words.documents(ngrams.first_words) == words.documents(last_words)
+        return _KnownNgrams(ngrams.first_words[is_within], ngrams.ngrams[is_within])
 
     def _numbers_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the number of the n-gram with each hash, or -1 if the index does not have it.
@@ -408,8 +435,8 @@ class NgramIndex:
     def _pairs(self, words: DocumentWords, known_ngrams: _KnownNgrams) -> _Pairs:
         """Pair the known n-grams of documents with all their occurrences in evaluation texts.
 
-        For example, an n-gram in the documents 4 and 9 and in the texts 0 and 3 gives the pairs (4,
-        0), (4, 3), (9, 0) and (9, 3).
+        For example, an n-gram in the documents 4 and 9 and in the texts 0 and 3 gives the four
+        pairs (4, 0), (4, 3), (9, 0) and (9, 3).
 
         Args:
             words: The words of the documents.
@@ -461,47 +488,59 @@ class NgramIndex:
             group_of_pair=np.cumsum(is_first) - 1,
         )
 
-    def _shares(
-        self,
-        text_words: NDArray[np.int64],
-        groups: NDArray[np.int64],
-        texts: NDArray[np.int64],
-        threshold: float,
-    ) -> NDArray[np.float64]:
+    def _shares(self, pairs: _Pairs, groups: _Groups, threshold: float) -> NDArray[np.float64]:
         """Return which share of its text's letters each group of n-grams covers.
 
         A group is a passage of a document that may be a copy of an evaluation text.
 
         Args:
-            text_words: First word of each n-gram in the evaluation texts; shape (n_ngrams,).
-            groups: Group of each n-gram, ascending; shape (n_ngrams,).
-            texts: Evaluation text of each group; shape (n_groups,).
+            pairs: n-grams of documents, each with an occurrence in a text.
+            groups: Which pairs form a group.
             threshold: The share that is needed.
 
         Returns:
             float64, shape (n_groups,); 0 for groups that cover less than is needed.
         """
-        letters = self.letters_per_text[texts]  # (n_groups,)
+        texts = pairs.texts[groups.first_pairs]  # (n_groups,)
+        letters = self.letters_per_text[texts]
         # Few letters in common may be chance, even if they are a large share of a short text.
-        needed = np.maximum(threshold * letters, MIN_LETTERS)  # (n_groups,)
+        needed = np.maximum(threshold * letters, MIN_LETTERS)
 
-        # Most groups do not even have enough letters if overlaps of their n-grams count twice.
-        # This sum is faster than the exact count, which is needed only for the other groups.
-        ngram_letters = self._letters_between(text_words, text_words + self.words_per_ngram)
-        upper_bounds = np.bincount(groups, weights=ngram_letters, minlength=len(texts))
-        may_match = upper_bounds >= needed  # (n_groups,)
-        is_counted = may_match[groups]  # (n_ngrams,)
-
+        # The exact count takes long. Most groups need none: they do not even have enough letters if
+        # overlaps count twice.
+        may_match = self._upper_bounds(pairs, groups) >= needed
+        is_counted = may_match[groups.group_of_pair]  # (n_pairs,)
         covered_letters = self._covered_letters(
-            text_words[is_counted], groups[is_counted], n_groups=len(texts)
+            pairs.text_words[is_counted], groups.group_of_pair[is_counted], n_groups=len(texts)
         )
+
         shares = covered_letters / np.maximum(letters, 1)  # avoids a division by 0
         return np.where(covered_letters >= needed, shares, 0.0)
+
+    def _upper_bounds(self, pairs: _Pairs, groups: _Groups) -> NDArray[Any]:
+        """Return how many letters the n-grams of each group have, if overlaps count twice.
+
+        For example, "how tired are" and "tired are their" have 11 + 13 letters, but cover only the
+        16 letters of "how tired are their".
+
+        Args:
+            pairs: n-grams of documents, each with an occurrence in a text.
+            groups: Which pairs form a group.
+
+        Returns:
+            Numbers of letters, shape (n_groups,).
+        """
+        stops = pairs.text_words + self.words_per_ngram
+        letters = self._letters_between(pairs.text_words, stops)  # (n_pairs,)
+        n_groups = len(groups.first_pairs)
+        return np.bincount(groups.group_of_pair, weights=letters, minlength=n_groups)
 
     def _covered_letters(
         self, text_words: NDArray[np.int64], groups: NDArray[np.int64], n_groups: int
     ) -> NDArray[Any]:
         """Return how many letters of the evaluation texts the n-grams of each group cover together.
+
+        Letters in the overlap of two n-grams count once.
 
         Args:
             text_words: First word of each n-gram in the evaluation texts; shape (n_ngrams,).
@@ -548,6 +587,12 @@ def _rare_occurrences(
 ) -> _NgramOccurrences:
     """Return where n-grams occur, without those that occur so often that they prove nothing.
 
+    For example, a limit of two occurrences would leave out hash 9 here:
+
+        hashes         [9, 4, 9, 4, 9]   of the n-grams that start at the words 0 to 4
+        first_words    [0, 1, 2, 3, 4]
+        result         hashes [4], counts [2], first_words [1, 3]
+
     Args:
         hashes: Hash of the n-gram that starts at each word; shape (n_words,).
         first_words: The words at which n-grams start; shape (n_occurrences,).
@@ -564,12 +609,17 @@ def _rare_occurrences(
 
 
 def _is_covered(first_words: NDArray[np.int64], size: int, n_words: int) -> NDArray[np.bool_]:
-    """Return whether each word is in one of some n-grams; bool, shape (n_words,).
+    """Return whether each word is in one of some n-grams.
+
+    For example, n-grams of two words that start at the words 0 and 3 cover the words 0, 1, 3 and 4.
 
     Args:
         first_words: First word of each n-gram, shape (n_ngrams,).
         size: Words of an n-gram.
         n_words: Number of all words.
+
+    Returns:
+        bool, shape (n_words,).
     """
     # Count the n-grams that have started and not stopped at each word.
     started = np.bincount(first_words, minlength=n_words + 1)

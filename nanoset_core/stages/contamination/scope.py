@@ -1,4 +1,9 @@
-"""Which corpora a section of `contamination` searches, and what training reads of them."""
+"""Which corpora a section of `contamination` searches, and what training reads of them.
+
+A dataset in training is a corpus, a view (a selection of a corpus's documents) or a pack (documents
+joined into longer sequences). A view with `clean_of: [evals]` leaves out the documents in which the
+section `evals` found a text, so it may be read even if its corpus is contaminated.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,15 @@ from nanoset_core.stages.views.settings import base_of, chain_of
 
 
 def names_in_training(config: ProjectConfig) -> list[str]:
-    """Return the datasets that training reads, without duplicates."""
+    """Return the datasets that training reads, in whatever format, each once.
+
+    Args:
+        config: The settings of the project. The train splits of its nanosets, its webdatasets and
+            its pbin files count.
+
+    Returns:
+        Names of corpora, and of datasets that are derived from them, such as `["web", "packed"]`.
+    """
     names = list(_names_in_nanosets(config))
     for webdataset in config.webdatasets.values():
         names.extend(webdataset.corpora)
@@ -26,7 +39,12 @@ def _names_in_nanosets(config: ProjectConfig) -> Iterator[str]:
 
 
 def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
-    """Return the corpora that a section searches: those that it names, or all used in training."""
+    """Return the corpora that a section searches: those that it names, or all used in training.
+
+    Args:
+        config: The settings of the project.
+        section: Name of a section of `contamination`.
+    """
     named_corpora = config.contamination[section].of
     if named_corpora:
         return list(named_corpora)

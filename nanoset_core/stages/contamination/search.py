@@ -73,16 +73,26 @@ class Evaluation:
     """Everything that is needed to search documents for evaluation texts."""
 
     vocabulary: WordVocabulary
+    """Divides the tokens of documents into words."""
     index: NgramIndex
+    """Finds evaluation texts in words."""
 
     def save(self, folder: Path) -> None:
-        """Write all arrays to a folder."""
+        """Write all arrays to a folder, from which `load` reads them.
+
+        Args:
+            folder: An existing folder.
+        """
         self.vocabulary.save(folder)
         self.index.save(folder)
 
     @staticmethod
     def load(folder: Path) -> Evaluation:
-        """Map the arrays that `save` wrote to a folder."""
+        """Map the arrays that `save` wrote to a folder into memory.
+
+        Args:
+            folder: The folder.
+        """
         return Evaluation(WordVocabulary.load(folder), NgramIndex.load(folder))
 
     def search(
@@ -128,6 +138,7 @@ class Evaluation:
         A chunk consists of consecutive documents, or of a part of a long document.
 
         Args:
+            dataset: The dataset.
             starts: First token of each document, and the end of the last one; shape (n_documents +
                 1,).
             chunk: The tokens and documents to search.
@@ -160,7 +171,11 @@ class _BestMatches:
         self._by_document: dict[int, dict[int, Match]] = {}  # document → text → match
 
     def add(self, match: Match) -> None:
-        """Add a match, unless there is one of the same document and text that is as good."""
+        """Add a match, unless there is one of the same document and text that is as good.
+
+        Args:
+            match: The match. It replaces one of the same document and text with a smaller share.
+        """
         match_by_text = self._by_document.setdefault(match.document, {})
         best = match_by_text.get(match.text)
         if best is None or best.share < match.share:

@@ -63,9 +63,25 @@ def contamination_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error if a view is searched itself, or is to be clean of texts that are unknown.
 
+    A view is a selection of a corpus's documents. Only whole corpora are searched.
+
     Args:
         file: Path of nanoset.yaml, for messages.
-        sections: Name → section.
+        sections: Name → section of `contamination`.
+        views: Name → view.
+    """
+    yield from _searched_views(file, sections, views)
+    yield from _unknown_sections(file, sections, views)
+
+
+def _searched_views(
+    file: Path, sections: Mapping[str, ContaminationSpec], views: Mapping[str, ViewSpec]
+) -> Iterator[ConfigError]:
+    """Yield an error for each view in a section's `of`, where only corpora are allowed.
+
+    Args:
+        file: Path of nanoset.yaml, for messages.
+        sections: Name → section of `contamination`.
         views: Name → view.
     """
     for name, spec in sections.items():
@@ -76,6 +92,18 @@ def contamination_errors(
                 found=view_name,
                 remedy=f"name {views[view_name].of}",
             )
+
+
+def _unknown_sections(
+    file: Path, sections: Mapping[str, ContaminationSpec], views: Mapping[str, ViewSpec]
+) -> Iterator[ConfigError]:
+    """Yield an error for each name in a view's `clean_of` that is no section of `contamination`.
+
+    Args:
+        file: Path of nanoset.yaml, for messages.
+        sections: Name → section of `contamination`.
+        views: Name → view.
+    """
     for name, view in views.items():
         for section in view.clean_of:
             if section not in sections:

@@ -100,6 +100,9 @@ def describe_match(match: Mapping[str, Any]) -> MatchDescription:
 
     Args:
         match: Row of the table of matches.
+
+    Returns:
+        Such as "a.jsonl:12", and "87% of quiz.jsonl:3: 'how tired are their'".
     """
     evaluation_place = f"{match['evaluation_file']}:{match['evaluation_line']}"
     return MatchDescription(
@@ -116,7 +119,8 @@ def boilerplate_text(section: str, matches: MatchSummary) -> str:
         matches: What was found in a corpus.
 
     Returns:
-        A clause, or "" if no text is boilerplate.
+        A clause, such as "1 text of evals is in 100 documents or more, probably as boilerplate: …",
+        or "" if no text is boilerplate.
     """
     if matches.most_common is None:
         return ""

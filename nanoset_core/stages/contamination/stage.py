@@ -82,7 +82,14 @@ class ContaminationStage(Planned):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return the error if an evaluation file is missing or named twice, or None."""
+        """Return the error if an evaluation file is missing or named twice, or None.
+
+        Args:
+            project: The project, whose nanoset.yaml names the files.
+            key: The section of `contamination`, and the corpus.
+            recipe: Not used.
+            reading: Not used.
+        """
         from nanoset_core.stages.contamination.evaluation import evaluation_files
 
         try:
@@ -97,7 +104,12 @@ class ContaminationStage(Planned):
         return contamination_summary(project, manifest)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Yield the digests of the index of evaluation texts, and of each shard's result."""
+        """Yield the digests of the index of evaluation texts, and of each shard's result.
+
+        Args:
+            outputs: Not used.
+            manifest: The result for a corpus, whose facts name these outputs.
+        """
         yield str(manifest.facts["evaluation"])
         for digest in manifest.facts[SHARDS]:
             yield str(digest)
@@ -122,17 +134,16 @@ def searches_before_training(config: ProjectConfig, names: Iterable[str]) -> dic
 
     Returns:
         Name of the search as an input of what training reads → its output: the result of a section
-        for a corpus.
+        for a corpus. For example, the section evals requires a search of the corpus web.
     """
-    searches = {}
     dataset_names = list(names)
+    searches = {}
     for section, spec in config.contamination.items():
-        if spec.policy != "block":
-            continue
-        for corpus in _corpora_to_search(config, section, dataset_names):
-            # The prefix AFTER says that an input only has to be built first, and is not read.
-            input_name = f"{AFTER}{section} of {corpus}"
-            searches[input_name] = Node(CONTAMINATION, Key(section, corpus))
+        if spec.policy == "block":
+            for corpus in _corpora_to_search(config, section, dataset_names):
+                # The prefix AFTER says that an input only has to be built first, and is not read.
+                input_name = f"{AFTER}{section} of {corpus}"
+                searches[input_name] = Node(CONTAMINATION, Key(section, corpus))
     return searches
 
 

@@ -1,4 +1,11 @@
-"""Read the texts of evaluation files: the values of some keys of each line or row."""
+"""Read the texts of evaluation files: the values of some keys of each line or row.
+
+With the keys `question` and `choices`, the text of the line
+
+    {"question": "2 + 2?", "choices": [3, 4], "id": 7}
+
+is "2 + 2?", "3" and "4", joined by line feeds.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +93,12 @@ def _unreadable_error(where: str, error: FaultError | orjson.JSONDecodeError) ->
 
 
 def _strings_at(value: Any, keys: Sequence[str]) -> list[str]:
-    """Return the strings at all keys of a line, in the order of the keys."""
+    """Return the strings at all keys of a line, in the order of the keys.
+
+    Args:
+        value: The line, parsed.
+        keys: Keys of its texts; a dot leads into an object, such as "question.stem".
+    """
     strings: list[str] = []
     for key in keys:
         strings.extend(_strings(value_at(value, key)))
@@ -112,11 +124,20 @@ def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
     """Yield the rows of a Parquet or Arrow file, each as column → value."""
 
     def choose_all_columns(schema: Any) -> None:
-        """Return None, which stands for all columns."""
+        """Return None, which stands for all columns.
+
+        Args:
+            schema: The columns of the file.
+        """
         return
 
     def numbered_rows(table: Any, first_number: int) -> list[_Row]:
-        """Return the rows of a part of the file, with their numbers in the file."""
+        """Return the rows of a part of the file, with their numbers in the file.
+
+        Args:
+            table: The rows, as an Arrow table.
+            first_number: Number of the first of them, from 1.
+        """
         rows = table.to_pylist()
         return [_Row(number, value) for number, value in enumerate(rows, first_number)]
 
@@ -126,7 +147,10 @@ def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all strings in a JSON value, at any depth, and its numbers as text."""
+    """Yield all strings in a JSON value, at any depth, and its numbers as text.
+
+    For example, `["a", {"b": "c", "d": 7}]` gives "a", "c" and "7".
+    """
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

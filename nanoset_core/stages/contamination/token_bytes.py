@@ -1,4 +1,8 @@
-"""Find the bytes that each token of a tokenizer decodes to, for any kind of vocabulary."""
+"""Find the bytes that each token of a tokenizer decodes to, for any kind of vocabulary.
+
+Vocabularies write the token for " the" in different ways: `Ġthe` (byte-level BPE), `▁the`
+(SentencePiece) or `the` (WordPiece). The bytes are the same.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,12 @@ _SEPARATOR = b" "
 
 
 def word_vocabulary(file: TokenizerPath) -> WordVocabulary:
-    """Return the pieces of words in the tokens of a tokenizer; special tokens separate words."""
+    """Return the pieces of words in the tokens of a tokenizer.
+
+    Args:
+        file: The tokenizer's file or folder. Its special tokens, such as the end of a document,
+            separate words.
+    """
     return WordVocabulary.of(_bytes_by_id(file))
 
 
@@ -60,7 +69,11 @@ class _Notation:
 
     @staticmethod
     def of(file: TokenizerPath) -> _Notation:
-        """Return the notation of a tokenizer.json."""
+        """Return how a tokenizer writes its tokens.
+
+        Args:
+            file: The tokenizer's file or folder.
+        """
         definition = orjson.loads(define(file).json())
         model = definition["model"]
         types = component_types(definition.get("pre_tokenizer"))
@@ -75,21 +88,39 @@ class _Notation:
 
         Args:
             token: The token as the vocabulary writes it, such as `Ġthe`, `##ing` or `▁the`.
+
+        Returns:
+            Such as `b" the"`, `b"ing"` or `b" the"`.
         """
-        # Byte-level BPE writes a character for each byte.
         if self.is_byte_level:
-            decoded = token_bytes(token)
-            if decoded is None:  # a token with characters that stand for no byte
-                return token.encode()
-            return decoded
-
-        # WordPiece has a prefix for tokens that continue a word. All others begin one.
+            return _decode_byte_level(token)
         if self.continuation_prefix is not None:
-            if token.startswith(self.continuation_prefix):
-                return token.removeprefix(self.continuation_prefix).encode()
-            return f" {token}".encode()
+            return _decode_wordpiece(token, self.continuation_prefix)
+        return _decode_sentencepiece(token)
 
-        # SentencePiece writes single bytes as <0x41>.
-        if len(token) == _BYTE_TOKEN_LENGTH and token.startswith("<0x"):
-            return bytes.fromhex(token[3:5])
-        return token.replace(_SENTENCEPIECE_SPACE, " ").encode()
+
+def _decode_byte_level(token: str) -> bytes:
+    """Return the bytes of a token of byte-level BPE, which writes a character for each byte."""
+    decoded = token_bytes(token)
+    if decoded is None:  # a token with characters that stand for no byte
+        return token.encode()
+    return decoded
+
+
+def _decode_wordpiece(token: str, continuation_prefix: str) -> bytes:
+    """Return the bytes of a token of WordPiece, with a space before it if it begins a word.
+
+    Args:
+        token: The token. It continues a word if it starts with the prefix.
+        continuation_prefix: The prefix, usually `##`.
+    """
+    if token.startswith(continuation_prefix):
+        return token.removeprefix(continuation_prefix).encode()
+    return f" {token}".encode()
+
+
+def _decode_sentencepiece(token: str) -> bytes:
+    """Return the bytes of a token of SentencePiece: `▁the` is " the", and `<0x41>` one byte."""
+    if len(token) == _BYTE_TOKEN_LENGTH and token.startswith("<0x"):
+        return bytes.fromhex(token[3:5])
+    return token.replace(_SENTENCEPIECE_SPACE, " ").encode()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
@@ -24,6 +27,10 @@ def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> R
         project: The project.
         key: The section of `contamination` in nanoset.yaml, and the corpus.
         deep: Compare the sha256 of the result's files; otherwise only their sizes.
+
+    Returns:
+        The report. Contaminated documents are an error in it if they block training, and a warning
+        otherwise.
     """
     report = Report(CONTAMINATION.report_name(key))
     with report.catching(remedy=BUILD):
@@ -40,15 +47,35 @@ def _report_matches(report: Report, project: Project, key: Key, manifest: Manife
     # Without boilerplate: a text that very many documents contain is probably no leak.
     matches = summary_of(manifest)
     report.figures["contaminated"] = matches.contaminated
-    if not _blocks_training(project, key, manifest):
+    if _blocks_training(project, key, manifest):
+        # Quote the first match that is not boilerplate, or else the most common boilerplate.
+        example = matches.first or matches.most_common or manifest.facts["first"][0]
+        _report_blocking_match(report, project, key, matches, example, manifest.url(MATCHES))
+    else:
         for warning in contamination_warnings(project, manifest):
             report.warn(warning, where=manifest.url(MATCHES))
-        return
 
-    # Quote the first match that is not boilerplate, or else the most common boilerplate.
+
+def _report_blocking_match(
+    report: Report,
+    project: Project,
+    key: Key,
+    matches: MatchSummary,
+    example: Mapping[str, Any],
+    table_url: str,
+) -> None:
+    """Report the error that training would read documents with evaluation texts.
+
+    Args:
+        report: Receives the error.
+        project: The project.
+        key: The section of `contamination` in nanoset.yaml, and the corpus.
+        matches: Counts of what was found in the corpus.
+        example: The match that the error quotes.
+        table_url: Where all matches are listed.
+    """
     section = key.subject
     corpus = key.part or ""
-    example = matches.first or matches.most_common or manifest.facts["first"][0]
     passage = describe_match(example)
     threshold = project.config.contamination[section].threshold
     contaminated_datasets = contaminated_inputs_of_training(project.config, section, corpus)
@@ -59,7 +86,7 @@ def _report_matches(report: Report, project: Project, key: Key, manifest: Manife
         expected=f"less than {threshold:.0%} of any text",
         remedy=f"read a view with clean_of: [{section}] instead of "
         f"{', '.join(contaminated_datasets)}; "
-        f"all places are listed in {manifest.url(MATCHES)}",
+        f"all places are listed in {table_url}",
     )
 
 

@@ -171,11 +171,23 @@ class DocumentWords(NamedTuple):
     """Index of each document's first piece, and at the end n_pieces; shape (n_documents + 1,)."""
 
     def documents(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the document of each of some words, counted from 0, in the shape of `words`."""
+        """Return the document of each of some words, counted from 0, in the shape of `words`.
+
+        Args:
+            words: Numbers of words, counted over all documents.
+        """
         return np.searchsorted(self.piece_starts, self.first_pieces[words], side="right") - 1
 
     def pieces_between(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the pieces of the words from `start` up to `stop`, by number; shape (n,)."""
+        """Return the pieces of the words from `start` up to `stop`.
+
+        Args:
+            start: Number of the first word, counted over all documents.
+            stop: Number of the word after the last one.
+
+        Returns:
+            Numbers of pieces in the vocabulary; int64, shape (n,).
+        """
         stop_piece = len(self.piece_ids)
         if stop < len(self.first_pieces):
             stop_piece = self.first_pieces[stop]
@@ -185,6 +197,15 @@ class DocumentWords(NamedTuple):
     def counts(self) -> NDArray[np.int64]:
         """Number of words of each document; int64, shape (n_documents,)."""
         return np.diff(np.searchsorted(self.first_pieces, self.piece_starts))
+
+
+class _DocumentPieces(NamedTuple):
+    """The pieces of words that documents consist of."""
+
+    ids: NDArray[np.int64]
+    """Number of each piece in the vocabulary, document by document; shape (n_pieces,)."""
+    document_starts: NDArray[np.int64]
+    """Index of each document's first piece, and at the end n_pieces; shape (n_documents + 1,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +249,11 @@ class WordVocabulary:
             tokens: The bytes of each token, by id.
         """
         pieces_by_token = [split_into_pieces(token) for token in tokens]  # at least one each
-        pieces = [token_pieces[0] for token_pieces in pieces_by_token]  # by number
-        for token_pieces in pieces_by_token:
-            pieces += token_pieces[1:]
+        pieces = _in_order_of_numbers(pieces_by_token)
 
         # (n_tokens,) number of each token's first further piece, and how many it has
         n_further_pieces = np.array([len(p) - 1 for p in pieces_by_token], np.int64)
-        first_further_piece = len(tokens) + np.cumsum(n_further_pieces) - n_further_pieces
+        first_further_piece = len(tokens) + running_sums(n_further_pieces)[:-1]
 
         # Concatenate the letters of all pieces. Those of piece k end at stops[k].
         lengths = np.array([len(piece.letters) for piece in pieces], np.int64)
@@ -252,7 +271,11 @@ class WordVocabulary:
         )
 
     def save(self, folder: Path) -> None:
-        """Write the arrays to a folder."""
+        """Write the arrays to a folder, from which `load` reads them.
+
+        Args:
+            folder: An existing folder.
+        """
         # The names of the files differ from those of the fields, and must not change: outputs of
         # earlier versions are loaded by these names.
         further_pieces = np.stack([self.first_further_piece, self.n_further_pieces], axis=1)
@@ -269,7 +292,11 @@ class WordVocabulary:
 
     @staticmethod
     def load(folder: Path) -> WordVocabulary:
-        """Map the arrays that `save` wrote to a folder, by the names of their files."""
+        """Map the arrays that `save` wrote to a folder into memory.
+
+        Args:
+            folder: The folder.
+        """
         # (n_tokens, 2) for each token, its first further piece and the number of these
         further_pieces = load_array(folder, "others")
         return WordVocabulary(
@@ -301,42 +328,41 @@ class WordVocabulary:
             token_starts: Index of each document's first token, and at the end n_tokens; shape
                 (n_documents + 1,).
         """
-        piece_ids, piece_starts = self._pieces(tokens, token_starts)
-        word_bounds = self._word_bounds(piece_ids, piece_starts)  # (n_words + 1,)
+        pieces = self._pieces(tokens, token_starts)
+        word_bounds = self._word_bounds(pieces)  # (n_words + 1,)
 
         # Sum up the bytes of each word's pieces, as differences of running sums. They are modulo
         # 256 (uint8), so that a word of 256 bytes is left out, of documents and texts alike.
-        bytes_before_piece = _running_sums(self.lengths[piece_ids])  # (n_pieces + 1,)
+        bytes_before_piece = running_sums(self.lengths[pieces.ids])  # (n_pieces + 1,)
         bytes_per_word = np.diff(bytes_before_piece[word_bounds])  # (n_words,)
         has_letters = bytes_per_word != 0
 
         # Sum up what each word's pieces add to its hash in the same way.
-        hash_terms = self._hash_terms(piece_ids, word_bounds, bytes_before_piece)
-        hashes = np.diff(_running_sums(hash_terms)[word_bounds])  # (n_words,)
+        hash_terms = self._hash_terms(pieces.ids, word_bounds, bytes_before_piece)
+        hashes = np.diff(running_sums(hash_terms)[word_bounds])  # (n_words,)
         first_pieces = word_bounds[:-1]
         return DocumentWords(
-            hashes[has_letters], first_pieces[has_letters], piece_ids, piece_starts
+            hashes=hashes[has_letters],
+            first_pieces=first_pieces[has_letters],
+            piece_ids=pieces.ids,
+            piece_starts=pieces.document_starts,
         )
 
-    def _word_bounds(
-        self, piece_ids: NDArray[np.int64], piece_starts: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _word_bounds(self, pieces: _DocumentPieces) -> NDArray[np.int64]:
         """Group pieces into words: a piece that begins a word, and all pieces that continue it.
 
         Args:
-            piece_ids: Number of each piece of the documents, shape (n_pieces,).
-            piece_starts: Index of each document's first piece, and at the end n_pieces; shape
-                (n_documents + 1,).
+            pieces: The pieces of some documents.
 
         Returns:
             Index of each word's first piece, and at the end n_pieces; shape (n_words + 1,).
         """
-        n_pieces = len(piece_ids)
-        begins_word = self.begins_word[piece_ids]  # (n_pieces,)
+        n_pieces = len(pieces.ids)
+        begins_word = self.begins_word[pieces.ids]  # (n_pieces,)
 
         # The first piece of a document never continues a word of the document before it. Empty
         # documents at the end have no first piece: their start is n_pieces.
-        first_pieces = piece_starts[:-1]
+        first_pieces = pieces.document_starts[:-1]
         begins_word[first_pieces[first_pieces < n_pieces]] = True
         return np.append(np.flatnonzero(begins_word), n_pieces)
 
@@ -367,9 +393,7 @@ class WordVocabulary:
         terms *= _FACTOR_POWERS.take(exponents)  # entry k of this table is FACTOR**k
         return terms
 
-    def _pieces(
-        self, tokens: NDArray[Any], token_starts: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _pieces(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> _DocumentPieces:
         """Replace the tokens of documents by the pieces of words that they consist of.
 
         For example, if token 7 has the pieces 7, 100 and 101, and all other tokens have one piece
@@ -379,17 +403,13 @@ class WordVocabulary:
             tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
             token_starts: Index of each document's first token, and at the end n_tokens; shape
                 (n_documents + 1,).
-
-        Returns:
-            The number of each piece, shape (n_pieces,); and the index of each document's first
-            piece, and at the end n_pieces, shape (n_documents + 1,).
         """
         first_pieces = tokens.astype(np.int64)  # the first piece of a token has the same number
 
         # Find the positions of the few tokens that have further pieces.
         split_positions = np.flatnonzero(self.has_further_pieces[first_pieces])  # (n_split,)
         if not len(split_positions):
-            return first_pieces, token_starts
+            return _DocumentPieces(first_pieces, token_starts)
 
         # Insert the further pieces of each token, whose numbers are consecutive, after its first.
         split_tokens = first_pieces[split_positions]
@@ -400,14 +420,21 @@ class WordVocabulary:
 
         # Each document starts later, by the number of pieces that were inserted before it.
         n_split_before = np.searchsorted(split_positions, token_starts)  # (n_documents + 1,)
-        n_inserted_before = _running_sums(n_further)[n_split_before]
-        return piece_ids, token_starts + n_inserted_before
+        n_inserted_before = running_sums(n_further)[n_split_before]
+        return _DocumentPieces(piece_ids, token_starts + n_inserted_before)
 
     def letter_counts(self, words: DocumentWords) -> NDArray[np.int64]:
-        """Return the number of UTF-8 bytes of each word; int64, shape (n_words,)."""
+        """Return how long each word is.
+
+        Args:
+            words: The words of some documents.
+
+        Returns:
+            Number of UTF-8 bytes of each word; int64, shape (n_words,).
+        """
         # The field `lengths` counts modulo 256. Compute the full lengths from the ends.
         lengths = np.diff(self.stops, prepend=0)  # (n_pieces of the vocabulary,)
-        bytes_before = _running_sums(lengths[words.piece_ids])
+        bytes_before = running_sums(lengths[words.piece_ids])
         bounds = np.append(words.first_pieces, len(words.piece_ids))
         counts: NDArray[np.int64] = np.diff(bytes_before[bounds])
         return counts
@@ -438,8 +465,24 @@ class WordVocabulary:
         return self.data[start : self.stops[piece]].tobytes()
 
 
-def _running_sums(values: NDArray[_Number]) -> NDArray[_Number]:
+def _in_order_of_numbers(pieces_by_token: Sequence[Sequence[WordPiece]]) -> list[WordPiece]:
+    """Return the first pieces of all tokens, and after them their further pieces.
+
+    For example, [[a, b], [c], [d, e, f]] becomes [a, c, d, b, e, f].
+
+    Args:
+        pieces_by_token: The pieces of each token, at least one each.
+    """
+    pieces = [token_pieces[0] for token_pieces in pieces_by_token]
+    for token_pieces in pieces_by_token:
+        pieces += token_pieces[1:]
+    return pieces
+
+
+def running_sums(values: NDArray[_Number]) -> NDArray[_Number]:
     """Return the sum of all values before each one, and at the end the sum of all.
+
+    For example, [3, 1, 2] gives [0, 3, 4, 6].
 
     Args:
         values: Shape (n_values,).
@@ -476,6 +519,6 @@ def _piece_hashes(
     terms = _BYTE_HASHES[data] * _FACTOR_POWERS[positions % len(_FACTOR_POWERS)]
 
     # Sum over the bytes of each piece: sums[k] is the sum of the terms before byte k.
-    sums = _running_sums(terms)  # (n_bytes + 1,)
+    sums = running_sums(terms)  # (n_bytes + 1,)
     hashes: NDArray[np.uint64] = sums[stops] - sums[stops - lengths]
     return hashes

@@ -22,23 +22,28 @@ from nanoset_core.stages.views.stage import VIEW
 class PacksDataset(Dataset):
     """The dataset of packs, whose table of pieces says which tokens are in each pack.
 
-    Packs that are planned but not built yet have no files. What they will contain of the corpus is
-    computed from the plan.
+    Packs are sequences of one length that are filled with documents of a corpus, or of a view of
+    it. Packs that are planned but not built yet have no files. What they will contain of the corpus
+    is computed from the plan.
     """
 
     kind = "packs"
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.name, str(self.manifest.facts["of"]), self.corpus_name)
+        return (self.name, self._source_name, self.corpus_name)
+
+    @property
+    def _source_name(self) -> str:
+        """Name of the corpus or view whose documents were packed."""
+        return str(self.manifest.facts["of"])
 
     @cached_property
     def source(self) -> Dataset:
-        name = self.manifest.facts["of"]
+        stage = DATASET if self._source_name == self.corpus_name else VIEW
         digest = self.manifest.recipe["parents"]["dataset"]
-        stage = DATASET if name == self.corpus_name else VIEW
         message = "the dataset that was packed was deleted"
-        manifest = self.outputs.version(stage.layout.folder, name, digest, message)
+        manifest = self.outputs.version(stage.layout.folder, self._source_name, digest, message)
         return self._datasets.open(manifest)
 
     @property
@@ -72,13 +77,20 @@ class PacksDataset(Dataset):
             start: Number of the first pack.
             stop: Number after the last pack.
         """
-        # The table of pieces, which is stored with the packs, lists them.
-        if PIECES_FILE in self.manifest.files:
+        is_built = PIECES_FILE in self.manifest.files
+        if is_built:
             for rows in open_pieces(self.manifest).between(start, stop):
                 yield _Pieces(rows.documents, rows.tokens)
-            return
+        else:
+            yield from self._planned_pieces_between(start, stop)
 
-        # Without a table, the packs are not built yet.
+    def _planned_pieces_between(self, start: int, stop: int) -> Iterator[_Pieces]:
+        """Yield the pieces that the packs [start, stop) will have when they are built.
+
+        Args:
+            start: Number of the first pack.
+            stop: Number after the last pack.
+        """
         first_pack = 0
         for batch in self._planned_packs():
             stop_pack = first_pack + batch.n_packs
@@ -95,8 +107,7 @@ class PacksDataset(Dataset):
         rules = PackingRules.of(self.manifest.recipe["options"])
         index = self.source.index
         lengths = document_lengths(index.sequence_lengths, index.document_indices)
-        _, plan = plan_counts(lengths, rules)
-        return lay_out(lengths, plan, rules)
+        return lay_out(lengths, plan_counts(lengths, rules).plan, rules)
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
         rows = open_pieces(self.manifest).of_documents(np.array([document]))
@@ -113,18 +124,17 @@ class PacksDataset(Dataset):
 
         # Pair each span with all pieces of its pack, as the table of pieces lists them.
         table_rows = open_pieces(self.manifest).of_packs(pack_of_span)
-        span_of_pair, pieces = _pair_with_pieces(pack_of_span, table_rows)  # (n_pairs,) each
+        pairs = _pair_with_pieces(pack_of_span, table_rows)
 
         # Keep the pairs in which the piece has tokens in the span.
-        starts_before_stop = pieces.begins < span_stops[span_of_pair]
-        stops_after_start = pieces.begins + pieces.tokens > span_starts[span_of_pair]
-        overlaps = starts_before_stop & stops_after_start  # (n_pairs,)
+        starts_before_stop = pairs.pieces.begins < span_stops[pairs.indices]
+        stops_after_start = pairs.pieces.stops > span_starts[pairs.indices]
+        pairs = pairs.select(starts_before_stop & stops_after_start)
 
         # List the pieces of these pairs by span.
         pieces_by_span: list[list[DocumentPiece]] = [[] for _ in spans]
-        overlapping_pieces = _document_pieces(pieces.select(overlaps))
-        overlapped_spans = span_of_pair[overlaps].tolist()
-        for span, piece in zip(overlapped_spans, overlapping_pieces, strict=True):
+        pieces = _document_pieces(pairs.pieces)
+        for span, piece in zip(pairs.indices.tolist(), pieces, strict=True):
             pieces_by_span[span].append(piece)
         return pieces_by_span
 
@@ -146,33 +156,45 @@ class _Pieces(NamedTuple):
     """How many tokens each piece has, shape (n_pieces,)."""
 
 
-def _pair_with_pieces(
-    packs: NDArray[np.int64], table_rows: PieceRows
-) -> tuple[NDArray[np.int64], PieceRows]:
+class _PackPairs(NamedTuple):
+    """Pairs of a requested pack and a piece of a document that is in this pack."""
+
+    indices: NDArray[np.int64]
+    """Index of each pair's pack among the requested packs, shape (n_pairs,)."""
+    pieces: PieceRows
+    """The piece of each pair, a row of the table of pieces."""
+
+    def select(self, mask: NDArray[np.bool_]) -> _PackPairs:
+        """Return some of the pairs.
+
+        Args:
+            mask: Which ones, shape (n_pairs,).
+        """
+        return _PackPairs(self.indices[mask], self.pieces.select(mask))
+
+
+def _pair_with_pieces(packs: NDArray[np.int64], table_rows: PieceRows) -> _PackPairs:
     """Return all pairs of a requested pack and a piece of a document that is in this pack.
+
+    For example, if the pieces of pack 5 are the rows 7 and 8, and that of pack 2 is row 3, the
+    packs [5, 2] have three pairs, with the indices 0, 0, 1 and the rows 7, 8, 3.
 
     Args:
         packs: Numbers of the packs, shape (n_packs,); one may occur several times.
         table_rows: Rows of the table of pieces, sorted by pack.
-
-    Returns:
-        Index in `packs` of each pair, shape (n_pairs,); and the row of the table of each pair.
     """
     # The pieces of one pack are consecutive rows.
     first_rows = np.searchsorted(table_rows.packs, packs, side="left")  # (n_packs,)
     stop_rows = np.searchsorted(table_rows.packs, packs, side="right")
     pieces_per_pack = stop_rows - first_rows
 
-    # (n_pairs,) each. For example, packs with the rows 7 and 8, and 3, have the indices 0, 0, 1 and
-    # the rows 7, 8, 3.
-    indices = np.repeat(np.arange(len(packs)), pieces_per_pack)
-    rows = positions_in(first_rows, pieces_per_pack)
-    return indices, table_rows.select(rows)
+    indices = np.repeat(np.arange(len(packs)), pieces_per_pack)  # (n_pairs,)
+    rows = positions_in(first_rows, pieces_per_pack)  # (n_pairs,)
+    return _PackPairs(indices, table_rows.select(rows))
 
 
 def _document_pieces(rows: PieceRows) -> list[DocumentPiece]:
-    """Return the rows of the table of pieces as pieces of documents."""
-    stops = rows.begins + rows.tokens
+    """Return the rows of the table of pieces as pieces of documents, in the same order."""
     # In the order of the fields of DocumentPiece.
-    columns = [rows.packs, rows.begins, stops, rows.firsts, rows.documents]
+    columns = [rows.packs, rows.begins, rows.stops, rows.firsts, rows.documents]
     return [DocumentPiece(*row) for row in np.stack(columns, axis=1).tolist()]

@@ -41,13 +41,22 @@ class PackingRules:
     """How documents are packed."""
 
     pieces: PieceRule
+    """Tokens of a pack, and whether longer documents are cut or truncated."""
     tail: Tail
+    """What fills the room at the end of a pack: padding, or the start of the next document."""
     pad_id: int
+    """Token that is used as padding."""
     seed: int
+    """Seed of the order of packs."""
 
     @staticmethod
     def of(options: Mapping[str, Any]) -> PackingRules:
-        """Return the rules that the options of a recipe describe."""
+        """Return the rules that the options of a recipe describe.
+
+        Args:
+            options: Such as `{"length": 2048, "long": "fragment", "tail": "pad", "pad": 0, "seed":
+                1234}`.
+        """
         pieces = PieceRule(options["length"], options["long"])
         return PackingRules(pieces, options["tail"], options["pad"], options["seed"])
 
@@ -69,12 +78,23 @@ class PackCounts:
     instead.
     """
     packs: int
+    """Number of packs."""
     pieces: int
+    """Number of pieces of documents in all packs; a document that is not cut is one piece."""
     padding: int
     """Padding tokens."""
 
 
-def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts, PackPlan]:
+class PlannedPacks(NamedTuple):
+    """Packs that can be made of documents, before any document was assigned to a pack."""
+
+    counts: PackCounts
+    """What the packs will contain."""
+    plan: PackPlan
+    """Which lengths are combined in packs, such as 4 + 5 tokens."""
+
+
+def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> PlannedPacks:
     """Plan packs (sequences of one length, each of whole documents if possible) and count them.
 
     For example, packs have 10 tokens, and there are documents of 4 and 25 tokens. The second is cut
@@ -87,9 +107,6 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
         rules: How documents are packed.
-
-    Returns:
-        (what the packs will contain, which lengths are combined in packs).
     """
     length = rules.pieces.length
     histogram = LengthHistogram.of(lengths)
@@ -98,28 +115,41 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
     # Tokens that a document has in excess of a pack go to further pieces, or are dropped.
     n_longer, excess_tokens = histogram.beyond(length)
     is_cut = rules.pieces.long == "fragment"
-    cut_tokens = excess_tokens if is_cut else 0
     dropped_tokens = 0 if is_cut else excess_tokens
-
     n_tokens = histogram.tokens - dropped_tokens
+
     n_packs = plan.packs
     if rules.tail == "carry":
         # Packs are filled up with the start of the next document: only the last one can have room.
         n_packs = (n_tokens + length - 1) // length  # rounded up
 
-    # For comparison: what would be cut if documents were concatenated, and the result cut.
-    cut_documents_apart, cut_tokens_apart = histogram.cut_if_concatenated(length)
     counts = PackCounts(
         documents=histogram.documents,
         cut_documents=n_longer,
-        cut_tokens=cut_tokens,
+        cut_tokens=excess_tokens if is_cut else 0,
         dropped_tokens=dropped_tokens,
-        concatenated={"cut_documents": cut_documents_apart, "cut_tokens": cut_tokens_apart},
+        concatenated=_cut_if_concatenated(histogram, length),
         packs=n_packs,
         pieces=plan.pieces,
         padding=n_packs * length - n_tokens,
     )
-    return counts, plan
+    return PlannedPacks(counts, plan)
+
+
+def _cut_if_concatenated(histogram: LengthHistogram, length: int) -> dict[str, int]:
+    """Return what would be cut if documents were concatenated, and the result cut into sequences.
+
+    This is what most trainers do without packs, so users see it for comparison.
+
+    Args:
+        histogram: How many documents there are of each length.
+        length: Tokens of a sequence.
+
+    Returns:
+        Such as `{"cut_documents": 812, "cut_tokens": 401337}`.
+    """
+    cut_documents, cut_tokens = histogram.cut_if_concatenated(length)
+    return {"cut_documents": cut_documents, "cut_tokens": cut_tokens}
 
 
 def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Iterator[FilledPacks]:
@@ -145,10 +175,13 @@ class PackWriter:
     """Packs the documents of one dataset."""
 
     dataset: MMapIndexedDataset
+    """The dataset whose documents are packed."""
     rules: PackingRules
+    """How they are packed."""
     name: str
     """Name of the packs, for progress."""
     progress: Progress = SILENT
+    """Shows how many bytes of the .bin are written."""
     counts: PackCounts = field(init=False)
     """What the packs contain; complete after `blocks` is exhausted."""
 
@@ -166,14 +199,14 @@ class PackWriter:
         )
         # Pieces are counted as they are written, since the setting `tail: carry` cuts some of the
         # planned ones in two.
-        planned_counts, plan = plan_counts(document_tokens, self.rules)
-        self.counts = replace(planned_counts, pieces=0)
+        planned = plan_counts(document_tokens, self.rules)
+        self.counts = replace(planned.counts, pieces=0)
 
         bin_tokens = self.counts.packs * self.rules.pieces.length
         work = self.progress.work("packs", self.name, bin_tokens * self.dataset.dtype.itemsize)
         first_pack = 0
         with PieceTableWriter(table_path) as table:
-            for batch in lay_out(document_tokens, plan, self.rules):
+            for batch in lay_out(document_tokens, planned.plan, self.rules):
                 table.append(first_pack, batch)
                 first_pack += batch.n_packs
                 self._count_pieces(batch.pieces, document_tokens)
@@ -217,54 +250,82 @@ class PackWriter:
         Returns:
             Shape (n_packs * length,), in the dataset's dtype.
         """
-        dataset = self.dataset
-        pack_length = self.rules.pieces.length
-        pack_tokens = np.full(packs.n_packs * pack_length, self.rules.pad_id, dataset.dtype)
+        # Start with packs of padding only.
+        n_tokens = packs.n_packs * self.rules.pieces.length
+        pack_tokens = np.full(n_tokens, self.rules.pad_id, self.dataset.dtype)
 
-        # Where each piece is in the .bin, and where it goes in the packs, in tokens.
-        first_sequences = dataset.document_indices[packs.pieces.documents]  # (n_pieces,)
-        document_starts = dataset.sequence_pointers[first_sequences] // dataset.dtype.itemsize
-        bin_starts = document_starts + packs.pieces.firsts
-        copies = _TokenRanges(
-            source_starts=bin_starts,
-            target_starts=packs.pack_numbers * pack_length + packs.begins,
-            lengths=packs.pieces.lengths,
-        )
-        copies = copies.select(np.argsort(bin_starts))  # in the order of the .bin
-
-        # From a bucket, this downloads the tokens of all pieces at once.
-        byte_starts = copies.source_starts * dataset.dtype.itemsize
-        byte_stops = byte_starts + copies.lengths * dataset.dtype.itemsize
-        bin_tokens = dataset.tokens_for(byte_starts, byte_stops)
+        # From a bucket, `tokens_for` downloads the tokens of all pieces at once.
+        copies = self._ranges_to_copy(packs)
+        token_bytes = self.dataset.dtype.itemsize
+        byte_starts = copies.source_starts * token_bytes
+        byte_stops = byte_starts + copies.lengths * token_bytes
+        bin_tokens = self.dataset.tokens_for(byte_starts, byte_stops)
 
         # Copy some pieces at a time, which limits the memory for the positions of tokens.
         borders = np.concatenate([[0], np.cumsum(copies.lengths)])  # (n_pieces + 1,)
         for chunk in divide_into_blocks(borders, CHUNK_TOKENS):
             copies.select(chunk).copy(source=bin_tokens, target=pack_tokens)
-        dataset.trim_downloads()
+        self.dataset.trim_downloads()
         return pack_tokens
+
+    def _ranges_to_copy(self, packs: FilledPacks) -> _TokenRanges:
+        """Return where each piece is in the dataset's .bin, and where it goes in the packs.
+
+        Args:
+            packs: The pieces of documents in each pack. The first token of pack 0 has position 0.
+
+        Returns:
+            A range for each piece, in the order of the .bin.
+        """
+        first_sequences = self.dataset.document_indices[packs.pieces.documents]  # (n_pieces,)
+        byte_starts = self.dataset.sequence_pointers[first_sequences]  # of documents, in the .bin
+        document_starts = byte_starts // self.dataset.dtype.itemsize  # in tokens
+
+        source_starts = document_starts + packs.pieces.firsts
+        ranges = _TokenRanges(
+            source_starts=source_starts,
+            target_starts=packs.pack_numbers * self.rules.pieces.length + packs.begins,
+            lengths=packs.pieces.lengths,
+        )
+        return ranges.select(np.argsort(source_starts))
 
 
 class _TokenRanges(NamedTuple):
     """Ranges of tokens that are copied from one array to another; each of shape (n_ranges,)."""
 
     source_starts: NDArray[np.int64]
+    """Position of each range's first token in the array that is read."""
     target_starts: NDArray[np.int64]
+    """Position of each range's first token in the array that is written."""
     lengths: NDArray[np.int64]
+    """Tokens of each range."""
 
     def select(self, indices: NDArray[np.int64] | slice) -> _TokenRanges:
-        """Return some of the ranges."""
+        """Return some of the ranges.
+
+        Args:
+            indices: Their indices, in the order in which they are returned.
+        """
         return _TokenRanges(*[column[indices] for column in self])
 
     def copy(self, source: NDArray[Any], target: NDArray[Any]) -> None:
-        """Copy the tokens of all ranges from `source` to `target`."""
+        """Copy the tokens of all ranges.
+
+        Args:
+            source: The array that is read, shape (n_source_tokens,).
+            target: The array that is written, shape (n_target_tokens,).
+        """
         if len(self.lengths) == 1:  # a long piece: a slice is faster than indices
-            source_range = slice(self.source_starts[0], self.source_starts[0] + self.lengths[0])
-            target_range = slice(self.target_starts[0], self.target_starts[0] + self.lengths[0])
-            target[target_range] = source[source_range]
-            return
-        target_positions = positions_in(self.target_starts, self.lengths)  # (n_tokens,)
-        target[target_positions] = source[positions_in(self.source_starts, self.lengths)]
+            length = self.lengths[0]
+            source_start = self.source_starts[0]
+            target_start = self.target_starts[0]
+            target[target_start : target_start + length] = source[
+                source_start : source_start + length
+            ]
+        else:
+            source_positions = positions_in(self.source_starts, self.lengths)  # (n_tokens,)
+            target_positions = positions_in(self.target_starts, self.lengths)  # (n_tokens,)
+            target[target_positions] = source[source_positions]
 
 
 def write_pack_idx(path: Path, dtype: np.dtype[Any], packs: int, length: int) -> None:
@@ -277,23 +338,22 @@ def write_pack_idx(path: Path, dtype: np.dtype[Any], packs: int, length: int) ->
         length: Tokens of a pack.
     """
     pack_bytes = length * np.dtype(dtype).itemsize
-    header = HEADER.pack(MAGIC, VERSION, dtype_code(dtype), packs, packs + 1)
     with path.open("xb") as file:
-        file.write(header)
-        # Three arrays: the length of each sequence, its first byte in the .bin, and the first
-        # sequence of each document.
-        for start, stop in _chunks(packs):
-            sequence_lengths = np.full(stop - start, length, "<i4")
-            file.write(sequence_lengths.tobytes())
-        for start, stop in _chunks(packs):
-            sequence_pointers = np.arange(start, stop, dtype="<i8") * pack_bytes
-            file.write(sequence_pointers.tobytes())
-        for start, stop in _chunks(packs + 1):
-            document_indices = np.arange(start, stop, dtype="<i8")
-            file.write(document_indices.tobytes())
+        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), packs, packs + 1))
+
+        # Length of each sequence
+        for numbers in _chunks(packs):
+            file.write(np.full(len(numbers), length, "<i4").tobytes())
+        # First byte of each sequence in the .bin
+        for numbers in _chunks(packs):
+            file.write((numbers * pack_bytes).tobytes())
+        # First sequence of each document, and at the end the number of sequences
+        for numbers in _chunks(packs + 1):
+            file.write(numbers.tobytes())
 
 
-def _chunks(count: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of consecutive chunks of `count` numbers."""
+def _chunks(count: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers from 0 up to `count`, in arrays that are not too large; int64."""
     for start in range(0, count, _CHUNK_PACKS):
-        yield start, min(start + _CHUNK_PACKS, count)
+        stop = min(start + _CHUNK_PACKS, count)
+        yield np.arange(start, stop, dtype="<i8")

@@ -24,6 +24,7 @@ from nanoset_core.sampling.mix_tree import MixPart, Share
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SplitName
 from nanoset_core.stages.exports.settings import IN_SAMPLES, ExportSpec
+from nanoset_core.stages.mappings.mix_settings import Mix
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset
 from nanoset_core.stages.mappings.settings import BlendSpec, NanosetSpec, corpora_of
 from nanoset_core.stages.packing import DEFAULT_SEED, PackingSpec
@@ -31,13 +32,19 @@ from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.shards.settings import TokenizerSpec
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 
+_EpochLimits = float | Mapping[str, float] | None
+"""The setting `max_epochs`: how often a corpus may be read, for all corpora or for each."""
+
 
 class ResolvedPacking(NamedTuple):
     """Sections of nanoset.yaml in which the key `packing` has been put into effect."""
 
     nanosets: FrozenDict[str, ResolvedNanoset]
+    """Nanosets by name, with names of packs in place of corpora."""
     webdatasets: FrozenDict[str, WebdatasetSpec]
+    """Webdatasets by name, with names of packs in place of corpora."""
     packs: FrozenDict[str, PacksSpec]
+    """All packs by name: those of the section `packs`, and those that the key requests."""
 
 
 def resolve_packing(
@@ -56,25 +63,27 @@ def resolve_packing(
         webdatasets: Webdatasets by name.
         packs: Packs under the key `packs`, by name. They are used if their settings are the same.
 
-    Returns:
-        The nanosets and webdatasets with names of packs in place of corpora, and all packs.
-
     Raises:
         ConfigError: Packs with other settings have the name that is needed, or a blend names a
             corpus as well as its packs.
     """
     # The packs so far. Each nanoset and webdataset below adds those that it needs.
     names = _PackNames(file, packs)
-    resolved_nanosets = {
-        name: _resolve_nanoset(nanoset, names, f"{file}: nanosets.{name}")
-        for name, nanoset in nanosets.items()
-    }
-    resolved_webdatasets = {
-        name: _resolve_webdataset(webdataset, names, f"{file}: webdatasets.{name}")
-        for name, webdataset in webdatasets.items()
-    }
+
+    resolved_nanosets = {}
+    for name, nanoset in nanosets.items():
+        where = f"{file}: nanosets.{name}"
+        resolved_nanosets[name] = _resolve_nanoset(nanoset, names, where)
+
+    resolved_webdatasets = {}
+    for name, webdataset in webdatasets.items():
+        where = f"{file}: webdatasets.{name}"
+        resolved_webdatasets[name] = _resolve_webdataset(webdataset, names, where)
+
     return ResolvedPacking(
-        FrozenDict(resolved_nanosets), FrozenDict(resolved_webdatasets), FrozenDict(names.packs)
+        nanosets=FrozenDict(resolved_nanosets),
+        webdatasets=FrozenDict(resolved_webdatasets),
+        packs=FrozenDict(names.packs),
     )
 
 
@@ -158,11 +167,11 @@ class _PackNames:
         """
         name = _default_name(spec)
         if name in self.written:
-            settings = asdict(self.written[name])
+            other_settings = asdict(self.written[name])
             raise ConfigError(
                 "`packing` makes packs of this name with other settings",
                 where=f"{self.file}: packs.{name}",
-                found=", ".join(f"{key}: {value}" for key, value in settings.items()),
+                found=", ".join(f"{key}: {value}" for key, value in other_settings.items()),
                 remedy="rename the packs that are written here",
             )
         self.packs[name] = spec
@@ -200,35 +209,29 @@ def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> Re
     """
     if spec.packing is None:
         return spec
-    # Its methods return settings with packs in place of corpora, and add these packs to `names`.
     reader = _PackReader(names, spec.packing, spec.sequence_length, where)
-    max_epochs = spec.max_epochs
-    if isinstance(max_epochs, Mapping):  # a limit for each corpus, and not one number for all
-        max_epochs = reader.with_packs(max_epochs)
-    mix = spec.mix
-    if mix is not None:
-        mix = reader.resolve_mix(mix, f"{where}.mix")
-    blend_per_split: dict[SplitName, BlendSpec | None] = {}
-    for split, blend in spec.blend_per_split.items():
-        blend_per_split[split] = reader.resolve_blend(blend)
-
-    # Corpora of the earlier phases of a training run, whose samples this nanoset continues with.
-    earlier_packs = tuple(map(reader.pack_of, spec.earlier_corpora))
     return replace(
         spec,
+        max_epochs=reader.resolve_limits(spec.max_epochs),
+        mix=reader.resolve_mix(spec.mix, f"{where}.mix"),
+        blend_per_split=reader.resolve_blends(spec.blend_per_split),
+        # Corpora of the earlier phases of a training run, whose samples this nanoset continues with
+        earlier_corpora=tuple(map(reader.pack_of, spec.earlier_corpora)),
         blend=reader.resolve_blend(spec.blend),
-        mix=mix,
-        blend_per_split=FrozenDict(blend_per_split),
-        max_epochs=max_epochs,
-        earlier_corpora=earlier_packs,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _PackReader:
-    """Replaces corpora by packs in the settings of a nanoset with the key `packing`."""
+    """Replaces corpora by packs in the settings of a nanoset with the key `packing`.
+
+    Its methods take a setting that names corpora, and return it with the names of their packs:
+    `{web: 0.8, code: 0.2}` → `{web-packs-2048: 0.8, code-packs-2048: 0.2}`. They also add these
+    packs to those of the project.
+    """
 
     names: _PackNames
+    """The packs of the project so far."""
     packing: PackingSpec
     """The key."""
     length: int
@@ -237,19 +240,55 @@ class _PackReader:
     """Key of the nanoset, for messages."""
 
     def packs_of(self, corpora: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of the packs that replace the corpora of one blend, in their order."""
+        """Return the names of the packs that replace the corpora of one blend, in their order.
+
+        Args:
+            corpora: Names of the corpora, all different.
+
+        Raises:
+            ConfigError: A corpus is named as well as its packs.
+        """
         return self.names.of_corpora(corpora, self.packing, self.length, self.where)
 
     def pack_of(self, corpus: str) -> str:
-        """Return the name of the packs that replace one corpus."""
+        """Return the name of the packs that replace one corpus.
+
+        Args:
+            corpus: Name of the corpus, such as "web" for "web-packs-2048".
+        """
         return self.names.of_corpus(corpus, self.packing, self.length)
 
     def with_packs(self, values: Mapping[str, float]) -> FrozenDict[str, float]:
-        """Return a value for each of the packs, given a value for each corpus."""
+        """Return a value for each of the packs, given a value for each corpus.
+
+        Args:
+            values: Name of a corpus → its weight or limit.
+
+        Raises:
+            ConfigError: A corpus is named as well as its packs.
+        """
         return FrozenDict(zip(self.packs_of(values), values.values(), strict=True))
 
+    def resolve_limits(self, max_epochs: _EpochLimits) -> _EpochLimits:
+        """Put packs in place of the corpora of the setting `max_epochs`.
+
+        Args:
+            max_epochs: A limit for each corpus, or a number or None, which names no corpus.
+        """
+        return self.with_packs(max_epochs) if isinstance(max_epochs, Mapping) else max_epochs
+
     def resolve_blend(self, blend: BlendSpec | None) -> BlendSpec | None:
-        """Return a blend of packs in the form that the blend of corpora has."""
+        """Put packs in place of the corpora of a blend.
+
+        Args:
+            blend: A name, names, or a weight for each name; None if the nanoset has no blend.
+
+        Returns:
+            A blend of the same form.
+
+        Raises:
+            ConfigError: A corpus is named as well as its packs.
+        """
         if isinstance(blend, Mapping):
             return self.with_packs(blend)
         packs = self.packs_of(corpora_of(blend))
@@ -257,25 +296,39 @@ class _PackReader:
             return None
         return packs[0] if isinstance(blend, str) else packs
 
-    def resolve_mix(
-        self, mix: Mapping[str, MixPart | Share], where: str
-    ) -> FrozenDict[str, MixPart | Share]:
+    def resolve_blends(
+        self, blend_per_split: Mapping[SplitName, BlendSpec | None]
+    ) -> FrozenDict[SplitName, BlendSpec | None]:
+        """Put packs in place of the corpora of each split's blend.
+
+        Args:
+            blend_per_split: Split, such as "train" → its blend, or None.
+        """
+        resolved: dict[SplitName, BlendSpec | None] = {}
+        for split, blend in blend_per_split.items():
+            resolved[split] = self.resolve_blend(blend)
+        return FrozenDict(resolved)
+
+    def resolve_mix(self, mix: Mix | None, where: str) -> Mix | None:
         """Put packs in place of the corpora of a mixture.
 
         A mixture gives each corpus a share. It can contain groups with a mixture of their own, such
         as `rest` in `{web: 2, rest: {mix: {code: 1, maths: 3}}}`. Names of groups do not change.
 
         Args:
-            mix: Name of a corpus or group → its share, alone or with other settings.
+            mix: Name of a corpus or group → its share, alone or with other settings; None if the
+                nanoset has no mixture.
             where: Key of nanoset.yaml with the mixture, for messages.
 
         Raises:
             ConfigError: A group has the name of packs.
         """
+        if mix is None:
+            return None
         resolved: dict[str, MixPart | Share] = {}
         for key, part in mix.items():
+            name = key
             if isinstance(part, MixPart) and part.mix is not None:
-                name = key
                 part = replace(part, mix=self.resolve_mix(part.mix, f"{where}.{key}"))
             else:
                 name = self.pack_of(key)
@@ -293,7 +346,16 @@ class _PackReader:
 
 
 def _resolve_webdataset(spec: WebdatasetSpec, names: _PackNames, where: str) -> WebdatasetSpec:
-    """Return a webdataset with packs in place of corpora, if it has the key `packing`."""
+    """Return a webdataset with packs in place of corpora, if it has the key `packing`.
+
+    Args:
+        spec: The webdataset's section of nanoset.yaml.
+        names: The packs of the project, to which those of the webdataset are added.
+        where: Key of the webdataset, for messages.
+
+    Raises:
+        ConfigError: A corpus is named as well as its packs.
+    """
     if spec.packing is None:
         return spec
     packs = names.of_corpora(spec.names, spec.packing, spec.row_tokens, where)
@@ -314,27 +376,40 @@ def pack_errors(
         corpora: Names under the key `corpora`.
     """
     for name, spec in packs.items():
-        where = f"{file}: packs.{name}"
+        where = f"{file}: packs.{name}.of"
         if spec.of in packs:
             yield ConfigError(
                 "packs are made from a corpus or view",
-                where=f"{where}.of",
+                where=where,
                 found=spec.of,
                 remedy="name the corpus or view that these packs are made from",
             )
         if name in views or name in corpora:
             yield ConfigError(
                 "packs and a corpus or view share a name",
-                where=f"{where}.of",
+                where=where,
                 found=name,
                 remedy="rename the packs",
             )
-    for name, of in views.items():
-        if of in packs:
+    yield from _views_of_packs(file, packs, views)
+
+
+def _views_of_packs(
+    file: Path, packs: Mapping[str, PacksSpec], views: Mapping[str, str]
+) -> Iterator[ConfigError]:
+    """Yield an error for each view that selects packs instead of documents.
+
+    Args:
+        file: nanoset.yaml, for messages.
+        packs: The packs of the project, by name.
+        views: Name of each view → the dataset that it is of.
+    """
+    for name, source in views.items():
+        if source in packs:
             yield ConfigError(
                 "a view is of a corpus or of another view",
                 where=f"{file}: views.{name}.of",
-                found=of,
+                found=source,
                 remedy="name one, and make packs of the view",
             )
 
@@ -359,18 +434,29 @@ def pack_reader_errors(
     """
     specs: list[NanosetSpec | WebdatasetSpec] = [*nanosets.values(), *webdatasets.values()]
     uses_packs = bool(packs) or any(spec.packing is not None for spec in specs)
-    if uses_packs and tokenizer.pad is None and tokenizer.eod is None:
-        yield ConfigError(
-            "packs need a padding token",
-            where=f"{file}: tokenizer.pad",
-            remedy='name it, for example pad: "<|padding|>", or an end-of-document token',
-        )
+    if uses_packs:
+        yield from _padding_errors(file, tokenizer)
     for name, nanoset in nanosets.items():
         yield from _nanoset_errors(nanoset, packs, f"{file}: nanosets.{name}")
     for name, webdataset in webdatasets.items():
         yield from _webdataset_errors(webdataset, packs, f"{file}: webdatasets.{name}")
     for name, export in exports.items():
         yield from _export_errors(export, packs, f"{file}: exports.{name}")
+
+
+def _padding_errors(file: Path, tokenizer: TokenizerSpec) -> Iterator[ConfigError]:
+    """Yield an error if the tokenizer has no token that can fill packs up.
+
+    Args:
+        file: nanoset.yaml, for messages.
+        tokenizer: Its section on the tokenizer.
+    """
+    if tokenizer.pad is None and tokenizer.eod is None:
+        yield ConfigError(
+            "packs need a padding token",
+            where=f"{file}: tokenizer.pad",
+            remedy='name it, for example pad: "<|padding|>", or an end-of-document token',
+        )
 
 
 def _nanoset_errors(

@@ -46,22 +46,44 @@ class PieceRows(NamedTuple):
     """Rows of the table, column by column, in the order of COLUMNS; each of shape (n_rows,)."""
 
     packs: NDArray[np.int64]
+    """Number of the pack that contains each piece."""
     begins: NDArray[np.int64]
+    """Position of each piece's first token in the pack."""
     documents: NDArray[np.int64]
+    """Number of each piece's document in the dataset that was packed."""
     firsts: NDArray[np.int64]
+    """Position of each piece's first token in the document."""
     tokens: NDArray[np.int64]
+    """Number of tokens of each piece."""
+
+    @property
+    def stops(self) -> NDArray[np.int64]:
+        """Position in the pack after the last token of each piece."""
+        return self.begins + self.tokens
 
     def select(self, rows: NDArray[Any]) -> PieceRows:
-        """Return some of the rows, by a mask or by their indices."""
+        """Return some of the rows.
+
+        Args:
+            rows: A mask of shape (n_rows,), or the indices of the rows in any order.
+        """
         return PieceRows(*[column[rows] for column in self])
 
     def column(self, name: str) -> NDArray[np.int64]:
-        """Return a column by its name in the file, such as `pack`."""
+        """Return a column by its name in the file.
+
+        Args:
+            name: One of `COLUMNS`, such as `pack`.
+        """
         return self[COLUMNS.index(name)]
 
     @staticmethod
     def concatenated(parts: Sequence[PieceRows]) -> PieceRows:
-        """Return the rows of all parts, in the order of the parts."""
+        """Return the rows of all parts, in the order of the parts.
+
+        Args:
+            parts: Rows of the table; may be empty, which gives no rows.
+        """
         columns = []
         for number in range(len(COLUMNS)):
             column_parts = [part[number] for part in parts]
@@ -73,6 +95,11 @@ class PieceTableWriter:
     """Writes the table while packs are written; a context manager."""
 
     def __init__(self, path: Path) -> None:
+        """Create the file.
+
+        Args:
+            path: Path of the file. It is complete after the context was left.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -122,7 +149,14 @@ def _are_among(values: NDArray[np.int64], sorted_numbers: NDArray[np.int64]) -> 
 
 
 def open_pieces(packs: Manifest) -> PieceTable:
-    """Open the table of the pieces of packs."""
+    """Open the table of the pieces of packs.
+
+    Args:
+        packs: Manifest of the packs, which must have been built.
+
+    Raises:
+        FormatError: The file cannot be read.
+    """
     return PieceTable(packs.path(PIECES_FILE))
 
 
@@ -134,16 +168,39 @@ class PieceTable:
     """
 
     def __init__(self, path: Path) -> None:
+        """Open the table.
+
+        Args:
+            path: Path of the file, which must be on this machine.
+
+        Raises:
+            FormatError: The file is no Parquet file.
+        """
         self._path = path
         with self._explaining_errors():
             self._file = RowGroups(path)
 
     def of_packs(self, packs: NDArray[np.int64]) -> PieceRows:
-        """Return the rows of some packs, by number of the pack."""
+        """Return which pieces of documents are in some packs.
+
+        Args:
+            packs: Numbers of the packs, in any order; shape (n_packs,).
+
+        Returns:
+            The rows of these packs, sorted by pack, and within a pack by position.
+        """
         return self._rows_with("pack", packs)
 
     def of_documents(self, documents: NDArray[np.int64]) -> PieceRows:
-        """Return the rows of some documents, by number of the pack."""
+        """Return where the pieces of some documents are.
+
+        Args:
+            documents: Numbers of documents in the dataset that was packed, in any order; shape
+                (n_documents,).
+
+        Returns:
+            The rows of these documents, sorted by pack, and within a pack by position.
+        """
         return self._rows_with("document", documents)
 
     def between(self, start: int, stop: int) -> Iterator[PieceRows]:
@@ -155,7 +212,7 @@ class PieceTable:
         """
 
         def may_contain(low: int, high: int) -> bool:
-            """Return whether one of the packs `low` to `high` is requested."""
+            """Return whether one of the packs from `low` to `high`, both included, is requested."""
             return low < stop and start <= high
 
         for rows in self._row_groups("pack", may_contain):
@@ -223,9 +280,17 @@ class PieceTable:
             if may_contain is not None and value_range is not None:
                 is_needed = may_contain(value_range.smallest, value_range.largest)
             if is_needed:
-                with self._explaining_errors():
-                    table = self._file.read(group)
-                yield PieceRows(*[table.column(name).to_numpy() for name in COLUMNS])
+                yield self._read_row_group(group)
+
+    def _read_row_group(self, group: int) -> PieceRows:
+        """Return the rows of one row group of the Parquet file, by its number.
+
+        Raises:
+            FormatError: It cannot be read.
+        """
+        with self._explaining_errors():
+            table = self._file.read(group)
+        return PieceRows(*[table.column(name).to_numpy() for name in COLUMNS])
 
     @contextmanager
     def _explaining_errors(self) -> Iterator[None]:

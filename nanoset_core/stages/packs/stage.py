@@ -1,5 +1,6 @@
 """The stage `packs`: the documents of a corpus or view → sequences of one length.
 
+For example, packs of 2,048 tokens hold documents of 1,500 and 540 tokens, and 8 tokens of padding.
 Documents are kept in one piece if they fit, in contrast to concatenating and cutting them.
 """
 
@@ -84,7 +85,15 @@ class PacksStage(DerivedStage, Advising, Estimated):
         return make_packs(project, self.layout.name_of(key))
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return the size of the whole corpus, since the size of a view is not known yet."""
+        """Return how many bytes the packs will have, about.
+
+        This is the size of the whole corpus, since the size of a view is not known yet.
+
+        Args:
+            project: The project, whose tokenizer decides how many bytes a token has.
+            key: The packs; the subject is the corpus.
+            text_of: Returns an estimate of a corpus's text by name.
+        """
         return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
 
     def verify(
@@ -107,6 +116,9 @@ PACKS = PacksStage()
 
 def pad_id(project: Project) -> int | None:
     """Return the token that fills packs up: the tokenizer's padding, or its end-of-document token.
+
+    Args:
+        project: The project. The section `tokenizer` of its nanoset.yaml names these tokens.
 
     Returns:
         The id, or None if the tokenizer has neither.
@@ -211,7 +223,11 @@ def _pack(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
     with root.in_task() as outputs:
 
         def write(folder: Path) -> Written:
-            """Write the files of the packs into a folder, and return their counts and checksums."""
+            """Write the files of the packs into a folder, and return their counts and checksums.
+
+            Args:
+                folder: An empty folder.
+            """
             return _write_files(outputs, task, folder, progress)
 
         # Existing packs are not written again. New ones become visible when they are complete.
@@ -230,21 +246,28 @@ def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: P
     Returns:
         What the packs contain, and the checksum of the .bin.
     """
-    # Open the dataset, which may have another path in this process.
-    source = outputs.rebase(task.dataset)
-    source_prefix = str(source.folder / source.facts["prefix"])
-    dataset = MMapIndexedDataset.below(outputs.access, source_prefix)
-
     # Write the .bin, and compute its sha256 (`Hashed`). While the writer yields the blocks, it also
     # writes the table of pieces, and counts what the packs contain.
+    dataset = _open_source(outputs, task.dataset)
     writer = PackWriter(dataset, task.rules, task.recipe.name, progress)
     blocks = Hashed(writer.blocks(folder / PIECES_FILE))
     files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)
-    counts = writer.counts
 
     index = idx_path(folder / task.prefix)
-    write_pack_idx(index, dataset.dtype, counts.packs, task.rules.pieces.length)
-    return Written(task.facts(counts), files)
+    write_pack_idx(index, dataset.dtype, writer.counts.packs, task.rules.pieces.length)
+    return Written(task.facts(writer.counts), files)
+
+
+def _open_source(outputs: OutputRoot, manifest: Manifest) -> MMapIndexedDataset:
+    """Open the .bin and .idx of the dataset that is packed.
+
+    Args:
+        outputs: The outputs of the project, which may have another path in this process.
+        manifest: Manifest of the dataset.
+    """
+    source = outputs.rebase(manifest)
+    prefix = str(source.folder / source.facts["prefix"])
+    return MMapIndexedDataset.below(outputs.access, prefix)
 
 
 def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
@@ -267,20 +290,21 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     if existing is not None:
         return existing
 
-    # Plans of splits read the lengths of sequences from the .idx, which does not exist yet. So tell
-    # the reader what it will say: all packs have the same length.
     facts = _planned_facts(task)
-    folder = project.outputs.place(task.recipe)
-    pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), facts["packs"])
-    reader.suppose(str(folder / task.prefix), pack_lengths)
-    return Manifest(
-        folder=folder,
+    manifest = Manifest(
+        folder=project.outputs.place(task.recipe),
         recipe=to_plain(task.recipe),
         digest=task.recipe.digest,
         facts=dict(sorted(facts.items())),  # the order in which a stored manifest is read
         files={},
         access=project.outputs.access,
     )
+
+    # Plans of splits read the lengths of sequences from the .idx, which does not exist yet. So tell
+    # the reader what it will say: all packs have the same length.
+    pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), facts["packs"])
+    reader.suppose(str(manifest.folder / task.prefix), pack_lengths)
+    return manifest
 
 
 def _planned_facts(task: _PackTask) -> dict[str, Any]:
@@ -291,8 +315,7 @@ def _planned_facts(task: _PackTask) -> dict[str, Any]:
     """
     dataset = open_dataset(task.dataset, is_sampled=True)
     lengths = document_lengths(dataset.sequence_lengths, dataset.document_indices)
-    counts, _ = plan_counts(lengths, task.rules)
-    facts = task.facts(counts)
+    facts = task.facts(plan_counts(lengths, task.rules).counts)
     if task.rules.tail == "carry":
         facts |= {"pieces": None, "cut_documents": None, "cut_tokens": None}
     return facts

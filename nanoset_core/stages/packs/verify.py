@@ -1,11 +1,14 @@
-"""Verify packs: their tokens are those of the documents that the table of pieces names."""
+"""Verify packs: their tokens are those of the documents that the table of pieces names.
+
+For example, the table says that pack 7 begins with the first 500 tokens of document 31. A check
+reads these tokens from the dataset that was packed, and compares them with those of the pack.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -39,24 +42,27 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
         project: The project.
         key: The packs.
         deep: Whether to pack the documents again in any case.
+
+    Returns:
+        The report, with an error for each file or pack that differs.
     """
     report = Report(PACKS.report_name(key))
     with report.catching(remedy=BUILD):
         manifest = current_manifest(project, PACKS, key)
-        is_packed_again = deep or manifest.facts["tokens"] <= REPACKED_TOKENS
-        check_files(report, manifest, deep=is_packed_again)
+        packs_again = deep or manifest.facts["tokens"] <= REPACKED_TOKENS
+        check_files(report, manifest, deep=packs_again)
         report.copy_facts(manifest, ["documents", "packs", "tokens", "padding"])
         check_freshness(report, project, PACKS, key, manifest)
-        if not report.passed:
-            return report
 
-        # Open the dataset that was packed, and check the tokens of the packs against it.
-        packs = dataset_of(project.outputs, manifest, is_sampled=not deep)
-        packed_dataset = packs.unpacked.sequences  # its .bin and .idx
-        if is_packed_again:
-            _pack_again(report, project, manifest, packed_dataset)
-        else:
-            _compare_some(report, manifest, packed_dataset)
+        if report.passed:
+            packs = dataset_of(project.outputs, manifest, is_sampled=not deep)
+            packed_dataset = (
+                packs.unpacked.sequences
+            )  # .bin and .idx of the dataset that was packed
+            if packs_again:
+                _pack_again(report, project, manifest, packed_dataset)
+            else:
+                _compare_some(report, manifest, packed_dataset)
     return report
 
 
@@ -72,9 +78,7 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
     table = open_pieces(manifest)
     writer = PackWriter(dataset, PackingRules.of(manifest.recipe["options"]), manifest.name)
 
-    last_pack = manifest.facts["packs"] - 1
-    pack_numbers = np.unique(np.linspace(0, last_pack, _SAMPLED_PACKS).astype(np.int64))
-    for number in pack_numbers.tolist():
+    for number in _evenly_spread(manifest.facts["packs"]):
         expected_tokens = writer.tokens(_listed_pack(table, number))
         if not np.array_equal(packs[number], expected_tokens):
             report.error(
@@ -84,6 +88,12 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
                 remedy=f"delete {manifest.url()}, and {BUILD}",
             )
             return
+
+
+def _evenly_spread(n_packs: int) -> list[int]:
+    """Return the numbers of a few packs, from the first to the last: 0, 7, 14, … for 106 packs."""
+    numbers = np.linspace(0, n_packs - 1, _SAMPLED_PACKS).astype(np.int64)
+    return [int(number) for number in np.unique(numbers)]  # each once, if there are fewer packs
 
 
 def _listed_pack(table: PieceTable, number: int) -> FilledPacks:
@@ -104,49 +114,50 @@ def _pack_again(
         manifest: Manifest of the packs.
         dataset: The dataset whose documents were packed.
     """
+    expected_sha256 = _checksums_if_packed_again(project, manifest, dataset)
+    for name, stored_sha256 in _stored_checksums(manifest).items():
+        report.compare(
+            "packing the documents again gives other packs",
+            where=manifest.folder / name,
+            found=f"sha256 {stored_sha256}",
+            expected=f"sha256 {expected_sha256[name]}",
+            remedy=f"delete {manifest.url()}, and {BUILD}",
+        )
+
+
+def _stored_checksums(manifest: Manifest) -> dict[str, str | None]:
+    """Return the checksums of the files of packs, as they are stored.
+
+    Args:
+        manifest: Manifest of the packs, whose files `check_files` has compared with it.
+
+    Returns:
+        Name of the file → sha256 in hexadecimal digits; for the table of pieces, that of its
+        values.
+    """
     bin_name = f"{manifest.facts['prefix']}.bin"
     idx_name = f"{manifest.facts['prefix']}.idx"
-    packed_again = _checksums_of_packs(project, manifest, dataset)
-    expected_sha256 = {
-        bin_name: packed_again.bin,
-        idx_name: packed_again.idx,
-        PIECES_FILE: packed_again.pieces,
-    }
-    stored_sha256 = {
+    return {
         # This need not be computed: `check_files` found that the .bin has the sha256 of its
         # manifest.
         bin_name: manifest.files[bin_name].sha256,
         idx_name: sha256_file(manifest.path(idx_name)),
         PIECES_FILE: open_pieces(manifest).sha256(),
     }
-    for name in (bin_name, idx_name, PIECES_FILE):
-        report.compare(
-            "packing the documents again gives other packs",
-            where=manifest.folder / name,
-            found=f"sha256 {stored_sha256[name]}",
-            expected=f"sha256 {expected_sha256[name]}",
-            remedy=f"delete {manifest.url()}, and {BUILD}",
-        )
 
 
-class _Checksums(NamedTuple):
-    """The sha256 of each file of packs, in hexadecimal digits."""
-
-    bin: str
-    idx: str
-    pieces: str
-    """That of the values in the table of pieces, which is not that of the file."""
-
-
-def _checksums_of_packs(
+def _checksums_if_packed_again(
     project: Project, manifest: Manifest, dataset: MMapIndexedDataset
-) -> _Checksums:
-    """Pack the documents of a dataset, and return the checksums of the files.
+) -> dict[str, str]:
+    """Pack the documents of a dataset, and return the checksums that the files must have.
 
     Args:
         project: The project, which shows the progress.
         manifest: Manifest of packs, whose recipe has the rules for packing.
         dataset: The dataset.
+
+    Returns:
+        Name of the file → sha256, as `_stored_checksums` returns it.
     """
     rules = PackingRules.of(manifest.recipe["options"])
     writer = PackWriter(dataset, rules, manifest.name, project.progress)
@@ -160,8 +171,8 @@ def _checksums_of_packs(
 
         idx_path = Path(folder, "again.idx")
         write_pack_idx(idx_path, dataset.dtype, writer.counts.packs, rules.pieces.length)
-        return _Checksums(
-            bin=token_hash.hexdigest(),
-            idx=sha256_file(idx_path),
-            pieces=PieceTable(pieces_path).sha256(),
-        )
+        return {
+            f"{manifest.facts['prefix']}.bin": token_hash.hexdigest(),
+            f"{manifest.facts['prefix']}.idx": sha256_file(idx_path),
+            PIECES_FILE: PieceTable(pieces_path).sha256(),
+        }
