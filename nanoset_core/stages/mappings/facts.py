@@ -92,21 +92,42 @@ def _member_facts(planned: PlannedSplit, members: Sequence[MemberCoverage]) -> l
 
 
 def samples_read(facts: Mapping[str, Any]) -> int:
-    """Return the samples of a split that the run reads.
+    """Return how many samples of a split the run reads.
 
     This can be less than the fact `samples`: without a blend, the trainer's dataset always has
     whole epochs, even if fewer samples are requested.
+
+    Args:
+        facts: Facts in the manifest of the split's index mappings or blend.
+
+    Returns:
+        The sum over all datasets of the split.
     """
     return sum(member["samples_given"] for member in facts["members"])
 
 
 def unused_samples(facts: Mapping[str, Any]) -> int:
-    """Return the samples that a split's index files hold and the run does not read."""
+    """Return how many samples a split's index files contain that the run does not read.
+
+    Args:
+        facts: Facts in the manifest of the split's index mappings or blend.
+
+    Returns:
+        The sum over all datasets of the split.
+    """
     return sum(member["surplus"] for member in facts["members"])
 
 
 def cache_files(manifest: Manifest) -> FileNotes:
-    """Return name → size and sha256 of the index files of a split's output."""
+    """Return the size and sha256 of each of the trainer's index files that belong to a split.
+
+    Args:
+        manifest: Manifest of the split's index mappings or blend.
+
+    Returns:
+        Name in the cache folder → `{"bytes": size, "sha256": digest}`; empty for outputs that do
+        not record them.
+    """
     notes: FileNotes = manifest.facts.get(CACHE_FILES, {})
     return notes
 

@@ -23,6 +23,13 @@ def cache_folder(project: Project, name: str) -> Path:
 
     Versions share it, since the trainer's file names contain a hash of what the files are made
     from.
+
+    Args:
+        project: Its output root contains the folder.
+        name: Name of the nanoset.
+
+    Returns:
+        A path such as `<root>/index_mappings/pretrain/cache`, which need not exist.
     """
     return project.outputs.folder / STAGE / name / CACHE
 
@@ -68,6 +75,12 @@ class NanosetLookup:
     def dataset(self, corpus: str) -> Manifest:
         """Return the dataset of a corpus, in the version that was current at the first call.
 
+        Args:
+            corpus: Name of a corpus or view, or of a packed dataset.
+
+        Returns:
+            Manifest of the dataset.
+
         Raises:
             MissingError: It has not been built.
         """
@@ -76,16 +89,47 @@ class NanosetLookup:
         return self._datasets[corpus]
 
     def digests(self, corpora: Iterable[str]) -> dict[str, str]:
-        """Return corpus → digest of its dataset; raises MissingError as `dataset` does."""
+        """Return the digest of the current version of each of some datasets.
+
+        Args:
+            corpora: Names of corpora, views or packed datasets.
+
+        Returns:
+            Name → digest, in the order of the names.
+
+        Raises:
+            MissingError: A dataset has not been built.
+        """
         return {corpus: self.dataset(corpus).digest for corpus in corpora}
 
     def prefix(self, corpus: str) -> str:
-        """Return the path of the dataset of a corpus, without .bin and .idx."""
+        """Return the path of a dataset, without .bin and .idx.
+
+        Args:
+            corpus: Name of a corpus or view, or of a packed dataset.
+
+        Returns:
+            An absolute path in the local folder of the outputs, in which files in a bucket have
+            their copies.
+
+        Raises:
+            MissingError: The dataset has not been built.
+        """
         dataset = self.dataset(corpus)
         return str(dataset.folder / dataset.facts["prefix"])
 
     def trainer_prefix(self, corpus: str) -> str:
-        """Return the path of the dataset as the trainer spells it, which its file names contain."""
+        """Return the path of a dataset on the machine that trains, as its file names contain it.
+
+        Args:
+            corpus: Name of a corpus or view, or of a packed dataset.
+
+        Returns:
+            The path below `trainer_root`, without .bin and .idx.
+
+        Raises:
+            MissingError: The dataset has not been built.
+        """
         dataset = self.dataset(corpus)
         prefix = dataset.facts["prefix"]
         folder = f"{dataset.stage}/{dataset.name}/{dataset.digest}"
@@ -159,6 +203,9 @@ class NanosetLookup:
 
     def options(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that decide the bytes and paths of a split's index files.
+
+        Args:
+            split: `train`, `valid` or `test`.
 
         Returns:
             Name → value that JSON can express: the options of the split's recipe.
@@ -283,7 +330,11 @@ class NanosetLookup:
     # What the run has read before.
 
     def phase_before(self) -> Self | None:
-        """Return the phase that this one continues, or None if it does not continue a phase."""
+        """Return the phase that this one continues, or None if it does not continue a phase.
+
+        Returns:
+            The earlier phase. It shares what was looked up about datasets with this one.
+        """
         previous_phase = self.spec.previous_phase
         if previous_phase is None:
             return None

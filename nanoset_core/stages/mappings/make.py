@@ -78,7 +78,18 @@ class IndexFileWriter:
         return notes
 
     def write_blend(self, plan: SplitPlan, blend: BlendPlan) -> FileNotes:
-        """Write the index of a blend."""
+        """Write the index of a blend, which says of which dataset each sample is taken.
+
+        Args:
+            plan: Plan of the split.
+            blend: Plan of its blend.
+
+        Returns:
+            Size and sha256 of each file.
+
+        Raises:
+            StorageError: The files exceed the disk space for working copies.
+        """
         files = blend_set(plan, blend, self._folder)
         stored = self._stored_notes(files)
         if stored is not None:

@@ -42,7 +42,14 @@ class DataKeys(NamedTuple):
 
 
 def unweighted(mix: Mix | None) -> FrozenDict[str, float] | None:
-    """Return the corpora of a tree with weight 1 each: the blend until its weights are computed."""
+    """Return the corpora of a tree of shares with weight 1 each, until their weights are computed.
+
+    Args:
+        mix: The tree, as the key `mix` of nanoset.yaml has it, or None.
+
+    Returns:
+        Name of each corpus → 1.0; None without a tree.
+    """
     if mix is None:
         return None
     corpora = MixPart(mix=mix).corpora

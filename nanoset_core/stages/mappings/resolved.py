@@ -69,6 +69,12 @@ class ResolvedNanoset(NanosetSpec):
         """Return the corpora that the index files of a split depend on.
 
         These are the corpora of the split, or those of the whole nanoset if the split has no data.
+
+        Args:
+            split: `train`, `valid` or `test`.
+
+        Returns:
+            Names of corpora or views, each once.
         """
         # The index files of all splits are in a folder that is named after all datasets.
         if self.continues_run:
@@ -130,7 +136,7 @@ def _tokenizer_identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping
     # The key is either the mapping itself, which is empty by default, or the path of a file.
     if isinstance(spec.tokenizer_identifiers, Mapping):
         return spec.tokenizer_identifiers
-    # `expanded` replaces `~` and environment variables in the path.
+    # `expanded` replaces `~` in the path by the user's home folder.
     path = file.parent / expanded(spec.tokenizer_identifiers, f"{file}: tokenizer_identifiers")
     return FrozenDict(freeze(read_identifiers(path, f"{where}.tokenizer_identifiers")))
 

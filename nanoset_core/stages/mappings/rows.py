@@ -95,6 +95,10 @@ def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     Args:
         corpora: The JSON values of `CorpusCoverage`.
+
+    Returns:
+        `tokens`, `unique_tokens`, `repeated_tokens` and `padding`, each with the sum over all
+        corpora.
     """
     totals: dict[str, Any] = {}
     for name in ("tokens", "unique_tokens", "repeated_tokens", "padding"):

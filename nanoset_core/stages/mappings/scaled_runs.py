@@ -84,9 +84,16 @@ def expand_scales(
 
 
 def scaled_name(name: str, scale: float) -> str:
-    """Return the name of a smaller nanoset, or of a view that it reads: "web-scale-0_01".
+    """Return the name of a smaller nanoset, or of a view that it reads.
 
-    It has no point, because the names of Dagster's assets cannot have one.
+    The name has no point, because the names of Dagster's assets cannot have one.
+
+    Args:
+        name: Name of the full-size nanoset or corpus, such as "web".
+        scale: Share of the data, such as 0.01.
+
+    Returns:
+        A name such as "web-scale-0_01".
     """
     scale_text = f"{scale:g}".replace(".", "_")
     return f"{name}-scale-{scale_text}"

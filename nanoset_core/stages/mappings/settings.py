@@ -30,7 +30,14 @@ Iterations = Annotated[int, Range(1, 1 << 40)]
 
 
 def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
-    """Return the corpora of a blend, in the order in which it names them."""
+    """Return the corpora of a blend, in the order in which it names them.
+
+    Args:
+        blend: A corpus, a list of corpora, or corpora with weights; None for no data.
+
+    Returns:
+        Names of corpora: `{"web": 0.7, "code": 0.3}` gives ("web", "code").
+    """
     if blend is None:
         return ()
     if isinstance(blend, str):
@@ -41,9 +48,14 @@ def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
 def blend_or_members(blend: BlendSpec | None, mix: Mix | None) -> BlendSpec | None:
     """Return the blend that is read, from the keys `blend` and `mix`, of which one is written.
 
+    Args:
+        blend: Value of the key `blend`, or None.
+        mix: Value of the key `mix`, or None.
+
     Returns:
-        The value of `blend`. For a mix, which is a tree of shares, its corpora with weight 1 each.
-        Their true weights depend on the sizes of the datasets, and are computed later.
+        The value of `blend`. For a mix, which is a tree of shares, its corpora with weight 1 each:
+        their true weights depend on the sizes of the datasets, and are computed later. None if
+        neither key is written.
     """
     if blend is not None:
         return blend
@@ -54,6 +66,13 @@ def is_blended(blend: BlendSpec | None) -> bool:
     """Return whether a blend is a mixture that has to be built.
 
     One corpus without a weight is a plain dataset, as in Megatron-LM.
+
+    Args:
+        blend: A corpus, a list of corpora, or corpora with weights; None for no data.
+
+    Returns:
+        True for several corpora, and for a single one with a weight. One corpus without a weight is
+        a plain dataset, as in Megatron-LM.
     """
     return isinstance(blend, Mapping) or len(corpora_of(blend)) > 1
 
@@ -234,11 +253,26 @@ class NanosetSpec(Section):
         return blend_or_members(self.blend, self.mix)
 
     def blend_of(self, split: SplitName) -> BlendSpec | None:
-        """Return the blend of one split, or None if it has no data of its own."""
+        """Return the corpora that one split reads, with their weights if there are any.
+
+        Args:
+            split: `train`, `valid` or `test`.
+
+        Returns:
+            The data that all splits share; or, if each has a blend of its own, that of the split.
+            None if the split has none.
+        """
         return self.blend_per_split.get(split) if self.blend_per_split else self.data
 
     def trains_on(self, corpus: str) -> bool:
-        """Return whether train reads a corpus."""
+        """Return whether the split train reads a corpus.
+
+        Args:
+            corpus: Name of a corpus or view.
+
+        Returns:
+            False also if train has no share of the documents.
+        """
         if corpus not in corpora_of(self.blend_of("train")):
             return False
         return not self.shares or parse_split(self.shares)[0] > 0
@@ -297,6 +331,10 @@ class NanosetSpec(Section):
 
         Args:
             name: Name of the section.
+
+        Returns:
+            `["pretrain"]` without phases; with two of them, `["pretrain-phase-1",
+            "pretrain-phase-2"]`.
         """
         if not self.phases:
             return [name]
@@ -310,7 +348,14 @@ class NanosetSpec(Section):
         yield from nanoset_errors(where, self)
 
     def epoch_limit(self, corpus: str) -> float | None:
-        """Return how often a corpus may be read at most, or None if it has no limit."""
+        """Return how often a corpus may be read at most.
+
+        Args:
+            corpus: Name of a corpus or view of the nanoset.
+
+        Returns:
+            A number of epochs, such as 4.0; None if `max_epochs` does not limit the corpus.
+        """
         limits = self.max_epochs
         if isinstance(limits, Mapping):
             return limits.get(corpus)

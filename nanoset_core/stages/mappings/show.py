@@ -13,12 +13,23 @@ from nanoset_core.stages.stage import Summary, size_bytes
 
 
 def split_summary(manifest: Manifest) -> Summary:
-    """Return the figures and details of the index mappings or the blend of a split."""
+    """Return what `nanoset status` shows of a split: counts, and details such as epochs.
+
+    Args:
+        manifest: Manifest of the split's index mappings or blend.
+    """
     return Summary(_figures(manifest), _details(manifest.facts))
 
 
 def mappings_summary(manifest: Manifest) -> Summary:
-    """Return the figures and details of index mappings, and a warning if they have no sample."""
+    """Return what `nanoset status` shows of index mappings, with a warning if they are empty.
+
+    Args:
+        manifest: Manifest of the index mappings.
+
+    Returns:
+        Counts, details, and at most one warning: why there is no sample.
+    """
     facts = manifest.facts
     shortage = facts.get(LACKING)
     # Versions before 0.2 do not record why a split is empty.

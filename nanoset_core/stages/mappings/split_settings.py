@@ -22,7 +22,14 @@ from nanoset_core.stages.mappings.settings import BlendSpec, corpora_of, is_blen
 
 
 def dataset_prefixes(nanoset: NanosetLookup, splits: Sequence[SplitName]) -> dict[str, str]:
-    """Return the prefix of the dataset of each corpus that some splits depend on.
+    """Return where the datasets are that some splits depend on.
+
+    Args:
+        nanoset: The nanoset, with the current versions of its datasets.
+        splits: The splits.
+
+    Returns:
+        Name of a corpus or view → path of its dataset without .bin and .idx.
 
     Raises:
         MissingError: A dataset has not been built.

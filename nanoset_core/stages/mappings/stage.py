@@ -208,7 +208,13 @@ BLENDED = BlendStage()
 
 
 def split_of(key: Key) -> SplitName:
-    """Return the split of a key.
+    """Return the split of which an output is.
+
+    Args:
+        key: Key of the output, which names a nanoset and, as its `part`, the split.
+
+    Returns:
+        `train`, `valid` or `test`.
 
     Raises:
         ValueError: The key names no split.
