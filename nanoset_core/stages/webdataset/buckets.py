@@ -206,7 +206,16 @@ def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
 
 
 def run_ranks(plan: ShufflePlan, shards: range) -> range:
-    """Return the ranks of neighbouring shards."""
+    """Return which part of the shuffled order neighbouring shards contain.
+
+    Args:
+        plan: Plan of the tars.
+        shards: Numbers of the shards, at least one.
+
+    Returns:
+        Positions in the order of all contexts: with 100 contexts in a shard, shards 2 and 3 have
+        those from 200 to 400.
+    """
     start, _ = plan.shard_ranks(shards[0])
     _, stop = plan.shard_ranks(shards[-1])
     return range(start, stop)

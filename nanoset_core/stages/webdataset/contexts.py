@@ -414,7 +414,17 @@ class ContextTable:
         return rows_in_stream + int(self.first_rows[stream])
 
     def pad_tokens(self, contexts: NDArray[np.int64]) -> int:
-        """Return the number of pad tokens in all of these contexts, given by their numbers."""
+        """Return how many tokens of some contexts are padding.
+
+        Args:
+            contexts: Numbers of the contexts, int64, shape (n_contexts,).
+
+        Returns:
+            The number in all of them together.
+
+        Raises:
+            SampleIndexError: A number is outside the table.
+        """
         lengths = self.locate(contexts).lengths
         return int(lengths.size * self.settings.row_tokens - lengths.sum())
 

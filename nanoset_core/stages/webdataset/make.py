@@ -106,19 +106,35 @@ def _digests(datasets: Mapping[str, Manifest]) -> dict[str, str]:
 
 
 def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
-    """Return a webdataset's current plan, and the manifest that it was read from.
+    """Return the plan by which a webdataset's tars are written, and the manifest that describes it.
+
+    Args:
+        project: Its outputs are read.
+        name: Name of the webdataset.
+
+    Returns:
+        (manifest of the plan, the plan).
 
     Raises:
         MissingError: No plan has been made.
+        FormatError: The plan file is damaged.
     """
     manifest = project.outputs.require(PLANS, name, remedy="run `nanoset build` first")
     return manifest, manifest.load(PLAN_FILE, StoredShufflePlan).plan()
 
 
 def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
-    """Return the shards of one group.
+    """Return the shards of one group, which are written together.
 
     The shards are divided as evenly as possible: 10 shards in 4 groups are 2, 3, 2 and 3.
+
+    Args:
+        plan: Plan of the tars.
+        groups: Number of groups.
+        group: Number of the group, from 0 on.
+
+    Returns:
+        Numbers of the shards.
     """
     start = plan.shards * group // groups
     stop = plan.shards * (group + 1) // groups
@@ -330,7 +346,16 @@ def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts 
 
 
 def is_group_written(project: Project, name: str, group: int) -> bool:
-    """Return whether every tar of a group of the current plan is written."""
+    """Return whether every tar of a group of the current plan is written.
+
+    Args:
+        project: Its outputs are read.
+        name: Name of the webdataset.
+        group: Number of the group, from 0 on.
+
+    Raises:
+        MissingError: No plan has been made.
+    """
     return None not in group_facts(project, name, group).values()
 
 

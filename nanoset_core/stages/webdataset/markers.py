@@ -170,7 +170,12 @@ def _marker_name(shard: int) -> str:
 
 
 def clear_markers(folder: Path, access: FileAccess) -> None:
-    """Remove all markers of a webdataset, after its manifest was written."""
+    """Remove the notes on finished tars, after the manifest of the webdataset was written.
+
+    Args:
+        folder: Folder of the tars on this machine.
+        access: Removes the notes in the store, too, if the folder is in one.
+    """
     remove_stored_folder(access, folder / MARKERS)
     if (folder / MARKERS).is_dir():
         shutil.rmtree(folder / MARKERS, ignore_errors=True)

@@ -69,7 +69,16 @@ It keeps the product of two counts of rows below 2**63.
 
 
 def context_keys(start: int, stop: int, seed: int) -> NDArray[np.uint64]:
-    """Return the keys of the contexts [start, stop), shape (stop - start,)."""
+    """Return the keys of consecutive contexts, by which the shuffled order sorts them.
+
+    Args:
+        start: Number of the first context.
+        stop: Number after the last context.
+        seed: Seed of the order.
+
+    Returns:
+        uint64, shape (stop - start,); no two contexts have the same key.
+    """
     # Key start + i under `seed` is key i under a seed that is moved by `start` steps.
     numbers = np.arange(stop - start, dtype=np.uint64)
     return keys_of(numbers, (seed + int(_GAMMA) * start) % (1 << 64))
@@ -106,9 +115,17 @@ def _key_chunks(contexts: int, seed: int) -> Iterator[tuple[int, NDArray[np.uint
 
 
 def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return the number of the context at each rank, shape (contexts,).
+    """Return all contexts in their shuffled order.
 
     This needs 16 bytes of memory a context. See `ranks` for large data sets.
+
+    Args:
+        contexts: Number of contexts.
+        seed: Seed of the order.
+
+    Returns:
+        int64, shape (contexts,): number of the context at each position. 4 contexts may give 2 0 3
+        1.
     """
     return np.argsort(context_keys(0, contexts, seed))
 
@@ -542,7 +559,14 @@ class Choice:
         return self._n_chosen_before(blocks) + number_in_block
 
     def is_chosen(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether each of these rows is chosen, shape (n,)."""
+        """Return which of some rows are chosen.
+
+        Args:
+            rows: Numbers of rows of the source, int64, shape (n,).
+
+        Returns:
+            bool, shape (n,).
+        """
         if self.n_chosen in (0, self.n_rows):
             return np.full(len(rows), self.n_chosen > 0)
         return _in_chunks(self._is_chosen, rows)
@@ -585,6 +609,14 @@ def sampled_contexts(rows: int, frequency: float) -> RowOccurrences:
 
     The product is rounded. The frequency counts as the decimal number that it is written as: 0.3 of
     5 rows are 1.5, and so 2, although the nearest float is slightly below 0.3.
+
+    Args:
+        rows: Number of rows of the source.
+        frequency: How often each row occurs on average.
+
+    Returns:
+        How often every row occurs, and how many chosen rows occur once more: 10 rows and the
+        frequency 2.3 give 2 and 3.
     """
     exact_frequency = Fraction(repr(float(frequency)))
     contexts = math.floor(exact_frequency * rows + Fraction(1, 2))
@@ -593,11 +625,14 @@ def sampled_contexts(rows: int, frequency: float) -> RowOccurrences:
 
 
 def choice_seed(seed: int, name: str) -> int:
-    """Return the seed of the choice in a source.
+    """Return the seed by which rows of a source are chosen to occur once more.
 
     Args:
         seed: Seed of the order.
         name: Name of the source, so that sources of one size have different choices.
+
+    Returns:
+        A number of 64 bits.
     """
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big")

@@ -32,6 +32,9 @@ class PackPadding:
 
         Args:
             facts: Facts that were recorded while it was written, in which it counts as tokens.
+
+        Returns:
+            Facts in which fewer `tokens` and as many more `pad_tokens` are counted.
         """
         padding = self._padding(self.plan.shard_contexts(facts.shard))
         return replace(facts, tokens=facts.tokens - padding, pad_tokens=facts.pad_tokens + padding)

@@ -151,7 +151,17 @@ class ShufflePlan:
         return start, min(start + self.shard_size, self.contexts)
 
     def shard_contexts(self, shard: int) -> NDArray[np.int64]:
-        """Return the numbers of the contexts of a shard, in its order; shape (n_samples,)."""
+        """Return which contexts are written to a shard.
+
+        Args:
+            shard: Number of the shard.
+
+        Returns:
+            Numbers of the contexts in the order of the shard, int64, shape (n_samples,).
+
+        Raises:
+            SampleIndexError: The plan has no such shard.
+        """
         start, stop = self.shard_ranks(shard)
         return ranks(self.table.contexts, self.settings.seed, start, stop)
 
@@ -229,7 +239,14 @@ class StoredShufflePlan(Record):
 
     @classmethod
     def of(cls, plan: ShufflePlan) -> StoredShufflePlan:
-        """Return what is stored of a plan."""
+        """Return what plan.json stores of a plan.
+
+        Args:
+            plan: The plan.
+
+        Returns:
+            Its settings, its sources with their counts, and the counts of all together.
+        """
         settings = {name: getattr(plan.settings, name) for name in _SETTINGS}
         counts = {name: getattr(plan, name) for name in _FACTS}
         sources = tuple(plan.table.sources)

@@ -111,6 +111,13 @@ class PlanSettings:
     def of_tokshuf(self, tokenizer_file: TokenizerPath) -> PlanSettings:
         """Return these settings with the tail and the special tokens of tokshuf-rust.
 
+        Args:
+            tokenizer_file: The tokenizer that made the tokens. Its vocabulary decides the pad
+                token.
+
+        Returns:
+            A copy, in which special tokens are not compared with the size of the vocabulary.
+
         Raises:
             ConfigError: tokshuf-rust does not know the tokenizer.
         """
@@ -123,5 +130,8 @@ def shared_settings(settings: object) -> dict[str, Any]:
 
     Args:
         settings: A `WebdatasetSpec`, `ShuffleOptions` or `PlanSettings`.
+
+    Returns:
+        Name → value, such as `{"seed": 42, "member": "npy", …}`.
     """
     return {name: getattr(settings, name) for name in _SHARED}

@@ -45,5 +45,10 @@ def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]
 
 
 def webdataset_recipe(name: str, plan_digest: str) -> Recipe:
-    """Return the recipe of the tars of a webdataset, which are made from a plan."""
+    """Return the recipe of a webdataset's tars: everything that decides their bytes.
+
+    Args:
+        name: Name of the webdataset.
+        plan_digest: Digest of the recipe of the plan that they are made from.
+    """
     return Recipe(STAGE, name, VERSION, {"plan": plan_digest})

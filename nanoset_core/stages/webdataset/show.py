@@ -7,7 +7,15 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def webdataset_summary(manifest: Manifest) -> Summary:
-    """Return the counts of a complete webdataset, and of the tokens that are in no context."""
+    """Return what `nanoset status` shows of a complete webdataset.
+
+    Args:
+        manifest: Manifest of the webdataset.
+
+    Returns:
+        Counts of shards, sequences and tokens, and how many tokens of the sources are in no
+        context.
+    """
     dropped = manifest.facts["tokens_dropped"]
     details = {"tokens dropped": "" if dropped is None else f"{dropped:,}"}
     return Summary(counted(manifest, "shards", "sequences", "tokens"), details)

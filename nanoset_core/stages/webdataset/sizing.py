@@ -185,6 +185,9 @@ def least_bytes(plan: ShufflePlan, rows: int = 0) -> int:
     Args:
         plan: Plan of the tars.
         rows: Rows to hold in memory; the rows of one shard count if they are more.
+
+    Returns:
+        Bytes, for one worker.
     """
     rows_in_memory = max(_shard_rows(plan), rows)
     return _fixed_bytes(plan) + rows_in_memory * (plan.row_bytes + ROW_BYTES)

@@ -85,7 +85,20 @@ class TokenSource:
 
     @classmethod
     def of_file(cls, name: str, path: Path, dtype: str) -> TokenSource:
-        """Return a source of all tokens of a local file."""
+        """Return a source of all tokens of a local file.
+
+        Args:
+            name: Name of the source, unique within a plan.
+            path: The file, which contains tokens and nothing else.
+            dtype: Name of the tokens' type, such as "uint16".
+
+        Returns:
+            The source. Bytes at the end that are no whole token are not counted.
+
+        Raises:
+            OSError: The file does not exist.
+            ConfigError: The type is none of `TOKEN_DTYPES`.
+        """
         count = path.stat().st_size // np.dtype(dtype).itemsize
         return cls(name, path, dtype, count)
 
@@ -160,6 +173,9 @@ class TokenSource:
 
         Args:
             workers: Processes that read the source at the same time.
+
+        Returns:
+            This source itself if its file is local.
         """
         if self.access is None:
             return self
@@ -290,10 +306,16 @@ def _greatest_of_dtype(dtype: np.dtype) -> int | None:
 
 
 def opened_once(sources: tuple[TokenSource, ...]) -> tuple[TokenSource, ...]:
-    """Return the sources of the latest call in this process if they equal these, or else these.
+    """Return sources that are open already, if the latest call in this process was for equal ones.
 
-    The earlier ones are open already, and may hold blocks that were fetched from a store. They are
-    not used if their files have changed.
+    They may hold blocks that were fetched from a store. They are not used if their files have
+    changed.
+
+    Args:
+        sources: The sources that are needed.
+
+    Returns:
+        The sources of the latest call if they equal these; otherwise these.
     """
     signatures = tuple(stat_signature(source.path) for source in sources)
     return _latest_sources(sources, signatures)
@@ -308,7 +330,14 @@ def _latest_sources(
 
 
 def common_dtype(sources: Sequence[TokenSource]) -> str:
-    """Return the name of the smallest dtype that holds the tokens of all sources."""
+    """Return the smallest type that holds the tokens of all sources.
+
+    Args:
+        sources: The sources, with the types of their tokens.
+
+    Returns:
+        Name of a numpy type: uint16 and int32 give "int32". "" without sources.
+    """
     if not sources:
         return ""
     dtypes = [np.dtype(source.dtype) for source in sources]

@@ -99,20 +99,47 @@ class StoredRows:
         return stored_rows, missing_parts
 
     def part(self, context: int) -> range:
-        """Return the contexts of the part that holds a context."""
+        """Return the contexts of the part that holds a context.
+
+        Args:
+            context: Number of the context.
+
+        Returns:
+            Numbers of contexts: with parts of 100, context 250 is in that of 200 to 300.
+        """
         start = context - context % self.size
         return range(start, min(start + self.size, self.contexts))
 
     def name(self, part: range) -> str:
-        """Return the name of a part's object."""
+        """Return the name of a part's object in the store.
+
+        Args:
+            part: The contexts of the part.
+
+        Returns:
+            The prefix of unfinished files, the size of a full part, and the first context.
+        """
         return f"{UNFINISHED}{self.size}-from-{part.start}"
 
     def has(self, part: range) -> bool:
-        """Return whether the store has a part."""
+        """Return whether the store has a part; it takes a request.
+
+        Args:
+            part: The contexts of the part.
+        """
         return self.store.stat(self.name(part)) is not None
 
     def put(self, part: range, rows: NDArray[np.integer[Any]]) -> None:
-        """Store a part's rows, shape (n_contexts, sequence_length), in the global order."""
+        """Store the rows of a part as one object.
+
+        Args:
+            part: The contexts of the part.
+            rows: Their tokens, shape (n_contexts, sequence_length), at least one row, in the
+                shuffled order of the contexts.
+
+        Raises:
+            StorageError: The object cannot be written.
+        """
         step = max(1, CHUNK_BYTES // rows[0].nbytes)
         starts = range(0, len(rows), step)
         blocks = (rows[start : start + step].tobytes() for start in starts)

@@ -54,7 +54,11 @@ class TarFacts:
 
 
 def shard_stem(shard: int) -> str:
-    """Return `shard-%08d`; the tar is this plus `.tar`."""
+    """Return the name of a shard's tar without its ending.
+
+    Args:
+        shard: Number of the shard: 7 gives `shard-00000007`.
+    """
     return f"shard-{shard:08d}"
 
 

@@ -37,7 +37,11 @@ class SamplingSource:
     """Texts; a file whose path contains one of them belongs to the source."""
 
     def has(self, path: Location) -> bool:
-        """Return whether a marker is part of a path."""
+        """Return whether a file belongs to this source, unless it belongs to an earlier one.
+
+        Args:
+            path: The file. Its whole path or address is searched for a marker.
+        """
         text = str(path)
         return any(marker in text for marker in self.markers)
 
@@ -54,7 +58,15 @@ class Sampling:
     """Source → how often each of its contexts occurs."""
 
     def source_of(self, path: Location) -> str | None:
-        """Return the name of the source that a file belongs to, or None if the file is left out."""
+        """Return the name of the source that a file belongs to.
+
+        Args:
+            path: The file, on this machine or in a bucket.
+
+        Returns:
+            The first source with a marker that is part of the path; None if there is none, or if
+            its frequency is 0 or missing.
+        """
         for source in self.sources:
             if source.has(path):
                 is_sampled = bool(self.sampling_frequencies.get(source.source))
@@ -62,7 +74,14 @@ class Sampling:
         return None
 
     def frequency_of(self, path: Location) -> float:
-        """Return how often each context of a file occurs; 0 if it is left out."""
+        """Return how often each context of a file occurs.
+
+        Args:
+            path: The file, on this machine or in a bucket.
+
+        Returns:
+            The frequency of its source, such as 0.5; 0 if the file is left out.
+        """
         source = self.source_of(path)
         if source is None:
             return 0.0

@@ -63,7 +63,12 @@ class TarsFolder:
     """The folder as the user named it."""
 
     def names(self) -> frozenset[str] | None:
-        """Return the names of the files in the folder, or None if the path is not a folder."""
+        """Return the names of the files in the folder, or None if the path is not a folder.
+
+        Returns:
+            The names, without that of the note on an unfinished upload; empty if the folder does
+            not exist.
+        """
         if is_file_in_the_way(self.output):
             return None
         return self.access.names(self.folder) - {_UPLOAD_NOTE}
