@@ -1,6 +1,8 @@
 """Convert the data arguments of a Megatron-LM run to the configuration of its index files.
 
-With this configuration, the index files can be built before the run starts.
+With this configuration, the index files can be built before the run starts. Megatron-LM accepts
+its data in several ways, for example `--data-path 0.7 data/web 0.3 data/code`, the same words in a
+file, or other words for each split. All of them result in blends: datasets with their weights.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ def config_from_arguments(
         options: Megatron-LM's name of each option, with underscores → its value. Options that were
             not given have the value None, "" or ().
         splits: The splits for which the run requests samples.
+
+    Returns:
+        The configuration, with which the index files get the names that the run looks for.
 
     Raises:
         ConfigError: Arguments are missing, or contradict each other.
@@ -83,7 +88,12 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
     """Return the blend that the words of data arguments describe, as Megatron-LM reads them.
 
     An even number of words are pairs of weight and prefix if any of the words in place of a weight
-    is a number; otherwise all words are prefixes. See Megatron-LM's `get_blend_from_list`.
+    is a number; otherwise all words are prefixes, the paths of datasets without .bin or .idx. See
+    Megatron-LM's `get_blend_from_list`.
+
+        0.7 data/web 0.3 data/code    → {"data/web": 0.7, "data/code": 0.3}
+        data/web data/code            → ["data/web", "data/code"]
+        data/web                      → "data/web"
 
     Args:
         words: The words of the data arguments.
@@ -95,13 +105,21 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
     Raises:
         ConfigError: There are no words, only some weights are numbers, or a prefix is named twice.
     """
+    if not words:
+        raise ConfigError(
+            "no datasets are named",
+            where=where,
+            found=_excerpt_of(words),
+            expected=_EXPECTED_WORDS,
+            remedy="name .bin/.idx pairs, without these endings",
+        )
     has_weights = _has_weights(words)
-    prefixes = list(words[1::2]) if has_weights else list(words)
-    _check_words(words, prefixes, where, has_weights=has_weights)
+    prefixes = list(words)
+    if has_weights:
+        prefixes = list(words[1::2])
+        _check_weights(words[::2], where)
+    _check_named_once(words, prefixes, where)
 
-    # A dataset may be named by different paths, so their locations are compared.
-    datasets = [_dataset_location(prefix, where) for prefix in prefixes]
-    check_different_datasets(datasets, where, "name it once, with the sum of its weights")
     if has_weights:
         weights = [float(word) for word in words[::2]]
         return dict(zip(prefixes, weights, strict=True))
@@ -118,38 +136,32 @@ def _has_weights(words: Sequence[str]) -> bool:
 
 
 def _dataset_location(prefix: str, where: object) -> Location:
-    """Return the location of a prefix; errors name `where` as the origin of the prefix."""
+    """Return the location of a dataset, a local path or an object in a bucket.
+
+    Args:
+        prefix: Path or URL of the dataset, without .bin or .idx.
+        where: Where the prefix comes from, for messages.
+
+    Raises:
+        ConfigError: The prefix is not a valid path or URL.
+    """
     try:
         return location(prefix)
     except ConfigError as error:
         raise error.at(where) from error
 
 
-def _check_words(
-    words: Sequence[str], prefixes: Sequence[str], where: object, *, has_weights: bool
-) -> None:
-    """Check that the words of data arguments describe a blend: datasets, perhaps with weights.
+def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: object) -> None:
+    """Check that the words of data arguments name each dataset once.
 
     Args:
-        words: All words.
+        words: All words, for messages.
         prefixes: The words that are prefixes of datasets.
         where: Where the words come from, for messages.
-        has_weights: Whether the other words are weights.
 
     Raises:
-        ConfigError: There are no words, a weight is not a number, or a prefix is named twice.
+        ConfigError: A dataset is named twice.
     """
-    if not words:
-        raise ConfigError(
-            "no datasets are named",
-            where=where,
-            found=_excerpt_of(words),
-            expected=_EXPECTED_WORDS,
-            remedy="name .bin/.idx pairs, without these endings",
-        )
-    if has_weights:
-        _check_weights(words[::2], where)
-
     repeated = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
     # A number that occurs twice was meant as a weight, so one word of a pair is missing.
     if any(_parse_number(prefix) is not None for prefix in repeated):
@@ -168,6 +180,10 @@ def _check_words(
             expected=_EXPECTED_WORDS,
             remedy="name it once, with the sum of its weights",
         )
+
+    # A dataset may also be named by two different paths, so their locations are compared.
+    datasets = [_dataset_location(prefix, where) for prefix in prefixes]
+    check_different_datasets(datasets, where, "name it once, with the sum of its weights")
 
 
 def _check_weights(words: Sequence[str], where: object) -> None:
@@ -195,6 +211,12 @@ def _excerpt_of(words: Sequence[str]) -> str:
 def read_data_args(path: Path) -> Blend:
     """Read the blend of a --data-args-path file: words between spaces or newlines.
 
+    Args:
+        path: The file, which contains words such as `0.7 data/web 0.3 data/code`.
+
+    Returns:
+        One prefix, a list of prefixes, or a mapping from prefix to weight.
+
     Raises:
         MissingError: The file cannot be read.
         FormatError: The file is not UTF-8.
@@ -207,7 +229,9 @@ def read_per_split(path: Path) -> list[Blend | None]:
     """Read the blends of a --per-split-data-args-path file.
 
     Args:
-        path: A JSON file with an entry for each split: a list of words, a text, or null.
+        path: A JSON file with an entry for each split: a list of words, a text, or null. An
+            example is `{"train": ["0.8", "data/web", "0.2", "data/code"], "valid": "data/web",
+            "test": null}`.
 
     Returns:
         The blend of each split in the order of `SPLITS`; None for a split without data.
@@ -217,9 +241,22 @@ def read_per_split(path: Path) -> list[Blend | None]:
         FormatError: The file is not JSON, or has another structure.
         ConfigError: The words of a split do not describe a blend.
     """
+    blends: list[Blend | None] = []
+    for words in _read_words_by_split(path).values():
+        blends.append(None if words is None else blend_from_words(words, path))
+    return blends
+
+
+def _read_words_by_split(path: Path) -> dict[SplitName, list[str] | None]:
+    """Return the words of each split in a --per-split-data-args-path file.
+
+    Raises:
+        MissingError: The file cannot be read.
+        FormatError: The file is not JSON, or has another structure.
+    """
     try:
         value = json.loads(_read(path))
-        words_by_split = {split: _entry_words(value[split]) for split in SPLITS}
+        return {split: _entry_words(value[split]) for split in SPLITS}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
             "the file does not contain data arguments for each split",
@@ -228,14 +265,6 @@ def read_per_split(path: Path) -> list[Blend | None]:
             expected='{"train": ["0.8", "prefix", …], "valid": …, "test": null}',
             remedy="write one entry for each split",
         ) from error
-
-    blends: list[Blend | None] = []
-    for words in words_by_split.values():
-        blend = None
-        if words is not None:
-            blend = blend_from_words(words, path)
-        blends.append(blend)
-    return blends
 
 
 def _entry_words(entry: object) -> list[str] | None:
@@ -315,10 +344,10 @@ def _data_argument(options: Mapping[str, Any]) -> dict[str, Any]:
             "the splits",
             remedy="leave all but one of them out" if n_ways else "give --data-path",
         )
-    if per_split:
-        # For all three splits: None for one without data.
-        return {"blend_per_split": [_blend_of_option(options, key) for key in _SPLIT_DATA]}
-    return _shared_data(options, shared[0])
+    if shared:
+        return _shared_data(options, shared[0])
+    # One entry for each split; None for a split without data.
+    return {"blend_per_split": [_blend_of_option(options, key) for key in _SPLIT_DATA]}
 
 
 def _shared_data(options: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -362,17 +391,8 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
         ConfigError: Only one option of the schedule is given, or both ways are used.
     """
     samples: dict[SplitName, int | None] = {split: options[f"{split}_samples"] for split in SPLITS}
-    iterations = options["train_iters"]
-    batch_size = options["global_batch_size"]
-    if (iterations is None) != (batch_size is None):
-        raise ConfigError(
-            "one of two arguments that belong together is missing",
-            where="--train-iters, --global-batch-size",
-            found=f"{iterations} and {batch_size}",
-            remedy="give both, or neither",
-        )
-    has_schedule = iterations is not None
-    if not has_schedule:
+    schedule = _schedule(options)
+    if schedule is None:
         return samples
 
     # The schedule gives all numbers, so none may be given directly.
@@ -384,12 +404,37 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
             found=f"{', '.join(flags)} and --train-iters",
             remedy="leave one of them out",
         )
-    schedule = ScheduleSpec(iterations, batch_size, options["eval_interval"], options["eval_iters"])
     return dict(schedule.samples())
 
 
+def _schedule(options: Mapping[str, Any]) -> ScheduleSpec | None:
+    """Return the schedule of a run: its number of steps, their batch size, and its evaluations.
+
+    Args:
+        options: Name of each option → value.
+
+    Returns:
+        The schedule; None if the options do not have one.
+
+    Raises:
+        ConfigError: Only one of --train-iters and --global-batch-size is given.
+    """
+    iterations = options["train_iters"]
+    batch_size = options["global_batch_size"]
+    if iterations is None and batch_size is None:
+        return None
+    if iterations is None or batch_size is None:
+        raise ConfigError(
+            "one of two arguments that belong together is missing",
+            where="--train-iters, --global-batch-size",
+            found=f"{iterations} and {batch_size}",
+            remedy="give both, or neither",
+        )
+    return ScheduleSpec(iterations, batch_size, options["eval_interval"], options["eval_iters"])
+
+
 def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the identifiers of the tokenizer, which Megatron-LM writes into its descriptions.
+    """Return the identifiers of the tokenizer, on which the names of index files depend.
 
     They follow from the option `--trainer`. Without it, `--tokenizer-identifiers` has them: as a
     JSON object, or as the path of a file.
@@ -408,11 +453,10 @@ def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
         return _trainer_identifiers(
             trainer_text, options["preset"], has_identifiers=has_identifiers
         )
-
-    is_path = not text.lstrip().startswith("{")
-    if is_path:
-        return read_identifiers(Path(text), "--tokenizer-identifiers")
-    return _parse_identifiers(text)
+    is_json = text.lstrip().startswith("{")
+    if is_json:
+        return _parse_identifiers(text)
+    return read_identifiers(Path(text), "--tokenizer-identifiers")
 
 
 def _parse_identifiers(text: str) -> dict[str, Any]:
@@ -434,7 +478,16 @@ def _parse_identifiers(text: str) -> dict[str, Any]:
 
 
 def _trainer_identifiers(text: str, preset: str, *, has_identifiers: bool) -> dict[str, Any]:
-    """Return the identifiers that follow from the trainer's options, written as YAML."""
+    """Return the identifiers of the tokenizer that follow from the option `--trainer`.
+
+    Args:
+        text: The value of the option: YAML with the version of Megatron-LM and its options.
+        preset: Name of the preset, which must be for that version.
+        has_identifiers: Whether `--tokenizer-identifiers` is also given, which is a mistake.
+
+    Raises:
+        ConfigError: The text is not YAML, or the settings are wrong or contradict others.
+    """
     value = parse_yaml(text, "--trainer", remedy=f"put a mapping in single quotes: '{EXAMPLE}'")
     trainer: TrainerSpec = parse(TrainerSpec, value, "", "--trainer")
     errors = list(trainer_errors("--", trainer, preset, has_identifiers=has_identifiers))
@@ -446,10 +499,12 @@ def _trainer_identifiers(text: str, preset: str, *, has_identifiers: bool) -> di
 def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[str, str]:
     """Return how the trainer spells the prefixes of datasets that it reaches by another path.
 
+    With the spelling `/home/me=/cluster`, the prefix `/home/me/web` becomes `/cluster/web`.
+
     Args:
         data: The result of `_data_argument`.
         spellings: Texts HERE=THERE. Prefixes start with HERE on this machine, and with THERE where
-            the trainer runs.
+            the trainer runs. If several apply to a prefix, the last one counts.
 
     Returns:
         Prefix on this machine → prefix where the trainer runs.
@@ -457,26 +512,31 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
     Raises:
         ConfigError: A text is not HERE=THERE.
     """
-    replacements: list[tuple[str, str]] = []
-    for spelling in spellings:
-        local_start, _, trainer_start = spelling.partition("=")
-        if not local_start or not trainer_start:
-            raise ConfigError(
-                "not two paths",
-                where="--trainer-path",
-                found=repr(spelling),
-                expected="HERE=THERE",
-                remedy="write the start of a path here, =, and the start of that path there",
-            )
-        replacements.append((local_start, trainer_start))
-
-    # If several replacements apply to a prefix, the last one counts.
+    replacements = [_parse_spelling(spelling) for spelling in spellings]
     trainer_paths: dict[str, str] = {}
     for prefix in _prefixes(data):
         for local_start, trainer_start in replacements:
             if prefix.startswith(local_start):
                 trainer_paths[prefix] = trainer_start + prefix.removeprefix(local_start)
     return trainer_paths
+
+
+def _parse_spelling(spelling: str) -> tuple[str, str]:
+    """Return the starts of a path here and where the trainer runs, from a text HERE=THERE.
+
+    Raises:
+        ConfigError: The text does not have both.
+    """
+    local_start, _, trainer_start = spelling.partition("=")
+    if not local_start or not trainer_start:
+        raise ConfigError(
+            "not two paths",
+            where="--trainer-path",
+            found=repr(spelling),
+            expected="HERE=THERE",
+            remedy="write the start of a path here, =, and the start of that path there",
+        )
+    return local_start, trainer_start
 
 
 def _prefixes(data: Mapping[str, Any]) -> list[str]:

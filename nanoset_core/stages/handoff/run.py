@@ -1,6 +1,8 @@
 """Read and write run.yaml, which describes a run: its handoffs, ranks and batch sizes.
 
-With it, `nanoset explain` computes which samples each step of the run read.
+A run is one training of a model, which may be stopped and resumed. Its run.yaml names the folder
+that the trainer was started with (the handoff), and settings such as `data_parallel_size: 8` and
+`global_batch_size: 256`. With it, `nanoset explain` computes which samples each step read.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class RunSpec(Section):
 
     @property
     def handoffs(self) -> tuple[str, ...]:
-        """The handoffs, in order."""
+        """The folders of the handoffs that the run was started with, in order."""
         return (self.handoff,) if isinstance(self.handoff, str) else self.handoff
 
     @property
@@ -96,14 +98,21 @@ class RunSpec(Section):
         return ranges
 
     def is_skipped(self, step: int) -> bool:
-        """Return whether the data of a step was read but not trained on."""
+        """Return whether the data of a step was read but not trained on.
+
+        Args:
+            step: Number of the step, from 1 on.
+
+        Returns:
+            True if one of the skipped ranges contains the step.
+        """
         return any(first <= step <= last for first, last in self.skipped)
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each setting that is impossible, or contradicts others.
 
         Args:
-            where: The run.yaml.
+            where: The run.yaml, for messages.
         """
         if not self.handoffs:
             yield ConfigError(
@@ -111,51 +120,27 @@ class RunSpec(Section):
                 where=f"{where}: handoff",
                 remedy="name the folder of the handoff, or list the folders of several in order",
             )
-        yield from self._batch_size_errors(where)
-
-        # The iterations at which the run was resumed must ascend.
-        iterations = [resume.iteration for resume in self.resumes]
-        if iterations != sorted(set(iterations)):
-            yield ConfigError(
-                "the iterations of resumes are not in ascending order",
-                where=f"{where}: resumes",
-                found=iterations,
-                remedy="write them in order, each iteration once",
-            )
-
-        # A skipped iteration is a number or a range.
-        for number, skipped in enumerate(self.skipped_iterations):
-            if isinstance(skipped, int):  # a single step
-                continue
-            if len(skipped) != 2 or skipped[0] > skipped[1]:
-                yield ConfigError(
-                    "this is not a range of steps",
-                    where=f"{where}: skipped_iterations[{number}]",
-                    found=skipped,
-                    remedy=(
-                        "write the number of a step, or [first, last] with the last step included"
-                    ),
-                )
-
-    def _batch_size_errors(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each setting of the batch size that is missing or impossible.
-
-        The batch size is a number, perhaps with a ramp-up to this number, or a schedule.
-
-        Args:
-            where: The run.yaml.
-        """
-        size = self.global_batch_size
-        ramp = self.rampup_batch_size
-        schedule = self.step_batch_size_schedule
-        if size is None and schedule is None:
+        if self.global_batch_size is None and self.step_batch_size_schedule is None:
             yield ConfigError(
                 "the batch size is not given",
                 where=f"{where}: global_batch_size",
                 remedy="add global_batch_size, or step_batch_size_schedule",
             )
-        # A ramp-up needs a size that it leads to. No ramp-up leads to 0.
-        if ramp is not None and not ramps_up(ramp, size or 0):
+        yield from self._ramp_up_errors(where)
+        yield from self._schedule_errors(where)
+        yield from self._iteration_errors(where)
+
+    def _ramp_up_errors(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error if the batch size cannot grow as `rampup_batch_size` says.
+
+        Args:
+            where: The run.yaml.
+        """
+        ramp = self.rampup_batch_size
+        if ramp is None:
+            return
+        size = self.global_batch_size
+        if not ramps_up(ramp, size or 0):  # no ramp-up leads to 0, so a missing size is an error
             yield ConfigError(
                 "Megatron-LM does not accept this ramp-up",
                 where=f"{where}: rampup_batch_size",
@@ -164,7 +149,15 @@ class RunSpec(Section):
                 "which is larger, in whole steps",
                 remedy="write [first batch size, increment, samples], as for --rampup-batch-size",
             )
-        if ramp is not None and schedule is not None:
+
+    def _schedule_errors(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each setting that cannot be used with `step_batch_size_schedule`.
+
+        Args:
+            where: The run.yaml.
+        """
+        schedule = self.step_batch_size_schedule
+        if schedule is not None and self.rampup_batch_size is not None:
             yield ConfigError(
                 "two schedules of the batch size exclude each other",
                 where=f"{where}: step_batch_size_schedule",
@@ -179,6 +172,36 @@ class RunSpec(Section):
                 remedy="remove decrease_batch_size_if_needed",
             )
 
+    def _iteration_errors(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each list of iterations that has no meaning.
+
+        The iterations at which the run was resumed must ascend, and a skipped entry is the number
+        of a step or a range of steps.
+
+        Args:
+            where: The run.yaml.
+        """
+        iterations = [resume.iteration for resume in self.resumes]
+        if iterations != sorted(set(iterations)):
+            yield ConfigError(
+                "the iterations of resumes are not in ascending order",
+                where=f"{where}: resumes",
+                found=iterations,
+                remedy="write them in order, each iteration once",
+            )
+        for index, entry in enumerate(self.skipped_iterations):
+            if isinstance(entry, int):  # a single step
+                continue
+            if len(entry) != 2 or entry[0] > entry[1]:
+                yield ConfigError(
+                    "this is not a range of steps",
+                    where=f"{where}: skipped_iterations[{index}]",
+                    found=entry,
+                    remedy=(
+                        "write the number of a step, or [first, last] with the last step included"
+                    ),
+                )
+
 
 def read_run(file: Path) -> RunSpec:
     """Read a run.yaml, in which a user describes how a run was started and resumed.
@@ -186,9 +209,13 @@ def read_run(file: Path) -> RunSpec:
     Args:
         file: The run.yaml.
 
+    Returns:
+        The settings, which agree with each other.
+
     Raises:
         MissingError: The file cannot be read.
-        ConfigError: The file has mistakes. The error lists all of them with their lines.
+        ConfigError: The file is not YAML, or has mistakes. The error lists all of them with their
+            lines.
     """
     try:
         value, text = read_yaml(
@@ -208,14 +235,17 @@ def checked_run(value: object, text: str, file: Path) -> RunSpec:
     """Check the parsed values of a run.yaml, and return them as settings.
 
     Args:
-        value: The parsed values.
+        value: The parsed values: a mapping, or None for an empty file.
         text: The YAML text, to find the lines of mistakes.
         file: The file, for messages.
+
+    Returns:
+        The settings, which agree with each other.
 
     Raises:
         ConfigError: There are mistakes. The error lists all of them with their lines.
     """
-    values = {} if value is None else value  # an empty file
+    values = {} if value is None else value
     run: RunSpec
     run, errors = parse_or_errors(RunSpec, values, "", file)
     if not errors:
@@ -228,9 +258,14 @@ def checked_run(value: object, text: str, file: Path) -> RunSpec:
 def ramps_up(ramp: Sequence[int], size: int) -> bool:
     """Return whether a ramp-up leads to a batch size in whole steps.
 
+    The ramp-up [32, 32, 100000] leads to 256: it grows from 32 in steps of 32.
+
     Args:
         ramp: First batch size, increment, and samples over which the batch size grows.
         size: The final batch size.
+
+    Returns:
+        False also if the ramp-up does not have three numbers, or does not begin below the size.
     """
     if len(ramp) != 3:
         return False
@@ -244,6 +279,9 @@ def run_text(handoff: str, global_batch_size: int | None) -> str:
     Args:
         handoff: Folder of the handoff.
         global_batch_size: Samples of a step, if they are known.
+
+    Returns:
+        YAML in which settings that are unknown before a run are commented out.
     """
     size = "#global_batch_size: 256"
     if global_batch_size is not None:

@@ -71,7 +71,10 @@ class TrainLog:
         """Read the log of one run of Megatron-LM, or the concatenated logs of its parts.
 
         Args:
-            file: The log.
+            file: The log: what Megatron-LM printed.
+
+        Returns:
+            The starts of the trainer and the samples consumed after each step.
 
         Raises:
             MissingError: The log cannot be read.
@@ -109,14 +112,14 @@ class TrainLog:
                 arguments = _read_arguments(lines)  # takes the lines of the block
                 continue
 
-            # Record a start once it is known whether it continues from a checkpoint.
-            loaded = _LOADED.search(line)
-            step = _STEP.search(line)
-            if arguments and (loaded or step):
-                steps_before = int(loaded[1]) if loaded else 0
+            # A start is recorded at the first line that tells whether it loaded a checkpoint.
+            checkpoint = _LOADED.search(line)
+            step = None if checkpoint else _STEP.search(line)
+            if arguments and (checkpoint or step):
+                steps_before = int(checkpoint[1]) if checkpoint else 0
                 self._record_start(steps_before, arguments)
                 arguments = {}
-            if step and not loaded:
+            if step:
                 self.consumed[int(step[1])] = int(step[2])
 
         # The run has not ended its first step.
@@ -141,6 +144,10 @@ class TrainLog:
 
     def settings(self) -> dict[str, Any]:
         """Return the keys of run.yaml that follow from the log.
+
+        Returns:
+            Key → value, such as `{"data_parallel_size": 8, "micro_batch_size": 4, …}`. Keys whose
+            option was not set are left out.
 
         Raises:
             ConfigError: The order in which the trainer read samples cannot be computed.
@@ -169,7 +176,8 @@ class TrainLog:
         """
         numbers: set[int] = set()
         for start in self.starts:
-            numbers.update(map(int, start.arguments.get("iterations_to_skip") or ()))
+            skipped_numbers = start.arguments.get("iterations_to_skip") or []
+            numbers.update(int(number) for number in skipped_numbers)
         if not numbers:
             return []
 
@@ -208,20 +216,21 @@ class TrainLog:
             A sentence about the steps that differ; none if all agree.
         """
         # The samples that were consumed after each step in the log: int64, shape (n_logged,) each
-        steps = sorted(self.consumed)
-        logged_steps = np.array(steps, np.int64)
-        logged_samples = np.array([self.consumed[step] for step in steps], np.int64)
+        steps = np.array(sorted(self.consumed), np.int64)
+        logged_samples = np.array([self.consumed[step] for step in steps.tolist()], np.int64)
 
-        first_samples, sizes = Steps(run).samples(logged_steps)
+        # The same by the settings: what was consumed before each step, and what the step reads.
+        first_samples, sizes = Steps(run).samples(steps)
         computed_samples = first_samples + sizes
+
         differing = np.flatnonzero(computed_samples != logged_samples)
         if not differing.size:
             return []
-        index = differing[0]
+        first = differing[0]
         return [
-            f"{differing.size:,} of {len(logged_steps):,} steps in the log differ, the first is "
-            f"step {logged_steps[index]:,}: by the log {logged_samples[index]:,} samples were "
-            f"consumed, by these settings {computed_samples[index]:,}"
+            f"{differing.size:,} of {len(steps):,} steps in the log differ, the first is "
+            f"step {steps[first]:,}: by the log {logged_samples[first]:,} samples were "
+            f"consumed, by these settings {computed_samples[first]:,}"
         ]
 
 
@@ -237,20 +246,35 @@ def _resumes(
         restarts: All later starts, in order.
 
     Returns:
-        For each start with a changed setting, its iteration and the new values.
+        For each start with a changed setting, its iteration and the new values, such as
+        `{"iteration": 5000, "data_parallel_size": 16}`.
     """
     current = {name: settings[name] for name in _RESUMED}
     resumes = []
     for restart in restarts:
-        changes: dict[str, Any] = {}
-        for name in _RESUMED:
-            value = restart.arguments.get(name)
-            if value is not None and value != current[name]:
-                changes[name] = value
+        changes = _changes(current, restart.arguments)
         if changes:
             resumes.append({"iteration": restart.iteration, **changes})
         current |= changes
     return resumes
+
+
+def _changes(settings: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings to which the arguments of a restart give another value.
+
+    Args:
+        settings: The settings before the restart.
+        arguments: The arguments of the restart; a setting may be missing or None.
+
+    Returns:
+        Name of a setting → its new value.
+    """
+    changes: dict[str, Any] = {}
+    for name, present_value in settings.items():
+        value = arguments.get(name)
+        if value is not None and value != present_value:
+            changes[name] = value
+    return changes
 
 
 def _check_order_is_known(arguments: Mapping[str, Any]) -> None:
@@ -311,7 +335,8 @@ def _read_arguments(lines: Iterator[str]) -> dict[str, Any]:
 def _parse_value(text: str) -> Any:
     """Return the value of an argument that a log shows.
 
-    Numbers, lists, None and booleans are converted to Python values. Other values stay text.
+    Numbers, lists, None and booleans are converted to Python values: "['3', '8']" becomes [3, 8].
+    Other values stay text.
 
     Args:
         text: The value as Megatron-LM prints it.
@@ -341,9 +366,11 @@ def complete_run_yaml(file: Path, log: Path) -> tuple[str, list[str]]:
         numbers of samples, as the log shows, than follow from these settings).
 
     Raises:
-        MissingError: A file cannot be read.
-        FormatError: The run.yaml is not YAML, or the log contains no arguments.
-        ConfigError: The result has mistakes, or the order of the samples cannot be computed.
+        OSError: The run.yaml cannot be read.
+        MissingError: The log cannot be read.
+        FormatError: The log contains no arguments.
+        ConfigError: The run.yaml is not YAML, the result has mistakes, or the order of the samples
+            cannot be computed.
     """
     import yaml
 
