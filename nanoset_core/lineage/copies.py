@@ -7,6 +7,9 @@ narrows the documents in three steps:
 1. Keep the documents with as many tokens as a named one. The tables of documents list the counts.
 2. If `held_out` stored hashes of documents, keep those with the hash of a named document.
 3. Read the tokens of the remaining documents and compare their digests.
+
+For example, document `a1` has 812 tokens. Of a million documents, 900 have as many, 2 of these the
+same hash, and one of these the same tokens: it is a copy.
 """
 
 from __future__ import annotations
@@ -75,7 +78,11 @@ class _Corpus:
     """Whether ids name documents of this corpus."""
 
     def tokens(self, document: int) -> NDArray[np.integer]:
-        """Return the tokens of a document, shape (n_tokens,)."""
+        """Return the tokens of a document, shape (n_tokens,).
+
+        Args:
+            document: Number in the corpus.
+        """
         bounds = self.sequences.document_indices[document : document + 2]
         start, stop = token_starts(self.sequences, bounds).tolist()
         return read_tokens(self.sequences, start, stop)
@@ -83,6 +90,14 @@ class _Corpus:
     def token_digest(self, document: int) -> bytes:
         """Return a digest of a document's tokens, which does not depend on the dataset's dtype."""
         return hashlib.sha256(self.tokens(document).astype("<i8").tobytes()).digest()
+
+
+class _OpenCorpora(NamedTuple):
+    """The corpora that could be opened, and those that could not."""
+
+    corpora: list[_Corpus]
+    not_readable: dict[str, str]
+    """Name of a corpus → why it cannot be read."""
 
 
 class _NamedDocument(NamedTuple):
@@ -100,6 +115,7 @@ class _NamedTokens:
     """Lengths, digests and hashes of the named documents, to compare other documents with."""
 
     def __init__(self) -> None:
+        """Begin without named documents; `add` adds them."""
         self.lengths: set[int] = set()
         """How many tokens the named documents have."""
         self.id_by_digest: dict[bytes, str] = {}
@@ -134,12 +150,12 @@ class _NamedTokens:
         """Return the hashes of all documents that the user named, to compare a dataset with them.
 
         Args:
-            dtype: Dtype of the dataset.
+            dtype: Dtype of the dataset's tokens, such as uint16.
 
         Returns:
-            Shape (n_hashes,), ascending. None if they cannot be compared with the dataset's.
+            Shape (n_hashes,), ascending. None if some named documents are in a dataset of another
+            dtype: the same tokens have another hash there, so a copy might be missed.
         """
-        # The hash of a document depends on the dtype in which its tokens are stored.
         has_only_this_dtype = self._hashes_by_dtype.keys() == {dtype}
         if not has_only_this_dtype:
             return None
@@ -169,12 +185,13 @@ def find_copies(
     Returns:
         The copies, and the corpora that could not be searched.
     """
-    searched, not_searched = _current_corpora(project, corpora)
+    opened = _open_corpora(project, corpora)
+    not_searched = dict(opened.not_readable)
 
     # Read the tokens of the named documents, and note which documents are not to be reported.
     named = _NamedTokens()
     ignored_by_corpus: dict[str, NDArray[np.int64]] = {}
-    for corpus in searched:
+    for corpus in opened.corpora:
         try:
             for document in _documents_with(project, corpus, ids):
                 named.add(corpus, document)
@@ -185,7 +202,7 @@ def find_copies(
 
     # Compare all other documents with them. One corpus that cannot be read does not end the search.
     copies: list[Copy] = []
-    for corpus in searched:
+    for corpus in opened.corpora:
         if corpus.name in not_searched or not named.lengths:
             continue
         try:
@@ -196,39 +213,43 @@ def find_copies(
 
 
 def _numbers_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> NDArray[np.int64]:
-    """Return the numbers of the documents that `_documents_with` finds, shape (n_documents,)."""
+    """Return the numbers of the documents of a corpus that have one of some ids.
+
+    Args:
+        project: The project.
+        corpus: The corpus. If the user named documents of other corpora only, nothing is returned.
+        ids: The ids.
+
+    Returns:
+        Numbers in the corpus, shape (n_documents,).
+    """
     documents = _documents_with(project, corpus, ids)
     return np.array([document.number for document in documents], np.int64)
 
 
-def _current_corpora(
-    project: Project, named_corpora: Collection[str]
-) -> tuple[list[_Corpus], dict[str, str]]:
+def _open_corpora(project: Project, named_corpora: Collection[str]) -> _OpenCorpora:
     """Open the current datasets of all corpora.
+
+    A corpus that cannot be read does not end the search, but is reported to the user.
 
     Args:
         project: The project.
         named_corpora: Ids name documents of these corpora; if there are none, of all corpora.
-
-    Returns:
-        The corpora that were opened; and corpus → why it cannot be read.
     """
     outputs = project.outputs
-    corpora: list[_Corpus] = []
-    not_readable: dict[str, str] = {}
+    opened = _OpenCorpora([], {})
     for name in sorted(outputs.access.names(outputs.folder / DATASET.layout.folder)):
-        # A corpus that cannot be read does not end the search, but is reported to the user.
         try:
             dataset = outputs.current(DATASET.layout.folder, name)
             if dataset is None:
-                continue
+                continue  # it was never built, or is damaged
             sequences = open_dataset(dataset, is_sampled=True)
         except (NanosetError, OSError) as error:
-            not_readable[name] = one_line(error)
+            opened.not_readable[name] = one_line(error)
             continue
         is_named = not named_corpora or name in named_corpora
-        corpora.append(_Corpus(name, dataset, sequences, is_named))
-    return corpora, not_readable
+        opened.corpora.append(_Corpus(name, dataset, sequences, is_named))
+    return opened
 
 
 def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> list[_NamedDocument]:
@@ -243,17 +264,17 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
 
     if not corpus.is_named:
         return []
+
+    # The ids of a corpus are read in parts, of which those with one of these ids are kept.
     listed = pa.array(ids, pa.large_string())
+    columns = ["id", "tokens"]
     documents: list[_NamedDocument] = []
-    for values in document_values(
-        project, corpus.name, corpus.dataset, ["id", "tokens"], only_ids=listed
-    ):
-        identities = values.columns["id"].to_pylist()
+    for values in document_values(project, corpus.name, corpus.dataset, columns, only_ids=listed):
+        numbers = values.numbers.tolist()
         token_counts = values.tokens.tolist()
-        for number, tokens, identity in zip(
-            values.numbers.tolist(), token_counts, identities, strict=True
-        ):
-            documents.append(_NamedDocument(number, tokens, identity))
+        identities = values.columns["id"].to_pylist()
+        for number, n_tokens, identity in zip(numbers, token_counts, identities, strict=True):
+            documents.append(_NamedDocument(number, n_tokens, identity))
     return documents
 
 
@@ -276,25 +297,32 @@ def _copies_in(
     _check_comparable(project, len(candidates))
     id_by_number = _named_ids_of_copies(corpus, candidates, named)
 
-    # Look up the file and line of each copy.
+    # Look up the file and line of each copy, which are stored with the shards of the corpus.
     copies: list[Copy] = []
     for place in sharded.places(project, list(id_by_number)):
         number = place["document"]
-        copies.append(
-            Copy(
-                corpus=corpus.name,
-                file=place["file"],
-                line=place["line"],
-                id=place["id"],
-                tokens=len(corpus.tokens(number)),
-                of=id_by_number[number],
-            )
+        copy = Copy(
+            corpus=corpus.name,
+            file=place["file"],
+            line=place["line"],
+            id=place["id"],
+            tokens=len(corpus.tokens(number)),
+            of=id_by_number[number],
         )
+        copies.append(copy)
     return copies
 
 
 def _check_comparable(project: Project, n_candidates: int) -> None:
-    """Check that the tokens of some documents can be read and compared in reasonable time."""
+    """Check that the tokens of some documents can be read and compared in reasonable time.
+
+    Args:
+        project: Its outputs are read from a disk, or by a request for each document from a bucket.
+        n_candidates: How many documents there are.
+
+    Raises:
+        StorageError: There are too many.
+    """
     max_compared = MAX_COMPARED
     if project.outputs.access.takes_requests:
         max_compared = MAX_COMPARED_REMOTELY
@@ -331,6 +359,8 @@ def _possible_copies(
 ) -> NDArray[np.int64]:
     """Return the documents of a corpus that may be copies of documents that the user named.
 
+    They have as many tokens, and the same hash if hashes are stored and can be compared.
+
     Args:
         project: The project.
         corpus: The corpus to search.
@@ -340,26 +370,40 @@ def _possible_copies(
     Returns:
         Numbers in the corpus, int64, shape (n_candidates,), ascending.
     """
-    # A copy has as many tokens and the same hash, if hashes are stored and can be compared.
     with_length = _with_named_length(project, corpus, named)
     named_hashes = named.hashes(corpus.sequences.dtype)
     if named_hashes is None:
         return with_length
 
+    # The hashes are stored by shard: each shard has consecutive documents [first, stop).
     parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
     bounds = sharded.document_bounds.tolist()
-    for shard, (first_document, stop_document) in enumerate(pairwise(bounds)):
-        is_in_shard = (with_length >= first_document) & (with_length < stop_document)
-        candidates = with_length[is_in_shard]
-        if len(candidates) == 0:
-            continue
-        # A hash for each document of the shard, in their order; None if they were not stored.
-        hashes = stored_hashes(project, corpus.name, sharded.shards[shard])
-        if hashes is not None:
-            has_named_hash = np.isin(hashes[candidates - first_document], named_hashes)
-            candidates = candidates[has_named_hash]
-        parts.append(candidates)
+    for shard, (first, stop) in enumerate(pairwise(bounds)):
+        candidates = with_length[(with_length >= first) & (with_length < stop)]
+        if len(candidates):
+            hashes = stored_hashes(project, corpus.name, sharded.shards[shard])
+            parts.append(_with_named_hash(candidates, first, hashes, named_hashes))
     return np.concatenate(parts)
+
+
+def _with_named_hash(
+    candidates: NDArray[np.int64],
+    first: int,
+    hashes: NDArray[np.uint64] | None,
+    named_hashes: NDArray[np.uint64],
+) -> NDArray[np.int64]:
+    """Return those documents of a shard that have the hash of a named document.
+
+    Args:
+        candidates: Numbers of documents in the corpus, shape (n_candidates,).
+        first: Number of the shard's first document.
+        hashes: Hash of each document of the shard, shape (n_documents,); None if they were not
+            stored, so that all candidates are returned.
+        named_hashes: Hashes of the named documents, shape (n_hashes,).
+    """
+    if hashes is None:
+        return candidates
+    return candidates[np.isin(hashes[candidates - first], named_hashes)]
 
 
 def _with_named_length(project: Project, corpus: _Corpus, named: _NamedTokens) -> NDArray[np.int64]:

@@ -2,6 +2,8 @@
 
 A raw file may have been edited since it was tokenized. So the line that a document came from is
 tokenized again, and its text is only shown as the text of the tokens if it gives the same tokens.
+For example, a document has the tokens [5, 9, 2]. If its line gives these again, the text of the
+tokens [1, 3) is from where token 9 begins to the end; if it gives [5, 7], the line was changed.
 """
 
 from __future__ import annotations
@@ -67,11 +69,12 @@ class Retokenizer(NamedTuple):
     def locate(self, text: str) -> LocatedTokens:
         """Return the tokens that a document with this text has, and where each begins in the text.
 
-        Special tokens at the start of the document begin at character 0, those at its end after the
-        last character.
-
         Args:
             text: The text of the document.
+
+        Returns:
+            The tokens. Special tokens at the start of the document begin at character 0, those at
+            its end after the last character.
         """
         ids, first_characters = self.reference.locate(text)
         # A text without tokens gets no special tokens either, unless the options say so.
@@ -85,7 +88,11 @@ class Retokenizer(NamedTuple):
         return LocatedTokens(all_ids, all_first_characters)
 
     def decode(self, tokens: NDArray[Any]) -> str:
-        """Return the text of some tokens, with special tokens spelled out."""
+        """Return the text of some tokens, with special tokens spelled out, such as `<|eod|>`.
+
+        Args:
+            tokens: Token ids, integers of any dtype, shape (n_tokens,).
+        """
         return decode_tokens(self.reference.tokenizer, tokens.tolist(), self.reference.file)
 
 
@@ -154,6 +161,9 @@ class Excerpts:
 
         Args:
             tokens: Token ids, shape (n_tokens,).
+
+        Returns:
+            At most `MAX_CHARACTERS` characters, and an ellipsis if there is more text.
         """
         if self._retokenizer is None:
             return None
@@ -203,9 +213,13 @@ class Excerpts:
             text: The whole text of the document, as it is in the raw file now.
             tokens: All tokens of the document, shape (n_tokens,), if they are known.
             document_tokens: The range (start, stop) of them whose text is returned.
+
+        Returns:
+            The part of the text; its beginning, if it cannot be compared with the tokens; no text,
+            if it gives other tokens.
         """
-        # If the text cannot be compared, show how it begins.
-        if self._retokenizer is None or tokens is None or len(text) > _MAX_TOKENIZED_CHARACTERS:
+        is_too_long = len(text) > _MAX_TOKENIZED_CHARACTERS
+        if self._retokenizer is None or tokens is None or is_too_long:
             return SourceExcerpt("unknown", shorten(text), "from the document's beginning")
         try:
             located = self._retokenizer.locate(text)
@@ -228,6 +242,9 @@ def shorten(text: str, has_more: bool = False) -> str:
         text: The text.
         has_more: Whether the text is itself the start of a longer one, so that even a short text
             ends with an ellipsis.
+
+    Returns:
+        The start of the text, or all of a short one.
     """
     if len(text) <= MAX_CHARACTERS and not has_more:
         return text

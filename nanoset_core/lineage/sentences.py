@@ -12,12 +12,24 @@ if TYPE_CHECKING:
 
 
 def place_of(origin: DocumentOrigin) -> str:
-    """Return where a document came from, such as `web/part-0.jsonl:5`."""
+    """Return where a document came from, such as `web/part-0.jsonl:5` for line 5 of that file.
+
+    Args:
+        origin: The document.
+    """
     return f"{origin.corpus}/{origin.file}:{origin.line}"
 
 
 def step_sentence(step: StepOrigin) -> str:
-    """Return a sentence about a training step: how many samples it read, and on how many ranks."""
+    """Return a sentence about a training step: how many samples it read, and on how many ranks.
+
+    Args:
+        step: The step. Its samples are not looked at.
+
+    Returns:
+        For example, `step 3 read 8 samples after 16 consumed, on 2 ranks in micro-batches of 4, of
+        <folder of the handoff>.`
+    """
     ranks = format_count(step.data_parallel_size, "rank")
     sentence = (
         f"step {step.step:,} read {step.batch_size:,} samples "

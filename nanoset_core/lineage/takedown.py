@@ -1,7 +1,9 @@
 """Take documents out of the training data: add their ids to a list, and find what contains them.
 
-Views can exclude the documents whose ids are in a list. `add_ids` adds ids to such a list, and
-`holdings` reports which current outputs, samples and steps of training contain the documents.
+Views, which are selections of a corpus's documents, can exclude those whose ids are in a list.
+`add_ids` adds ids to such a list, and `holdings` reports which current outputs, samples and steps
+of training contain the documents. For example, the documents `a1` and `a2` are in the corpus `web`,
+and in the samples 17 to 350 of a nanoset's train split, which are read in the steps 2 to 43.
 """
 
 from __future__ import annotations
@@ -75,11 +77,10 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
     if not new_ids:
         return []
 
-    # Append the others. The last line of a list that was edited by hand may have no line end.
+    # The last line of a list that was edited by hand may have no line end.
     if text and not text.endswith("\n"):
         text += "\n"
-    reason_in_one_line = " ".join(reason.split())
-    comment = f"{COMMENT}{day}: {reason_in_one_line}"
+    comment = f"{COMMENT}{day}: {' '.join(reason.split())}"  # the reason in one line
     lines = "\n".join([comment, *new_ids])
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, f"{text}{lines}\n".encode())
@@ -88,6 +89,10 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
 
 def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
     """Check that each id can be written as one line of a list, which may also have comments.
+
+    Args:
+        file: The list.
+        ids: The ids.
 
     Raises:
         ConfigError: One of the ids cannot be a line of the list, or the list is a table.
@@ -122,6 +127,9 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     Args:
         project: The project.
         ids: Ids of the documents.
+
+    Yields:
+        Datasets first, then the splits of nanosets, then webdatasets.
 
     Raises:
         NanosetError: An output is damaged.
@@ -201,7 +209,14 @@ class _DocumentSearch:
         return self._documents_by_folder[folder]
 
     def _in_corpus(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return the documents of a whole corpus, by the ids in its tables; (n_documents,)."""
+        """Return the documents of a whole corpus that have these ids, from the tables of its ids.
+
+        Args:
+            dataset: The dataset of the corpus.
+
+        Returns:
+            Numbers in the corpus, shape (n_documents,).
+        """
         parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
         for document_table in document_values(
             self._project, dataset.name, dataset.manifest, only_ids=self._ids
@@ -210,9 +225,15 @@ class _DocumentSearch:
         return np.concatenate(parts)
 
     def _in_derived(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return the documents of a view or packs, which store no ids; shape (n_documents,).
+        """Return the documents of a view or packs that have these ids, by way of their corpus.
 
-        A view may repeat a document of its corpus, or leave it out.
+        Views and packs store no ids. A view may repeat a document of its corpus, or leave it out.
+
+        Args:
+            dataset: The view or packs.
+
+        Returns:
+            Numbers in the view, shape (n_documents,).
         """
         parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
         for corpus_number in self.documents_of(dataset.corpus).tolist():
@@ -229,7 +250,7 @@ def _sample_holdings(
 
     Args:
         context: The project.
-        output: Kind and name of the output.
+        output: Kind and name of the output, such as `nanoset pretrain train`.
         samples: The split or webdataset.
         search: Has found the documents in all datasets already.
     """
@@ -241,8 +262,7 @@ def _sample_holdings(
         n_documents += len(documents)
 
         # To find the samples takes long, so look for those of the first documents only.
-        placed_documents = documents[:MAX_PLACED].tolist()
-        for origin in Lineage(dataset).origins(placed_documents):
+        for origin in Lineage(dataset).origins(documents[:MAX_PLACED].tolist()):
             places = samples.places(dataset_number, origin)
             sample_numbers += [appearance.sample for appearance in places.appearances]
 
@@ -257,8 +277,10 @@ def _steps(
 ) -> tuple[int, int] | None:
     """Return the first and last step of training that read a range of samples.
 
+    For example, with 8 samples a step, the samples 17 to 30 are read in the steps 2 to 3.
+
     Args:
-        context: The project.
+        context: The project, whose settings have the number of samples a step.
         output: Kind and name of the output that has the samples.
         samples: The first and the last sample.
 
