@@ -47,7 +47,7 @@ def _since(first: int, last: int = _MAIN_BRANCH) -> dict[str, Any]:
     """Return the metadata of an option that only some versions of megatron-core have.
 
     Args:
-        first: Minor version of the first one with the option.
+        first: Minor version of the first one with the option: 16 for core 0.16.
         last: Minor version of the last one with the option.
     """
     return {"versions": (first, last)}
@@ -115,7 +115,7 @@ class TrainerSpec:
 
     @property
     def minor(self) -> int:
-        """The minor version, such as 16 for 0.16.1.
+        """The minor version, such as 16 for 0.16.1; for the main branch, a number above all others.
 
         Raises:
             ConfigError: The text is not a version of megatron-core from 0.9 on.
@@ -139,7 +139,10 @@ class TrainerSpec:
 
     @property
     def is_legacy(self) -> bool:
-        """Whether the tokenizer is one of the classes of megatron.training."""
+        """Whether the tokenizer is one of the old classes, of the package megatron.training.
+
+        Newer versions have other classes, in megatron.core. The identifiers of the two differ.
+        """
         return self.minor < _CORE_TOKENIZERS or self.legacy_tokenizer
 
     @property
@@ -154,7 +157,7 @@ class TrainerSpec:
         each of them must be exactly as the trainer writes it.
 
         Returns:
-            Name → value.
+            Name → value, such as `{"class": "…", "tokenizer_path": "/models/llama", …}`.
 
         Raises:
             ConfigError: This version of Megatron-LM does not have an option that is set, or the
@@ -163,7 +166,10 @@ class TrainerSpec:
         self._check()
         if self.is_legacy:
             return self._legacy_identifiers()
+        return self._core_identifiers()
 
+    def _core_identifiers(self) -> dict[str, Any]:
+        """Return the identifiers of the tokenizer if its class is one of megatron.core."""
         # The class was renamed on the main branch.
         class_name = "megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText"
         if self.minor == _MAIN_BRANCH:
@@ -187,19 +193,18 @@ class TrainerSpec:
         The identifiers are the name of the class, its files, and further arguments, in the order of
         Megatron-LM, which decides the names of index files.
         """
-        kind = self.tokenizer_type
-        paths = [self.tokenizer_model]
-        if kind == "GPT2BPETokenizer":
-            paths = [self.vocab_file, self.merge_file]
-
         # A class is named like the option's value, such as _Llama2Tokenizer, with one exception.
-        class_name = f"_{kind}"
-        if kind == "TikTokenizer":
+        class_name = f"_{self.tokenizer_type}"
+        if self.tokenizer_type == "TikTokenizer":
             class_name = "CustomTikTokenizer"
+
+        paths = [self.tokenizer_model]
+        if self.tokenizer_type == "GPT2BPETokenizer":  # the only type with two files
+            paths = [self.vocab_file, self.merge_file]
 
         identifiers: dict[str, Any] = {"class": class_name, "tokenizer_path": paths}
         for name, value in self._legacy_arguments().items():
-            identifiers[name] = str(value)
+            identifiers[name] = str(value)  # Megatron-LM writes all values as text
         return identifiers
 
     def _legacy_arguments(self) -> dict[str, object]:
@@ -223,15 +228,20 @@ class TrainerSpec:
     def arguments(self) -> tuple[str, ...]:
         """Return arguments for the trainer's command line, each an option with its values.
 
+        Returns:
+            Texts such as "--tokenizer-type TikTokenizer" and "--vocab-size 32000". Options that
+            have their default value are left out.
+
         Raises:
             ConfigError: The version does not have one of the options, the tokenizer requires an
                 option that is missing, or a value contains a space, at which the shell would split
                 it.
         """
         self._check()
-        lines = []
+        arguments = []
         for option in fields(self):
             value = getattr(self, option.name)
+            # The version is not an option of the trainer.
             if value == option.default or option.name == "megatron_core":
                 continue
             words = _words(value)
@@ -243,11 +253,15 @@ class TrainerSpec:
                     remedy="give it a name without spaces, or write the identifiers as "
                     "`tokenizer_identifiers`",
                 )
-            lines.append(" ".join([self._flag(option.name), *words]))
-        return tuple(lines)
+            arguments.append(" ".join([self._flag(option.name), *words]))
+        return tuple(arguments)
 
     def _flag(self, name: str) -> str:
-        """Return the flag of an option in this version."""
+        """Return the flag of an option in this version: "--vocab-size" for "vocab_size".
+
+        Args:
+            name: Name of the field. Two options have another name than their field.
+        """
         if name == "special_tokens":
             name = "tiktoken_special_tokens"
             if self.minor > _CORE_TOKENIZERS:
@@ -262,19 +276,15 @@ class TrainerSpec:
         Raises:
             ConfigError: An option does not exist in the version, or a required one is missing.
         """
-        # Options that differ from their default must exist in the version.
         for option in fields(self):
             is_set = getattr(self, option.name) != option.default
             if is_set:
                 self._check_version(option)
 
-        # Options that the tokenizer requires must be set.
-        required = list(_REQUIRED_BY_TYPE[self.tokenizer_type])
-        if not self.is_legacy and "tiktoken_pattern" in required:
+        for name in _REQUIRED_BY_TYPE[self.tokenizer_type]:
             # The tokenizers of megatron.core have a default for this option.
-            required.remove("tiktoken_pattern")
-        for name in required:
-            if getattr(self, name) is None:
+            has_default = name == "tiktoken_pattern" and not self.is_legacy
+            if getattr(self, name) is None and not has_default:
                 raise ConfigError(
                     f"{self.tokenizer_type} needs this option",
                     where=name,
@@ -296,21 +306,27 @@ class TrainerSpec:
         first_version, last_version = option.metadata.get("versions", (0, _MAIN_BRANCH))
         if first_version <= self.minor <= last_version:
             return
-
-        # For the message, describe which versions have the option.
-        if first_version == _MAIN_BRANCH:
-            versions = "main"
-        elif last_version == _MAIN_BRANCH:
-            versions = f"core 0.{first_version}"
-        else:
-            versions = f"core 0.{first_version} to 0.{last_version}"
         raise ConfigError(
             "this version of the trainer has no such option",
             where=option.name,
             found=f"megatron_core {self.megatron_core}",
-            expected=versions,
+            expected=_version_range(first_version, last_version),
             remedy="remove the key",
         )
+
+
+def _version_range(first: int, last: int) -> str:
+    """Return the versions that have an option, such as "core 0.15 to 0.16".
+
+    Args:
+        first: Minor version of the first one, or `_MAIN_BRANCH`.
+        last: Minor version of the last one, or `_MAIN_BRANCH`.
+    """
+    if first == _MAIN_BRANCH:
+        return "main"
+    if last == _MAIN_BRANCH:
+        return f"core 0.{first}"
+    return f"core 0.{first} to 0.{last}"
 
 
 def _words(value: object) -> tuple[str, ...]:
@@ -330,7 +346,7 @@ def trainer_errors(
     Args:
         where: Text in front of the keys `trainer` and `preset` in messages, such as the file.
         trainer: The settings of the key `trainer`.
-        preset: Name of the preset.
+        preset: Name of the preset, which stands for a trainer and a range of its versions.
         has_identifiers: Whether the key `tokenizer_identifiers` is also given.
     """
     if has_identifiers:
@@ -407,7 +423,7 @@ _Keywords = Iterator[tuple[str, object]]
 
 
 def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
-    """Yield the identifiers of HuggingFaceTokenizer and GPT2BPETokenizer, in the trainer's order.
+    """Yield the identifiers of HuggingFaceTokenizer, in the trainer's order.
 
     Args:
         spec: The settings of the trainer.
@@ -415,20 +431,24 @@ def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
     Yields:
         (name of the identifier, value).
     """
-    files = [("vocab_file", spec.vocab_file), ("merges_file", spec.merge_file)]
-    special_tokens: list[tuple[str, object]] = []
-    if spec.minor >= 16:  # core 0.16 or later, or the main branch
-        special_tokens.append(("additional_special_tokens", list(spec.special_tokens)))
+    if spec.minor >= 18:
+        yield "chat_template", spec.chat_template
+    yield "vocab_file", spec.vocab_file
+    yield "merges_file", spec.merge_file
+    if spec.minor >= 16:
+        yield "additional_special_tokens", list(spec.special_tokens)
+        yield from _hugging_face_switches(spec)
 
-    # GPT2BPETokenizer has its special tokens before its files, the other type after them.
-    if spec.tokenizer_type == "GPT2BPETokenizer":
-        yield from special_tokens
-        yield from files
-    else:
-        if spec.minor >= 18:
-            yield "chat_template", spec.chat_template
-        yield from files
-        yield from special_tokens
+
+def _gpt2_keywords(spec: TrainerSpec) -> _Keywords:
+    """Yield the identifiers of GPT2BPETokenizer, in the trainer's order.
+
+    This type has its special tokens before its files, and no chat template.
+    """
+    if spec.minor >= 16:
+        yield "additional_special_tokens", list(spec.special_tokens)
+    yield "vocab_file", spec.vocab_file
+    yield "merges_file", spec.merge_file
     if spec.minor >= 16:
         yield from _hugging_face_switches(spec)
 
@@ -484,7 +504,7 @@ def _null_keywords(spec: TrainerSpec) -> _Keywords:
 
 _KEYWORDS_BY_TYPE: Mapping[str, Callable[[TrainerSpec], _Keywords]] = {
     "HuggingFaceTokenizer": _hugging_face_keywords,
-    "GPT2BPETokenizer": _hugging_face_keywords,
+    "GPT2BPETokenizer": _gpt2_keywords,
     **dict.fromkeys(_SENTENCEPIECE, _sentencepiece_keywords),
     "TikTokenizer": _tiktoken_keywords,
     "NullTokenizer": _null_keywords,
