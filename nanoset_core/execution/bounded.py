@@ -51,8 +51,14 @@ class BoundedRun(ABC, Generic[Task, Handle]):
 
         The first error of a task is raised, and ends the run.
 
+        Args:
+            tasks: The tasks, which may come from a long iterator.
+
         Yields:
             (number of the task, from 0; its result)
+
+        Raises:
+            Exception: The first error of a task.
         """
         remaining = enumerate(tasks)
         while True:

@@ -74,6 +74,9 @@ def exit_on_sigint() -> Iterator[None]:
 
     It is for the time in which a command has nothing to clean up, such as that of slow imports. For
     its real work, the command enters a block of `interruptible`.
+
+    Raises:
+        SystemExit: The block raised it. Ctrl-C then still ends the process without a traceback.
     """
     # Replace only Python's own handler. Any other was set on purpose: a shell, for example, lets a
     # background job ignore Ctrl-C.

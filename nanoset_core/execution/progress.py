@@ -183,7 +183,11 @@ class Progress:
             self.note(report.text)
 
     def update(self, work: RunningWork) -> None:
-        """Show that a piece of work has advanced, or is finished."""
+        """Show that a piece of work has advanced, or is finished.
+
+        Args:
+            work: The work, which calls this method when it has counted what is done.
+        """
         # While a process makes an output, it keeps a file in the store, the lease. Write the
         # progress there, too, for other processes that wait for the output. The share is how much
         # of the work is done, from 0 to 1; waiting has none.

@@ -149,10 +149,18 @@ class EpochLimits:
         return shared_limits(corpora, self.by_prefix)
 
     def exceeded(self, config: NanosetConfig, split: SplitName) -> list[ExceededLimit]:
-        """Return the limits that a split would exceed.
+        """Return the limits on epochs that a split would exceed.
 
         For a blend, a trainer builds slightly more samples of each dataset than the blend takes.
         This margin counts, too.
+
+        Args:
+            config: Settings of the nanoset, with the number of samples of the split.
+            split: The split to be planned.
+
+        Returns:
+            Each dataset that would be read too often; empty for a split of one epoch or without
+            data.
         """
         if config.samples(split) is None:
             return []  # one epoch of each dataset is always allowed

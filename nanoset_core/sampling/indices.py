@@ -147,7 +147,14 @@ def _build_planned_samples(
 
 
 def build_blend_indices(plan: SplitPlan) -> BlendIndices:
-    """Build the two index arrays of a split's blend.
+    """Build the two index arrays of a blend, which say what each sample of a split is.
+
+    Args:
+        plan: Plan of the split, which is a blend of datasets.
+
+    Returns:
+        Two arrays of the shape (n_samples,): the dataset of each sample, and the number of the
+        sample within its dataset.
 
     Raises:
         SampleIndexError: A dataset has fewer samples than the blend takes, or there is no blend.

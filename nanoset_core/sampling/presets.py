@@ -583,6 +583,9 @@ PRESETS = {preset.name: preset for preset in _PRESETS}
 def get_preset(name: str) -> Preset:
     """Return the rules of the trainer that a preset of this name describes.
 
+    Args:
+        name: Name of the preset, such as "megatron".
+
     Raises:
         ConfigError: No preset has this name.
     """

@@ -204,6 +204,12 @@ def compensated_sum(values: Sequence[float]) -> float:
 
     This is Neumaier's sum: the rounding errors of the additions are also added up, and corrected at
     the end.
+
+    Args:
+        values: The numbers; their order may matter to the last bit.
+
+    Returns:
+        The sum: for ten times 0.1, it is 1.0.
     """
     total = 0.0
     error = 0.0

@@ -308,6 +308,12 @@ class FileAccess:
         """Download a file again if its copy has another size or time than the stored file.
 
         If the stored file does not exist, the copy is removed.
+
+        Args:
+            path: Path of the copy in the folder.
+
+        Raises:
+            StorageError: The download has other bytes than were stored.
         """
         stored = self.store.stat(self.name(path))
         if stored is None:
@@ -485,7 +491,15 @@ class FileAccess:
         return self.snapshot_with(place) or Snapshot.of_folder(place, self.store.list(place))
 
     def size(self, path: Path) -> int | None:
-        """Return the bytes of a stored file, or None if it does not exist."""
+        """Return the bytes of a stored file, or None if it does not exist.
+
+        Args:
+            path: Path of the file in the folder.
+
+        Returns:
+            The size in the store, by a listing or an earlier answer if this access has one;
+            otherwise by a request.
+        """
         # Look in a listing if there is one, then among earlier answers of the store, and only then
         # send a request.
         name = self.name(path)
@@ -516,9 +530,14 @@ class FileAccess:
         return {name: entries[name].size for name in names if name in entries}
 
     def written_ns(self, path: Path) -> int:
-        """Return when a file was written, in nanoseconds since 1970; 0 if that is not known.
+        """Return when a file was written, without asking the store.
 
-        No request is sent to the store.
+        Args:
+            path: Path of the file in the folder.
+
+        Returns:
+            Nanoseconds since 1970, by the listing of this access or by the time of the local copy;
+            0 if neither exists.
         """
         # A listing has the time of each file.
         listing = None

@@ -91,6 +91,9 @@ def _has_password(url: str) -> bool:
 def check_endpoint(endpoint: str) -> None:
     """Check the address of a server that speaks S3; an empty one stands for AWS.
 
+    Args:
+        endpoint: The address, such as `http://localhost:9000`.
+
     Raises:
         ConfigError: It contains credentials, or is not the address of a server.
     """

@@ -72,7 +72,11 @@ def sha256_file(path: Path) -> str:
 def fsync_folder(folder: Path) -> None:
     """Make renames within a folder durable, so that a power failure does not undo them.
 
-    Not every file system can do that.
+    Args:
+        folder: The folder. If its file system cannot do that, nothing happens.
+
+    Raises:
+        OSError: The folder does not exist, or the disk reports an error.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -93,6 +97,13 @@ def atomic_file(target: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
         target: Path of the file that is created or replaced.
         sync: Whether to make the rename durable. A caller that writes several files passes False,
             and calls `fsync_folder` once for all of them.
+
+    Yields:
+        The file, open for writing and reading bytes. If the block fails, it is removed, and an
+        earlier file stays.
+
+    Raises:
+        OSError: The file cannot be written or renamed.
     """
     file = open_unfinished(target)
     try:
@@ -319,6 +330,9 @@ def sweep_abandoned(folder: Path, name: str | None = None) -> None:
     Args:
         folder: The folder that contains them. Folders within it are not searched.
         name: Final name of the files or folders to remove; None for all.
+
+    Raises:
+        OSError: A file cannot be removed for another reason than lack of rights.
     """
     prefix = UNFINISHED if name is None else f"{UNFINISHED}{name}-"
     for entry in sorted(folder.glob(f"{glob.escape(prefix)}*")):

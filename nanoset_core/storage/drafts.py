@@ -112,6 +112,9 @@ def resumable_draft(folder: Location, name: str, scratch: Path | None) -> Path:
 def folder_and_access(folder: Location) -> Iterator[tuple[Path, FileAccess]]:
     """Yield what is needed to look at the files of a folder, locally or in a bucket.
 
+    Args:
+        folder: The folder. One in a bucket must not be the whole bucket, which has no name.
+
     Yields:
         (path of the folder for the access, the access). Files that are read from a bucket are
         copied to a temporary folder.

@@ -74,7 +74,14 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same request may succeed later."""
+    """Return whether the same request may succeed later.
+
+    Args:
+        error: What the request raised.
+
+    Returns:
+        True for overloaded servers and broken connections; False if the server refused the request.
+    """
     status = http_status(error)
     if status >= 500 or status in (408, 429) or isinstance(error, _TRANSIENT_ERRORS):
         return True

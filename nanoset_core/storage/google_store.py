@@ -173,7 +173,14 @@ class GoogleStore(ObjectStore):
         data: bytes | None = None,
         **parameters: Any,
     ) -> Answer:
-        """Send a request to the JSON API once; the arguments are those of `request`.
+        """Send a request to the JSON API once, without retries.
+
+        Args:
+            method: Method of HTTP, such as GET.
+            path: Path relative to the URL of the JSON API, or a whole URL.
+            headers: Headers of the request.
+            data: The bytes that are sent.
+            parameters: Parameters of the URL; those that are None are left out.
 
         Raises:
             OSError: The server could not be reached, or has refused the request. Google's packages

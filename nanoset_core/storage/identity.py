@@ -52,7 +52,13 @@ def file_identity(path: Location) -> Hashable:
 def has_same_content(first: Location, second: Location) -> bool:
     """Return whether two names lead to one file, or to two local files with the same bytes.
 
-    Objects in buckets are not compared, since that would download both.
+    Args:
+        first: One name.
+        second: The other name. Two objects in buckets are not compared, since that would download
+            both.
+
+    Returns:
+        False also if a file is missing.
     """
     if file_identity(first) == file_identity(second):
         return True

@@ -65,6 +65,12 @@ class Probe:
 def probing(path: Location) -> Iterator[Probe]:
     """Open a file for small reads in several places, which are all that is downloaded.
 
+    Args:
+        path: The file, on this machine or in a bucket.
+
+    Yields:
+        Its size and time, and a function that reads a range of its bytes.
+
     Raises:
         OSError: The file does not exist, or cannot be opened or read.
         FormatError: The path is that of a pipe or a device.

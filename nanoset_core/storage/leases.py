@@ -472,7 +472,14 @@ class Build:
 
 
 def builds_under_way(access: FileAccess) -> list[Build]:
-    """Return the builds that are running, on all machines, with the outputs that each one makes."""
+    """Return the builds that are running, on all machines, with the outputs that each one makes.
+
+    Args:
+        access: The output root, whose leases are read.
+
+    Returns:
+        A build for each process, in the order in which their outputs are found.
+    """
     # List the outputs of each process together, since it may make several at the same time. A
     # process is identified by its machine and its process id, which is None if it is not known.
     names_by_process: dict[tuple[str, int | None], list[str]] = {}

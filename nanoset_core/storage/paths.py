@@ -112,6 +112,9 @@ def is_utf_8(path: str | os.PathLike[str]) -> bool:
 def check_utf_8(path: str | os.PathLike[str]) -> None:
     """Check that a path can be written to other files, which are in UTF-8.
 
+    Args:
+        path: The path, as functions such as `os.listdir` return it.
+
     Raises:
         ConfigError: The path has bytes that are not UTF-8.
     """

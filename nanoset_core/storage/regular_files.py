@@ -22,7 +22,13 @@ _KINDS = {
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
-    """Open a regular file for reading its bytes.
+    """Open a regular file for reading its bytes, without waiting if it is a named pipe.
+
+    Args:
+        path: Path of the file, which may be a link.
+
+    Returns:
+        The open file, which the caller closes.
 
     Raises:
         OSError: The file cannot be opened; IsADirectoryError if it is a folder.
@@ -58,6 +64,9 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
 
 def map_regular(path: str | os.PathLike[str]) -> mmap.mmap | bytes:
     """Return a read-only memory map of a regular file.
+
+    Args:
+        path: Path of the file, which may be a link.
 
     Returns:
         The map; b"" for an empty file, which cannot be mapped.

@@ -835,6 +835,12 @@ def uploading(store: S3Store, name: str, metadata: dict[str, str]) -> Iterator[U
         store: The bucket.
         name: Name of the object.
         metadata: Metadata of the object.
+
+    Yields:
+        The upload, to which the block passes the parts.
+
+    Raises:
+        StorageError: The bucket refuses, or has received other bytes than were sent.
     """
     upload = Upload(store, name, metadata)
     try:

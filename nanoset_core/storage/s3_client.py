@@ -100,6 +100,9 @@ def setting_up(server: Server) -> Iterator[None]:
 
     Args:
         server: The server that a client is created for.
+
+    Raises:
+        StorageError: The settings are wrong, for example because a profile does not exist.
     """
     from botocore.exceptions import BotoCoreError
 

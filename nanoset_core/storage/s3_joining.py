@@ -419,7 +419,13 @@ class Joining:
         in_parallel(self._check_source, range(len(self._sources)), _HEADS_AT_ONCE)
 
     def read(self, part: Sequence[JoinedRange]) -> bytes:
-        """Read and return the bytes of a part of the new object, from one or several sources.
+        """Read the bytes of a part of the new object, from one or several sources.
+
+        Args:
+            part: Ranges of the sources, in order.
+
+        Returns:
+            The bytes of all ranges, concatenated.
 
         Raises:
             StorageError: A source that was read as a whole has another sha256 than expected.

@@ -233,7 +233,11 @@ def unless_missing(call: Callable[[], T]) -> T | None:
 
 
 def is_redirect(error: BaseException) -> bool:
-    """Return whether a request failed because the server redirected it to another address."""
+    """Return whether a request failed because the server redirected it to another address.
+
+    Args:
+        error: What the request raised. Its causes are looked at, too.
+    """
     # Look at the error and at its causes, which may lead back to each other.
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):

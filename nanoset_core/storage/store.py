@@ -577,6 +577,9 @@ class PieceCheck:
 def checked_name(name: str) -> str:
     """Return the name of an object unchanged, after checking it.
 
+    Args:
+        name: Name of the object within a store, such as `web/tokens.bin`.
+
     Raises:
         ConfigError: The name would lead out of the store, or no file system could store it.
     """

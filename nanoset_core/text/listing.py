@@ -180,6 +180,12 @@ def folders_of(paths: Iterable[str]) -> set[str]:
 def all_entries(folder: Path) -> list[os.DirEntry[str]]:
     """Return the entries of a local folder, including hidden ones.
 
+    Args:
+        folder: The folder. Folders within it are not listed.
+
+    Returns:
+        Files and folders in any order.
+
     Raises:
         InputError: The folder cannot be read.
     """

@@ -142,6 +142,9 @@ def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
     A token that the tokenizer's files name is preferred to one with a common name. But a token that
     ends the turns of a chat is chosen only if there is no token for documents.
 
+    Args:
+        tokenizer: The tokenizer's file, with settings or without.
+
     Returns:
         The token with its id; None if there is no candidate.
     """

@@ -480,6 +480,9 @@ def not_back_to_back(path: Path) -> FormatError:
     """Return the error for an .idx whose sequences are not back to back although they must be.
 
     It is damaged, or that of a view, which selects sequences from the .bin of a corpus.
+
+    Args:
+        path: The .idx.
     """
     return FormatError(
         "the sequences are not stored back to back in the .bin",

@@ -346,6 +346,12 @@ def scan_index(file: PbinFile) -> IndexFacts:
     This needs memory for a chunk of entries; but some 150 bytes for each entry if another pickler
     than Python's own wrote the index.
 
+    Args:
+        file: The file, whose header was read.
+
+    Returns:
+        Numbers of documents and tokens, and whether the documents follow one another without gaps.
+
     Raises:
         FormatError: The index is damaged; the message names the byte or the document.
     """

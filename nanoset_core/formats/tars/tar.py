@@ -457,10 +457,17 @@ def _malformed(what: str, *, where: object, offset: int, found: str) -> FormatEr
 
 
 def map_archive(path: Path) -> mmap.mmap | bytes:
-    """Map an archive into memory; an empty file, which cannot be mapped, gives empty bytes.
+    """Map an archive into memory, so that only what is looked at is read.
+
+    Args:
+        path: The tar.
+
+    Returns:
+        A read-only map; b"" for an empty file, which cannot be mapped.
 
     Raises:
         MissingError: The file does not exist.
+        FormatError: The path is that of a pipe or a device.
     """
     try:
         return map_regular(path)

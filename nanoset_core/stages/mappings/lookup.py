@@ -29,7 +29,7 @@ def cache_folder(project: Project, name: str) -> Path:
         name: Name of the nanoset.
 
     Returns:
-        A path such as `<root>/index_mappings/pretrain/cache`, which need not exist.
+        A path such as `<root>/nanosets/pretrain/cache`, which need not exist.
     """
     return project.outputs.folder / STAGE / name / CACHE
 
@@ -300,6 +300,12 @@ class NanosetLookup:
 
         It may if it reads several datasets that were made from one corpus, or a view that repeats
         documents. Only the settings are looked at, no dataset.
+
+        Args:
+            split: `train`, `valid` or `test`.
+
+        Returns:
+            False is certain.
         """
         config = self.project.config
         datasets = self._dataset_names(split)

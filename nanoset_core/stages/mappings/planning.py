@@ -109,9 +109,16 @@ class NanosetContext(NanosetLookup):
         A weighted blend without a number of samples gets one epoch of the corpus that is used up
         first.
 
+        Args:
+            split: `train`, `valid` or `test`.
+
+        Returns:
+            The plan, what it takes of each dataset, and why it has no sample, if so.
+
         Raises:
             MissingError: A dataset has not been built.
-            ConfigError, InputError: The split cannot be filled as its settings ask.
+            ConfigError: The settings contradict each other, or cannot be fulfilled.
+            InputError: Limits on epochs, or the shares of a mixture, cannot be kept with this data.
         """
         try:
             return self._plan(split)

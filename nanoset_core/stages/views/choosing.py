@@ -169,6 +169,13 @@ def plan_view(project: Project, name: str) -> ChosenView:
 
     The selection cannot be read afterwards, since its scratch files are deleted. Use its counts.
 
+    Args:
+        project: Its settings are read, and the current dataset of the corpus with its tables.
+        name: Name of the view.
+
+    Returns:
+        The counts of the documents, and the facts that a build of the view would record.
+
     Raises:
         ConfigError: There is no such view, or a condition does not fit the columns.
         MissingError: The dataset, its tables, columns, or a file of ids is missing.

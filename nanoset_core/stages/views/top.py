@@ -135,10 +135,16 @@ class TopEnd:
     """How many documents or tokens are taken."""
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range are taken, shape (n_candidates_in_range,).
+        """Return which candidates of a range are taken.
 
         These are the candidates with a better value than the one at which the step ends, and those
         with this value and a smaller hash than the first that does not fit.
+
+        Args:
+            chunk: The range, as indices among the candidates.
+
+        Returns:
+            bool, shape (n_candidates_in_range,).
         """
         rank_keys = self.ranking.rank_keys(chunk)
         is_before = rank_keys < self.cut_key
@@ -153,8 +159,11 @@ class TopEnd:
 
         There can be several, with equal ids and values: these are taken together or not at all.
 
+        Args:
+            chunk: The range, as indices among the candidates.
+
         Returns:
-            Shape (n_candidates_in_range,).
+            bool, shape (n_candidates_in_range,).
         """
         is_at_end: NDArray[np.bool_] = self.ranking.rank_keys(chunk) == self.cut_key
         tied = np.flatnonzero(is_at_end)

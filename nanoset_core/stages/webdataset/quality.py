@@ -59,6 +59,9 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
     are spread evenly are used for the correlation, and complete shards for the other measures,
     which depend on neighbours.
 
+    Args:
+        plan: Plan of the tars.
+
     Returns:
         JSON values. Next to each measure is its expectation for an even shuffle.
 

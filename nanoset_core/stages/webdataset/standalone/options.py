@@ -89,6 +89,9 @@ class ShuffleOptions(RejectOptions):
     def check(self, kind: InputKind) -> None:
         """Check that the options fit together and fit this kind of input.
 
+        Args:
+            kind: What `--input` names: raw text, .bin/.idx pairs, or tars.
+
         Raises:
             ConfigError: Two options exclude each other, or one needs another.
         """
