@@ -1,4 +1,8 @@
-"""Check that outputs of commands without a project do not overwrite their inputs."""
+"""Check that outputs of commands without a project do not overwrite their inputs.
+
+For example, if `out.bin` is a symbolic link to `in.bin`, a command that reads `in.bin` and writes
+`out.bin` would destroy its input. It ends with an error instead, before it writes anything.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,10 @@ def check_apart(
 def check_outside(folder: Location, inputs: Iterable[Location]) -> None:
     """Check that no input is in a folder that will be written, also not through a symbolic link.
 
+    Args:
+        folder: The folder that will be written.
+        inputs: Files and folders that are read.
+
     Raises:
         ConfigError: The folder contains an input.
     """
@@ -43,7 +51,13 @@ def check_outside(folder: Location, inputs: Iterable[Location]) -> None:
 
 
 def _overwritten(output: Location, found: str, remedy: str) -> ConfigError:
-    """Return the error for an output that would overwrite an input."""
+    """Return the error for an output that would overwrite an input.
+
+    Args:
+        output: The output.
+        found: What is wrong with it, which names the input.
+        remedy: What the error says to do.
+    """
     return ConfigError(
         "an input would be overwritten",
         where=output,

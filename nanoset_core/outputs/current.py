@@ -86,6 +86,9 @@ class CurrentVersion:
 
         A recipe says what an output is made from: its inputs and settings.
 
+        Args:
+            expected: The recipe that a build would use.
+
         Returns:
             Differences such as `seed: 7 → 8`. The list is empty if there is no version, or if the
             inputs differ, or if the recipe has none.
@@ -102,25 +105,32 @@ class CurrentVersion:
 def differences(recipe: Mapping[str, Any], expected: Recipe) -> list[Reason]:
     """Return what differs between two recipes: first inputs, then the algorithm, then settings.
 
+    A recipe says what an output is made from. If nothing differs, two outputs are equal.
+
     Args:
         recipe: The recipe that made an output, from its manifest.
         expected: The recipe that a build would use.
+
+    Returns:
+        The differences, such as `web changed`, `algorithm 1 → 2` and `seed: 7 → 8`.
     """
-    reasons = list(_parent_differences(recipe["parents"], expected.parents))
+    reasons = list(_input_differences(recipe["parents"], expected.parents))
     if recipe["version"] != expected.version:
         reasons.append(Reason(f"algorithm {recipe['version']} → {expected.version}"))
-    options = expected.options
-    for difference in setting_differences(recipe["options"], options):
+    for difference in setting_differences(recipe["options"], expected.options):
         reasons.append(Reason(difference))
     return reasons
 
 
-def _parent_differences(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Reason]:
+def _input_differences(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Reason]:
     """Yield the inputs that differ between two recipes.
 
     Args:
         before: Name → digest of the inputs of the recipe that made an output.
         now: Those of the recipe that a build would use.
+
+    Yields:
+        One reason for each input, such as `web changed`.
     """
     for name in dict.fromkeys([*now, *before]):
         if name not in before:
@@ -141,7 +151,10 @@ def setting_differences(
     Args:
         before: Earlier settings.
         now: Later settings.
-        words: Text that replaces the name of a setting.
+        words: Name of a setting → text that replaces the name.
+
+    Returns:
+        One line for each setting: `{"seed": 7}` and `{"seed": 8}` give `["seed: 7 → 8"]`.
     """
     flat_before = _flatten(before)
     flat_now = _flatten(now)
@@ -184,17 +197,25 @@ def _format_change(before: Any, now: Any) -> str:
     """Return the text `before → now` for a setting that has changed, with shortened values.
 
     If both values are lists and one is long, each shows only the items that the other lacks.
+
+    Args:
+        before: The earlier value.
+        now: The later value.
     """
-    if isinstance(before, list) and isinstance(now, list):
-        n_characters = max(len(str(before)), len(str(now)))
-        if n_characters > _MAX_VALUE_CHARACTERS:
-            removed = [item for item in before if item not in now]
-            added = [item for item in now if item not in before]
-            # If there are none, only the order has changed, which the whole lists show.
-            if removed or added:
-                before = removed
-                now = added
+    if _are_long_lists(before, now):
+        removed = [item for item in before if item not in now]
+        added = [item for item in now if item not in before]
+        # If there are none, only the order has changed, which the whole lists show.
+        if removed or added:
+            return f"{_shorten(removed)} → {_shorten(added)}"
     return f"{_shorten(before)} → {_shorten(now)}"
+
+
+def _are_long_lists(before: Any, now: Any) -> bool:
+    """Return whether two values are lists, at least one of which is too long for a message."""
+    if not isinstance(before, list) or not isinstance(now, list):
+        return False
+    return max(len(str(before)), len(str(now))) > _MAX_VALUE_CHARACTERS
 
 
 def _shorten(value: Any) -> str:

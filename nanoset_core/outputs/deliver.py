@@ -6,7 +6,8 @@ to any folder of this machine or of a bucket. Nobody else watches over that fold
 has a *receipt* there, which says what made the output, and which files belong to it; see
 `nanoset_core/outputs/receipts.py`. It serves two purposes:
 
-- A call that is repeated finds its output complete, and does nothing.
+- A call that is repeated finds its output complete, and does nothing. For example, a second
+  `nanoset pbin write` of the same files finds `.web.pbin.made.json` next to `web.pbin`.
 - No call replaces files that another call, or another program, has made, unless `--overwrite` is
   set.
 
@@ -28,7 +29,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.apart import check_apart
@@ -113,6 +114,9 @@ class Delivery:
             made_from: Everything that decides its bytes; see `record_of`.
             optional: Names of files that may be made in addition.
             inputs: Files that it is made from.
+
+        Returns:
+            The delivery. For `web.pbin`, its record is the file `.web.pbin.made.json` next to it.
         """
         return cls(
             folder=target.parent,
@@ -133,7 +137,7 @@ class Delivery:
         return (*self.files, *self.optional)
 
     def stored_receipt(self) -> StoredReceipt | None:
-        """Return the receipt in the folder of the output, or None if it has none.
+        """Return the receipt, which says what made the output, from its folder; None without one.
 
         An opening receipt, which says that a call began to replace the files, takes precedence.
         """
@@ -158,6 +162,10 @@ class Delivery:
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
 
+        Returns:
+            The content of the receipt. The caller has nothing to do then. None if it has to make
+            the output.
+
         Raises:
             ConfigError: A file of the output is one of its inputs, or has the name of a folder; or
                 another call or program has made one of the files, and `overwrite` is not set.
@@ -170,8 +178,8 @@ class Delivery:
     def find_finished(self, *, overwrite: bool) -> Mapping[str, Any] | None:
         """Return the receipt if the same call has made this output before, or None if not.
 
-        Unlike `find`, this does not check that no file is also an input, which is slow for many
-        inputs.
+        The receipt is a file next to the output that says what made it. Unlike `find`, this does
+        not check that no file is also an input, which is slow for many inputs.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
@@ -217,7 +225,11 @@ class Delivery:
         return has_all_files and not has_changed_listed_file
 
     def _changed_error(self, changes: Mapping[str, str]) -> ConfigError:
-        """Return the error for an output that was changed, with the first of its changes."""
+        """Return the error for an output that was changed, with the first of its changes.
+
+        Args:
+            changes: Name of each file that was changed → what has changed.
+        """
         name, change = next(iter(changes.items()))
         return ConfigError(
             "the output was changed since it was made",
@@ -227,7 +239,11 @@ class Delivery:
         )
 
     def _check_no_folders(self) -> None:
-        """Raise ConfigError if a folder has the path of one of the files."""
+        """Check that no folder has the path of a file of the output, or of its receipt.
+
+        Raises:
+            ConfigError: A folder has.
+        """
         for name in (*self.names, self.receipt.name):
             if is_folder_in_the_way(self.folder / name):
                 raise ConfigError(
@@ -244,6 +260,9 @@ class Delivery:
         Args:
             existing: Names of the files of this output that exist.
             entries: Name of each file in the receipt → its size, checksum and so on.
+
+        Returns:
+            Name → change, such as `{"web.bin": "web.bin has 90 bytes, and had 80"}`.
         """
         changes = {}
         for name in existing:
@@ -259,7 +278,7 @@ class Delivery:
 
         Args:
             name: Name of the file.
-            stored: The receipt in its folder, if any.
+            stored: The receipt in its folder, which says what made the file; None without one.
         """
         if stored is None:
             message = "a file exists already, and nothing says what it was made from"
@@ -285,6 +304,9 @@ class Delivery:
             overwrite: Whether files that another call or program has made may be replaced.
             sweeps: Whether to remove first what killed processes have left, for which the whole
                 folder is listed.
+
+        Yields:
+            The draft. The caller writes all files to its folder, under their final names.
 
         Raises:
             ConfigError: Another call or program has made one of the files, and `overwrite` is not
@@ -361,6 +383,9 @@ def _hide_earlier_output(delivery: Delivery) -> None:
     """Remove the files by which readers recognise a complete output.
 
     They are its final receipt and its completing files, such as the .idx of a .bin/.idx pair.
+
+    Args:
+        delivery: The delivery that is about to replace the output.
     """
     if delivery.receipt.opening_name is not None:
         delivery.store.delete(delivery.receipt.name)
@@ -388,7 +413,14 @@ def _put_final_receipt(
 
 
 def _put_opening_receipt(delivery: Delivery) -> None:
-    """Write the opening receipt, which says that a call has begun to put its files in place."""
+    """Write the opening receipt, which says that a call has begun to put its files in place.
+
+    If the call is killed before it writes the final receipt, a repeated call finds the opening one,
+    and completes the output.
+
+    Args:
+        delivery: The delivery that begins.
+    """
     receipt = delivery.receipt
     name = receipt.opening_name or receipt.name
     # The folder is made durable with the final receipt: it would take long to do that twice for
@@ -398,6 +430,9 @@ def _put_opening_receipt(delivery: Delivery) -> None:
 
 def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
     """Remove the files in the place of an output, unless this call can continue with them.
+
+    Args:
+        delivery: The output. It can continue with the files if the same call was interrupted.
 
     Returns:
         Names of the files that stay.
@@ -419,6 +454,10 @@ def _is_interrupted(stored: StoredReceipt, delivery: Delivery) -> bool:
     """Return whether a receipt is of a call that was interrupted while it made the same output.
 
     Such a receipt does not say yet which files are in place.
+
+    Args:
+        stored: The receipt that was read from the folder of the output.
+        delivery: The output.
     """
     return stored.files is None and stored.is_of_same_output(delivery.receipt)
 
@@ -464,7 +503,14 @@ class _Placement:
         return entries
 
     def _put_in_any_order(self, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """Put files in place, several at once if that is possible, and return their entries."""
+        """Put files in place, several at once if that is possible.
+
+        Args:
+            names: Names of the files.
+
+        Returns:
+            Name of each file that was made → its entry of the receipt.
+        """
         # Uploads take long, so several run at once. But writers run in sequence: one may need the
         # files before it.
         n_threads = 1 if self.draft.writers else puts_at_once(self.delivery.folder)
@@ -476,7 +522,14 @@ class _Placement:
         return {name: entry for name, entry in entry_by_name if entry is not None}
 
     def _put_or_remove(self, name: str) -> Mapping[str, Any] | None:
-        """Put a file in place and return its entry, or remove an optional one that was not made."""
+        """Put a file in place, or remove an optional one that was not made.
+
+        Args:
+            name: Name of the file.
+
+        Returns:
+            The file's entry of the receipt; None if it was not made.
+        """
         # For some files, the draft has a function that writes the file to its place.
         if name in self.draft.writers:
             write_in_place = self.draft.writers[name]
@@ -490,7 +543,14 @@ class _Placement:
         return self._put_finished_file(name)
 
     def _put_finished_file(self, name: str) -> Mapping[str, Any]:
-        """Move or upload a file from the folder of the draft, and return its entry."""
+        """Move or upload a file from the folder of the draft to its place.
+
+        Args:
+            name: Name of the file, in both folders.
+
+        Returns:
+            Its entry of the receipt, such as `{"bytes": 80, "sha256": …}`.
+        """
         path = self.draft.folder / name
         size = path.stat().st_size
         sha256 = self.draft.sha256_by_name.get(name)
@@ -499,7 +559,12 @@ class _Placement:
         return self._entry(name, size)
 
     def _entry(self, name: str, size: int | None) -> Mapping[str, Any]:
-        """Return the entry of a file in the receipt; `size` is None if it is not known."""
+        """Return the entry of a file in the receipt: its size, checksum and so on.
+
+        Args:
+            name: Name of the file, which is in its place.
+            size: Bytes of the file, or None if not known.
+        """
         return entry_of(
             self.delivery.folder,
             name,
@@ -518,6 +583,9 @@ def replaced_file(target: Location) -> Iterator[Path]:
     Args:
         target: The file that is replaced, on this machine or in a bucket.
 
+    Yields:
+        A path in a temporary folder on this machine.
+
     Raises:
         StorageError: The folder cannot be written to, or is full.
     """
@@ -529,6 +597,15 @@ def replaced_file(target: Location) -> Iterator[Path]:
         make_durable(folder)
 
 
+class MadeFile(NamedTuple):
+    """The result of a call that makes a file once."""
+
+    facts: Mapping[str, Any]
+    """What the function that wrote the file returned, now or when the file was made."""
+    is_made_now: bool
+    """Whether this call has made the file; False if it existed already."""
+
+
 def make_once(
     command: str,
     target: Location,
@@ -537,7 +614,7 @@ def make_once(
     make: Callable[[Path], Mapping[str, Any]],
     *,
     overwrite: bool = False,
-) -> tuple[Mapping[str, Any], bool]:
+) -> MadeFile:
     """Make a file, unless the same call has made it already.
 
     Args:
@@ -561,8 +638,8 @@ def make_once(
 
     record = delivery.find(overwrite=overwrite)
     if record is not None:
-        return record["facts"], False
+        return MadeFile(record["facts"], is_made_now=False)
     with delivery.drafting(overwrite=overwrite) as draft:
         facts = make(draft.folder / target.name)
         draft.facts = facts
-    return facts, True
+    return MadeFile(facts, is_made_now=True)

@@ -1,5 +1,7 @@
 """What is known about the files of an output before they are put in their places.
 
+A command writes `web.bin` and `web.idx` to a temporary folder first, the draft. Along with them it
+passes on what it knows: counts for the receipt, and checksums, so that no file is read again.
 `nanoset_core/storage/drafts.py` has the folders that such files are in.
 """
 

@@ -1,7 +1,8 @@
 """Find out whether a purge erased a version, a document or a line, from the receipts of purges.
 
 A purge erases documents from all outputs, and writes a receipt: a `PurgeRecord` in a JSON file
-below the root. If a user asks for something that was erased, the error of the command then says so.
+below the root. If a user asks for something that was erased, the error of the command then says so:
+`this version was erased by the purge of 2025-03-01`.
 
 While a purge is in progress, or after it was interrupted, the name of its receipt begins with a
 dot.
@@ -89,12 +90,12 @@ class _Receipt(NamedTuple):
 
 
 def erasure_of_version(access: FileAccess, stage: str, name: str, digest: str) -> Erasure | None:
-    """Return the purge that erased a version of an output, or None.
+    """Return the purge that erased a version of an output, or None if none did.
 
     Args:
         access: How files below the root are read.
-        stage: Folder of the stage, or "" to search the versions of all outputs.
-        name: Name of the output.
+        stage: Folder of the stage, such as `datasets`, or "" to search the versions of all outputs.
+        name: Name of the output, such as `web`. It is not used if `stage` is "".
         digest: Digest of the version; its first digits are enough if `stage` is "".
     """
     for receipt in _receipts(access):
@@ -109,7 +110,7 @@ def erasure_of_version(access: FileAccess, stage: str, name: str, digest: str) -
 
 
 def erasure_of_id(access: FileAccess, id_digest: str) -> Erasure | None:
-    """Return the purge that erased the document with an id, or None.
+    """Return the purge that erased the document with an id, or None if none did.
 
     Args:
         access: How files below the root are read.
@@ -124,13 +125,13 @@ def erasure_of_id(access: FileAccess, id_digest: str) -> Erasure | None:
 def erasure_of_line(
     access: FileAccess, corpora: tuple[str, ...], file: str, line: int
 ) -> Erasure | None:
-    """Return the purge that erased the document in a line of raw text, or None.
+    """Return the purge that erased the document in a line of raw text, or None if none did.
 
     Args:
         access: How files below the root are read.
         corpora: Corpora to which the file may belong.
-        file: The file, as receipts name it.
-        line: Number of the line.
+        file: The file, as receipts name it: relative to the corpus's folder.
+        line: Number of the line, from 1.
     """
     for receipt in _receipts(access):
         for document in receipt.record.documents:
@@ -158,6 +159,9 @@ def missing_version(
         found: As in `NanosetError`, if no purge erased the version.
         expected: The same.
         remedy: The same.
+
+    Returns:
+        The error, which the caller raises.
     """
     where = access.url(access.folder.joinpath(*path))
     erasure = erasure_of_version(access, *path)
@@ -175,7 +179,11 @@ def missing_version(
 
 
 def _receipts(access: FileAccess) -> Iterator[_Receipt]:
-    """Yield the receipts of all purges, also of those that are not complete, ordered by name."""
+    """Yield the receipts of all purges, also of those that are not complete, ordered by name.
+
+    Args:
+        access: How files below the root are read. A file that is not a receipt is skipped.
+    """
     folder: Path = access.folder / RECEIPTS
     for name in sorted(access.names(folder)):
         if not name.endswith(".json"):

@@ -1,6 +1,7 @@
 """Check the names that users give to corpora, nanosets, webdatasets and keys of the raw text.
 
-Names become parts of file names, and keys of partitions and assets in Dagster.
+Names become parts of file names, and keys of partitions and assets in Dagster. For example, the
+corpus `web` with the key `text` has a file `web_text_document.bin`: so neither may contain a `/`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def check_corpus_name(name: str, where: object) -> str:
         name: The name, which is that of a folder of raw text.
         where: Place of the name, for the error.
 
+    Returns:
+        The name, unchanged.
+
     Raises:
         ConfigError: The name is not valid.
     """
@@ -66,6 +70,9 @@ def check_text_key(key: str, where: object, most_bytes: int = MOST_KEY_BYTES) ->
         where: Place of the key, for the error.
         most_bytes: Limit for its length in UTF-8.
 
+    Returns:
+        The key, unchanged.
+
     Raises:
         ConfigError: The key is not valid.
     """
@@ -89,6 +96,7 @@ def _why_not_in_file_name(key: str, most_bytes: int) -> str | None:
     """Return why a key cannot be part of a file's name, or None if it can.
 
     Args:
+        key: The key.
         most_bytes: Limit for its length in UTF-8.
 
     Returns:
@@ -114,6 +122,9 @@ def check_asset_name(name: str, where: object) -> str:
     Args:
         name: The name.
         where: Place of the name, for the error.
+
+    Returns:
+        The name, unchanged.
 
     Raises:
         ConfigError: The name is not valid, or is reserved.

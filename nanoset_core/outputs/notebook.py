@@ -116,7 +116,14 @@ class Notebook(Generic[NoteType]):
         return list(listing.by_section[section])
 
     def _list_folder(self, outputs: OutputRoot) -> _SeenNotes[NoteType]:
-        """List the folder of the notebook below a root, without reading notes."""
+        """List the folder of the notebook below a root, without reading notes.
+
+        Args:
+            outputs: The root.
+
+        Returns:
+            The names in the folder. Notes are added as their sections are read.
+        """
         listed_at = time.monotonic()
         names = outputs.access.names(outputs.folder / self._folder)
         return _SeenNotes(listed_at, names)
@@ -124,7 +131,10 @@ class Notebook(Generic[NoteType]):
     def _recently_seen(self, outputs: OutputRoot) -> _SeenNotes[NoteType] | None:
         """Return what was read below a root in the last seconds, or None.
 
-        Nothing is remembered if the folder can be listed without a request.
+        Nothing is remembered if the folder can be listed without a request, as on a disk.
+
+        Args:
+            outputs: The root.
         """
         listing = self._seen.get(outputs.folder)
         if listing is None or not outputs.access.takes_requests:
@@ -136,33 +146,45 @@ class Notebook(Generic[NoteType]):
     def _read_section(
         self, outputs: OutputRoot, section: str, names: Collection[str]
     ) -> list[NoteType]:
-        """Read all notes of a section: JSON files in a folder below the root.
+        """Read all notes of a section, which are JSON files in one folder below the root.
 
         Args:
-            section: The section, a folder; "" in a notebook without sections.
+            outputs: The root.
+            section: The section; "" in a notebook without sections.
             names: Names in the folder of the notebook: of sections, or of the files of notes.
 
         Raises:
             FormatError: A note cannot be read, and damaged ones are not skipped.
         """
+        notes: list[NoteType] = []
+        for path in self._note_paths(outputs, section, names):
+            note = self._read_note(outputs.access, path)
+            if note is not None:
+                notes.append(note)
+        return notes
+
+    def _note_paths(self, outputs: OutputRoot, section: str, names: Collection[str]) -> list[Path]:
+        """Return the files of the notes of a section, ordered by name.
+
+        Args:
+            outputs: The root.
+            section: The section, which is a subfolder; "" in a notebook without sections.
+            names: Names in the folder of the notebook.
+        """
         folder = outputs.folder / self._folder
-        file_names = names
         if section:
             if section not in names:
-                return []
+                return []  # saves the request that would list the subfolder
             folder = folder / section
-            file_names = outputs.access.names(folder)
-
-        notes: list[NoteType] = []
-        for name in sorted(file_names):
-            if name.endswith(".json"):
-                note = self._read_note(outputs.access, folder / name)
-                if note is not None:
-                    notes.append(note)
-        return notes
+            names = outputs.access.names(folder)
+        return [folder / name for name in sorted(names) if name.endswith(".json")]
 
     def _read_note(self, access: FileAccess, path: Path) -> NoteType | None:
         """Read a note, or return None if it is missing or is to be skipped.
+
+        Args:
+            access: How files below the root are read.
+            path: The file of the note.
 
         Raises:
             FormatError: The note cannot be read, and damaged ones are not skipped.

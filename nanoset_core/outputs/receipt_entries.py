@@ -2,7 +2,8 @@
 
 An entry has the size of the file in `bytes`, and whatever else is known that changes with its
 bytes: the checksum in `sha256`, the ETag in a bucket in `etag`, or the time of change in
-`mtime_ns`.
+`mtime_ns`. For example, `{"bytes": 80, "mtime_ns": 1700000000000000000}` is the entry of a local
+file of 80 bytes that was not hashed.
 """
 
 from __future__ import annotations
@@ -55,9 +56,12 @@ def _stat_after_put(folder: Location, name: str, size: int | None) -> Stored:
     """Look up a file that was just put in place.
 
     Args:
-        folder: Folder of the file.
+        folder: Folder of the file, on this machine or in a bucket.
         name: Name of the file.
         size: Bytes that were put in place, or None if not known.
+
+    Returns:
+        Its size, its time of change, and its ETag in a bucket.
 
     Raises:
         StorageError: The file is missing or has another size, so another call has changed it.
@@ -82,6 +86,9 @@ def change_of(store: Store, name: str, entry: Mapping[str, Any], *, by_size: boo
         entry: What `entry_of` returned for it: its size, and perhaps a checksum, an ETag (in a
             bucket) or a time of change (on this machine).
         by_size: Whether to compare only the size.
+
+    Returns:
+        A clause for a message, such as `web.bin has 90 bytes, and had 80`.
     """
     stored = store.stat(name)
     if stored is None:
@@ -116,7 +123,12 @@ def _has_same_bytes(store: Store, name: str, stored: Stored, entry: Mapping[str,
 
 
 def _was_written_again(stored: Stored, entry: Mapping[str, Any]) -> bool:
-    """Return whether a file has another ETag or another time of change than in its entry."""
+    """Return whether a file has another ETag or another time of change than in its entry.
+
+    Args:
+        stored: The file as it is now.
+        entry: Its entry in the receipt, which has one of both, or neither.
+    """
     if "etag" in entry and entry["etag"] != stored.mark:
         return True
     has_other_time: bool = "mtime_ns" in entry and entry["mtime_ns"] != stored.written_ns

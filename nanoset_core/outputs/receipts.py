@@ -13,7 +13,8 @@ place and did not end: the call is running, or was killed. See `nanoset_core/out
 There are three kinds of receipts. They have different names and keys, so that older versions of
 nanoset and other programs can read them:
 
-- Commands such as `nanoset pbin write` write hidden records: `.web.pbin.made.json`.
+- Commands such as `nanoset pbin write` write hidden records: `.web.pbin.made.json` is that of the
+  file `web.pbin`.
 - Next to index files in a trainer's cache folder is a sidecar, whose name ends in `nanoset.json`.
 - A folder of tars in a bucket has the manifest that all webdatasets have, `manifest.json`.
 """
@@ -93,6 +94,9 @@ class Receipt:
             files: Name of each file of the output → its size, checksum and so on.
             facts: Counts and other findings, if the receipt has them.
             more: Further keys and values.
+
+        Returns:
+            JSON, with the keys of `made_from` first.
         """
         content = dict(self.made_from)
         if facts is not None:
@@ -124,7 +128,11 @@ class StoredReceipt:
         return files
 
     def is_of_same_output(self, receipt: Receipt) -> bool:
-        """Return whether a call with another receipt makes the same output."""
+        """Return whether a call with another receipt makes the same output.
+
+        Args:
+            receipt: What that call writes. Its inputs and settings are compared with this receipt.
+        """
         return all(self.content.get(key) == value for key, value in receipt.made_from.items())
 
 
@@ -143,7 +151,11 @@ def parse_receipt(data: bytes | None) -> StoredReceipt | None:
 
 
 def read_receipt(path: Location) -> StoredReceipt | None:
-    """Return the receipt at a path, or None if it does not exist or is not a JSON object."""
+    """Return the receipt at a path, or None if it does not exist or is not a JSON object.
+
+    Args:
+        path: The receipt's file, on this machine or in a bucket.
+    """
     return parse_receipt(store_of(path.parent).read(path.name))
 
 
@@ -151,12 +163,19 @@ def record_name(output_name: str) -> str:
     """Return the name of the hidden record of a file, or of a .bin/.idx pair by its prefix.
 
     The record of `web.pbin` is `.web.pbin.made.json`, which is hidden because it is not data.
+
+    Args:
+        output_name: Name of the file, or prefix of the pair, without its folder.
     """
     return f".{output_name}.made.json"
 
 
 def read_record(path: Location) -> dict[str, Any] | None:
-    """Return the content of a hidden record, or None if it does not exist or is not a record."""
+    """Return the content of a hidden record, or None if it does not exist or is not a record.
+
+    Args:
+        path: The record's file, such as `out/.web.pbin.made.json`.
+    """
     receipt = read_receipt(path)
     if receipt is None or "nanoset" not in receipt.content:
         return None
@@ -177,6 +196,10 @@ def record_of(
         output: The file, or the folder or prefix of the files, that the call makes.
         sources: The files that it reads, in order.
         options: The settings that decide the bytes.
+
+    Returns:
+        For example, `{"nanoset": 1, "command": "pack merge", "options": {…}, "sources": [{"path":
+        "a.bin", "bytes": 80, "mtime_ns": …}]}`.
 
     Raises:
         MissingError: A source does not exist.
@@ -237,6 +260,9 @@ def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[st
     Args:
         content: The record of the existing output, which says what made it.
         receipt: The receipt of this call.
+
+    Returns:
+        At least one difference, such as `a.bin was not among the files` or `--seed: 7 → 8`.
     """
     made_from = receipt.made_from  # the "command", "options" and "sources" of this call
     command = content.get("command")
@@ -254,7 +280,11 @@ def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[st
 
 
 def _recorded_options(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options in the record of an output, none if somebody has damaged the record."""
+    """Return the options in the record of an output, none if somebody has damaged the record.
+
+    Args:
+        content: The record.
+    """
     options = content.get("options")
     return options if isinstance(options, Mapping) else {}
 
@@ -270,13 +300,11 @@ def _source_differences(sources_before: object, sources_now: object) -> list[str
     now = _sources_by_path(sources_now)
     differences = []
     for path in {**now, **before}:
-        if before.get(path) == now.get(path):
-            continue
         if path not in now:
             differences.append(f"{path} was one of the files")
         elif path not in before:
             differences.append(f"{path} was not among the files")
-        else:
+        elif before[path] != now[path]:
             differences.append(f"{path} was another file, or written again since")
 
     if not differences and list(before) != list(now):
@@ -296,6 +324,10 @@ def flag_differences(
         before: Settings of the earlier call.
         now: Settings of this call.
         flags: Flags of the command by setting, for settings whose flag has another name.
+
+    Returns:
+        The differences: the settings `{"max_tokens": 5}` and `{"max_tokens": 6}` give
+        `["--max-tokens: 5 → 6"]`.
     """
     lines = []
     for difference in setting_differences(before, now, {}):
