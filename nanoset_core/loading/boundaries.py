@@ -144,7 +144,7 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
 
 
 def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
-    """Return the entries of samples that follow from where their documents begin.
+    """Return entries of samples, such as positions, that follow from where documents begin.
 
     For example, the row 0 3 5 5 5 5 is a sample of five tokens with documents at 0 and 3. It gives
     the position_ids 0 1 2 0 1 and a max_seqlen of 3.

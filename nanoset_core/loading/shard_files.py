@@ -32,7 +32,7 @@ class ManifestRow(NamedTuple):
 
 
 def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts of one shard, which is a tar with a member for each context.
+    """Yield the contexts (rows of tokens) of one shard, which is a tar with a file for each.
 
     Other members, such as hidden files and `README.md`, are skipped.
 
@@ -55,7 +55,7 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integ
 
 
 def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts of a dataset in the order of its `manifest.jsonl`.
+    """Yield the contexts (rows of tokens) of all tars that a folder's `manifest.jsonl` lists.
 
     Args:
         folder: Folder of the tars and their manifest.
@@ -73,7 +73,7 @@ def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
 
 
 def iterate_counted(path: Path, samples: int, start: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts of a shard, and check that there are as many as the manifest says.
+    """Yield the contexts (rows of tokens) of a tar, and check that their number is right.
 
     Args:
         path: Path of the tar.

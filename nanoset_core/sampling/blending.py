@@ -73,7 +73,7 @@ def build_blending_indices(
 def build_exhaustive_blending_indices(
     sizes: Sequence[int] | NDArray[np.int64],
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """Blend every sample of every dataset once, evenly spread.
+    """Mix datasets so that every sample of each is taken once, evenly spread.
 
     Each next sample is from the dataset that is furthest behind its share, among those that have
     samples left. The share of a dataset is its size / sum of all sizes. Source: Megatron-LM

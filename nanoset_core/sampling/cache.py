@@ -75,7 +75,7 @@ def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
 def member_set(
     member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]
 ) -> FileSet:
-    """Return the set of a dataset's index files in a folder, whether they exist or not.
+    """Return the set of a dataset's index files, the trainer's order of documents and samples.
 
     Args:
         member: Plan of the dataset's part of a split.
@@ -124,7 +124,7 @@ def _origin_of_member(member: MemberPlan, config: NanosetConfig) -> dict[str, An
 
 
 def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[str]) -> FileSet:
-    """Return the set of a blend's index files in a folder, whether they exist or not.
+    """Return the set of a blend's index files, which say which dataset each sample is from.
 
     Args:
         plan: Plan of the split.
@@ -174,7 +174,7 @@ def _build_planned_member(member: MemberPlan, config: NanosetConfig) -> MemberIn
 def open_member(
     member: MemberPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> MemberIndices:
-    """Map a dataset's index files into memory.
+    """Map a dataset's index files, the order of its documents and samples, into memory.
 
     Args:
         member: Plan of the dataset's part of a split.
@@ -201,7 +201,7 @@ def open_member(
 def open_blend(
     plan: SplitPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> BlendIndices:
-    """Map a blend's index files into memory.
+    """Map a blend's index files, which say what each sample is, into memory.
 
     Args:
         plan: Plan of the split. One without a blend has no files.

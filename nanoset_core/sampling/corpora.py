@@ -222,7 +222,7 @@ class MemberReads:
     def by_prefix(
         plan: SplitPlan, config: NanosetConfig, sample_counts: Sequence[int]
     ) -> dict[str, MemberReads]:
-        """Return prefix → reads of each dataset of a split.
+        """Return what a run reads of each dataset of a split.
 
         Args:
             plan: Plan of the split.

@@ -61,7 +61,7 @@ class BlendIndices:
 def build_member_indices(
     member: MemberPlan, config: NanosetConfig, lengths: NDArray[np.int32], *, threads: int = 1
 ) -> MemberIndices:
-    """Build the three index arrays of one dataset's part of a split.
+    """Build the arrays that say in which order a split reads one dataset's documents and samples.
 
     Args:
         member: Plan of this part.

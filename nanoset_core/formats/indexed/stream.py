@@ -101,7 +101,7 @@ class TokenFile(Protocol):
     dtype: np.dtype
 
     def tokens_for(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Tokens:
-        """Return an array of all tokens, of which only some ranges may be read.
+        """Return the tokens of a .bin as an array in which some ranges may be read.
 
         Args:
             starts: First byte of each range, int64, shape (n_ranges,).

@@ -48,7 +48,7 @@ class IndexFileWriter:
         """Names of the notes next to these files, which say what they were made from."""
 
     def write_member(self, member: MemberPlan, config: NanosetConfig) -> FileNotes:
-        """Write the document, sample and shuffle index of one dataset.
+        """Write the index files of a dataset, by which a trainer reads its samples in order.
 
         Args:
             member: The plan of the dataset.
@@ -78,7 +78,7 @@ class IndexFileWriter:
         return notes
 
     def write_blend(self, plan: SplitPlan, blend: BlendPlan) -> FileNotes:
-        """Write the index of a blend, which says of which dataset each sample is taken.
+        """Write the index of a blend, which says which dataset each sample is from.
 
         Args:
             plan: Plan of the split.

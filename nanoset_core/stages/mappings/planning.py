@@ -195,7 +195,7 @@ class NanosetContext(NanosetLookup):
     def corpora(
         self, planned: PlannedSplit, members: Sequence[MemberCoverage] | None = None
     ) -> list[CorpusCoverage]:
-        """Return what a split reads of each corpus, summed up over the datasets made from it.
+        """Return what a split reads of each corpus, through all datasets that are made from it.
 
         Args:
             planned: The split.

@@ -46,7 +46,7 @@ def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
 
 
 def blend_or_members(blend: BlendSpec | None, mix: Mix | None) -> BlendSpec | None:
-    """Return the blend that is read, from the keys `blend` and `mix`, of which one is written.
+    """Return the corpora that are read, by the keys `blend` and `mix`, of which one is written.
 
     Args:
         blend: Value of the key `blend`, or None.

@@ -208,7 +208,7 @@ BLENDED = BlendStage()
 
 
 def split_of(key: Key) -> SplitName:
-    """Return the split of which an output is.
+    """Return the split that an output belongs to.
 
     Args:
         key: Key of the output, which names a nanoset and, as its `part`, the split.
@@ -236,7 +236,7 @@ def _split_keys(nanosets: Iterable[str]) -> list[Key]:
 def mappings_recipe(
     nanoset: NanosetContext, split: SplitName, datasets: Mapping[str, str] | None = None
 ) -> Recipe:
-    """Return everything that decides the bytes of the index mappings of one split.
+    """Return everything that decides the bytes of the index files of one split's datasets.
 
     Args:
         nanoset: The nanoset.

@@ -102,7 +102,7 @@ class Losses:
         return min(1.0, self.unreadable_bytes / max(self.facts.stored_bytes, 1))
 
     def lists(self, is_included: Callable[[str], bool] = bool) -> Iterator[Path]:
-        """Yield the lists of rejects of shards that rejected something for certain reasons.
+        """Yield the files in which shards list the lines that they rejected for certain reasons.
 
         Args:
             is_included: Returns whether a reason is one of them; by default all are.
@@ -272,7 +272,7 @@ class Losses:
         )
 
     def beyond_rejects(self) -> str:
-        """Return what was lost besides the rejected lines, of which there is a list.
+        """Return what was lost in addition to the rejected lines, which have a list of their own.
 
         Returns:
             Clauses with semicolons between them; "" if nothing else was lost.
@@ -286,7 +286,7 @@ class Losses:
         return "; ".join(text for text in texts if text)
 
     def texts(self) -> list[str]:
-        """Return what was lost, besides complete lines, one clause for each kind of loss.
+        """Return what was lost, other than complete lines, with one clause for each kind of loss.
 
         Returns:
             Clauses about unreadable files, damaged lines, zero bytes, ids and dropped characters;
@@ -326,7 +326,7 @@ def sum_losses(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
 
 
 def stored_sizes(pieces: Iterable[Piece]) -> dict[str, int]:
-    """Return the stored bytes of each file, of which some pieces are given.
+    """Return how many stored bytes each file has, by the pieces of files that are read.
 
     Args:
         pieces: Pieces of files, in any order.

@@ -24,7 +24,7 @@ from nanoset_core.storage.uploads import write_small_file
 
 
 def point_into(shard: Manifest, fact: FileFact) -> None:
-    """Record that a shard's tokens are a range of a dataset, and remove its .bin.
+    """Record that a dataset contains a shard's tokens, and remove the shard's own copy.
 
     Args:
         shard: The shard.

@@ -41,7 +41,7 @@ _BAR_CHARACTERS = 20
 def choice_facts(
     selection: Selection, missing_ids: Mapping[str, int], places: Mapping[int, str]
 ) -> dict[str, Any]:
-    """Return what a view's manifest records about the choice of its documents.
+    """Return what the manifest of a view, a selection of documents, records about the selection.
 
     Args:
         selection: The documents of the view, and how they were chosen: counts after each step, gaps
@@ -269,7 +269,7 @@ def cut_text(top: Mapping[str, Any]) -> str:
 
 
 def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each budget of a view that is not full although more documents exist.
+    """Yield a warning for each budget (number of documents or tokens) that is far from full.
 
     A budget limits the documents or tokens of a view. It has a gap if the next document is too long
     for the rest of it.

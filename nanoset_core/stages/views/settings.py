@@ -194,7 +194,7 @@ class Derived(Protocol):
 
 
 def chain_of(views: Mapping[str, Derived], name: str) -> list[str]:
-    """Return the views that lead from a corpus to a view, in this order; the view itself is last.
+    """Return the views by which a view's documents are chosen from a corpus, the view itself last.
 
     If `b` is a view of `a`, and `a` is a view of a corpus, the chain of `b` is `a`, `b`. A chain
     that is too long, or a circle, is cut off at MAX_CHAIN_LENGTH + 1 views, so that `view_errors`

@@ -31,7 +31,7 @@ MAX_QUICK_DOCUMENTS = 4_000_000
 
 
 def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False) -> Report:
-    """Check the current version of a view: an .idx of some documents of a corpus's dataset.
+    """Check a view: an index of those documents of a corpus that rules have chosen.
 
     Its files must be whole, and each of its sequences must be one of the dataset that it was chosen
     from. The view is also chosen again by its rules, and must be the same byte for byte: this

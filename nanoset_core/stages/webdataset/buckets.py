@@ -208,6 +208,9 @@ def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
 def run_ranks(plan: ShufflePlan, shards: range) -> range:
     """Return which part of the shuffled order neighbouring shards contain.
 
+
+    A shard is a tar, and the shuffled order is that of all rows of tokens (contexts) in all tars.
+
     Args:
         plan: Plan of the tars.
         shards: Numbers of the shards, at least one.

@@ -182,7 +182,7 @@ class ContextTable:
         return range(int(self.first_streams[source]), int(self.first_streams[source + 1]))
 
     def locate(self, contexts: NDArray[np.int64]) -> ContextPlaces:
-        """Return where the tokens of contexts are in the sources.
+        """Return where the tokens of contexts, which are rows of one length, are in the sources.
 
         A source consists of streams, such as its files, and each stream is cut into rows of
         consecutive tokens. A context is one occurrence of a row: rows may be repeated.
@@ -414,7 +414,7 @@ class ContextTable:
         return rows_in_stream + int(self.first_rows[stream])
 
     def pad_tokens(self, contexts: NDArray[np.int64]) -> int:
-        """Return how many tokens of some contexts are padding.
+        """Return how many tokens of some contexts, which are rows of one length, are padding.
 
         Args:
             contexts: Numbers of the contexts, int64, shape (n_contexts,).

@@ -341,7 +341,7 @@ def sweep(
     contexts: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Gather many contexts while reading the sources once, from start to end.
+    """Gather many rows of tokens while reading their sources once, from start to end.
 
     A context is a row of consecutive tokens of a source. At most 8 MiB of the sources are in memory
     at once; 64 MiB if they are in a store.

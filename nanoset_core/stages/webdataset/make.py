@@ -124,7 +124,7 @@ def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
 
 
 def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
-    """Return the shards of one group, which are written together.
+    """Return the shards (tars) of one group, which are written together.
 
     The shards are divided as evenly as possible: 10 shards in 4 groups are 2, 3, 2 and 3.
 

@@ -45,7 +45,7 @@ class TarMarker(Record):
 
     @staticmethod
     def of(tar: TarFacts, made_from: str) -> TarMarker:
-        """Return the marker of a tar.
+        """Return the marker of a tar: a note that says that it is finished, and what is in it.
 
         Args:
             tar: Facts of the tar.
@@ -80,7 +80,7 @@ def write_markers(
     made_from: str,
     access: FileAccess,
 ) -> None:
-    """Write the markers of finished tars.
+    """Write a marker for each finished tar: a note by which a later build can skip the tar.
 
     Args:
         folder: Folder of the tars on this machine.
@@ -107,7 +107,7 @@ def read_markers(
     made_from: str,
     access: FileAccess,
 ) -> dict[int, TarFacts]:
-    """Return the facts of the tars that are finished.
+    """Return what is in the tars that are finished, by the notes (markers) next to them.
 
     A tar is finished if it exists with the size that its marker records, and was made from the same
     recipe.

@@ -69,7 +69,7 @@ It keeps the product of two counts of rows below 2**63.
 
 
 def context_keys(start: int, stop: int, seed: int) -> NDArray[np.uint64]:
-    """Return the keys of consecutive contexts, by which the shuffled order sorts them.
+    """Return the keys of consecutive contexts (rows of tokens), by which they are shuffled.
 
     Args:
         start: Number of the first context.
@@ -85,7 +85,7 @@ def context_keys(start: int, stop: int, seed: int) -> NDArray[np.uint64]:
 
 
 def keys_of(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
-    """Return the key of each context, by which contexts are put into a shuffled order.
+    """Return the key of each context (row of tokens); the shuffled order sorts by these keys.
 
     A key is an output of the generator SplitMix64; the module has its formula.
 
@@ -115,7 +115,7 @@ def _key_chunks(contexts: int, seed: int) -> Iterator[tuple[int, NDArray[np.uint
 
 
 def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return all contexts in their shuffled order.
+    """Return all contexts, which are rows of tokens, in their shuffled order.
 
     This needs 16 bytes of memory a context. See `ranks` for large data sets.
 
@@ -131,7 +131,7 @@ def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
 
 
 def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
-    """Return the numbers of the contexts at the ranks [start, stop) of the shuffled order.
+    """Return which contexts (rows of tokens) are at the ranks [start, stop) of the shuffled order.
 
     This is `global_order(contexts, seed)[start:stop]`, in bounded memory. Each 4 Mi ranks take a
     pass over the keys of all contexts. The last ones are cached for the next call.
@@ -258,7 +258,7 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
 
 
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the keys of the contexts at these ranks of the shuffled order.
+    """Return the keys of the contexts (rows of tokens) at some ranks of the shuffled order.
 
     The order lists the contexts by ascending keys. This makes one pass over all keys for the
     counts, and one for each 4 Mi keys that share a bucket with a requested one.
@@ -336,7 +336,7 @@ def _keys_in_buckets(
 
 
 def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return the position of each of some contexts in the shuffled order.
+    """Return the position of each of some contexts (rows of tokens) in the shuffled order.
 
     The order lists all contexts by ascending keys, which are all different. So the position of a
     context is the number of lower keys. This makes one pass over the keys.
@@ -438,7 +438,7 @@ class Choice:
         return self.seed % self.n_rows if self.n_rows else 0
 
     def rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return chosen rows by their numbers.
+        """Return the rows that were chosen, by their numbers among all chosen rows.
 
         The chosen rows are numbered in ascending order. If the rows 3, 8 and 9 are chosen, number 1
         is row 8.
@@ -537,7 +537,7 @@ class Choice:
         return _is_among_lowest(keys, n_chosen)
 
     def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of chosen rows; the inverse of `rows_of`.
+        """Return the numbers of chosen rows among all chosen rows; the inverse of `rows_of`.
 
         Args:
             rows: Rows that are chosen, shape (n,).

@@ -130,7 +130,7 @@ class ShufflePlan:
         return sum(source.pad_tokens for source in self.table.sources) - self.left_out_pad_tokens
 
     def shard_ranks(self, shard: int) -> tuple[int, int]:
-        """Return which part of the shuffled order of contexts is written to a shard.
+        """Return which part of the shuffled order of contexts (rows of tokens) a shard contains.
 
         Args:
             shard: Number of the shard.
@@ -151,7 +151,7 @@ class ShufflePlan:
         return start, min(start + self.shard_size, self.contexts)
 
     def shard_contexts(self, shard: int) -> NDArray[np.int64]:
-        """Return which contexts are written to a shard.
+        """Return which contexts (rows of tokens) are written to a shard, which is a tar.
 
         Args:
             shard: Number of the shard.

@@ -21,7 +21,7 @@ STAGE = "webdatasets"
 
 
 def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]) -> Recipe:
-    """Return the recipe of a plan: everything that decides which context goes where.
+    """Return everything that decides which row of tokens goes into which tar of a webdataset.
 
     Args:
         project: The project.
@@ -45,7 +45,7 @@ def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]
 
 
 def webdataset_recipe(name: str, plan_digest: str) -> Recipe:
-    """Return the recipe of a webdataset's tars: everything that decides their bytes.
+    """Return everything that decides the bytes of a webdataset's tars, as a recipe.
 
     Args:
         name: Name of the webdataset.

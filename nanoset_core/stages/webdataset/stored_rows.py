@@ -73,7 +73,7 @@ class StoredRows:
 
     @classmethod
     def of(cls, store: Store, contexts: int, max_contexts: int) -> tuple[StoredRows, list[range]]:
-        """Find the stored rows of a plan, and list the parts that have not been stored yet.
+        """Find which shuffled rows of tokens a bucket has already, and list those that are missing.
 
         Every context of a plan has a row of tokens. A part is an object with the rows of a fixed
         number of consecutive contexts. A build that was killed leaves some of the parts, and the
@@ -99,7 +99,7 @@ class StoredRows:
         return stored_rows, missing_parts
 
     def part(self, context: int) -> range:
-        """Return the contexts of the part that holds a context.
+        """Return which rows (contexts) are stored together with the row of a context.
 
         Args:
             context: Number of the context.
@@ -151,7 +151,7 @@ class StoredRows:
         contexts: NDArray[np.int64],
         rows: NDArray[np.integer[Any]],
     ) -> None:
-        """Read the rows of contexts that are neighbours in the shuffled order.
+        """Read the stored rows of contexts that are neighbours in the shuffled order.
 
         A row is the tokens of a context. One request reads at most CHUNK_BYTES, and
         `_READS_AT_ONCE` requests are sent at the same time.
