@@ -126,13 +126,15 @@ class ColumnWriter:
 
         # A slice of an array shares the buffers of all of it: take the offsets of its own texts.
         offsets = all_offsets[texts.offset : texts.offset + len(texts) + 1]  # (n_rows + 1,)
+        start = int(offsets[0])
+        stop = int(offsets[-1])
 
         # In the files, the texts follow those that were appended before.
-        ends_in_array = offsets[1:] - offsets[0]  # (n_rows,)
-        ends_file.write(self._text_bytes + ends_in_array)
+        ends: NDArray[np.int64] = offsets[1:] + (self._text_bytes - start)  # (n_rows,)
+        ends_file.write(ends)
         if data is not None:  # None if all texts are empty
-            self._values_file.write(memoryview(data)[offsets[0] : offsets[-1]])
-        self._text_bytes += int(offsets[-1] - offsets[0])
+            self._values_file.write(memoryview(data)[start:stop])
+        self._text_bytes += stop - start
 
 
 def _extend_with_zeros(file: BinaryIO, size: int) -> None:
@@ -146,6 +148,7 @@ class StoredColumn:
     """A column whose files are mapped into memory."""
 
     kind: str
+    """`string`, a type of numbers such as `double`, or empty if no row has a value."""
     values: Any
     """Arrow array of all rows, in which rows without a value have 0 or an empty text; None if no
     row has a value.
@@ -188,8 +191,16 @@ class StoredColumn:
         has_value = has_row.copy()
         has_value[has_row] = self.is_valid[rows[has_row]] > 0
         values = self.values.take(pa.array(rows, mask=~has_value))
+        return self._to_table_type(values)
 
-        # Some kinds are stored in another type than tables have.
+    def _to_table_type(self, values: Any) -> Any:
+        """Convert values of the column from the type in which they are stored to that of tables.
+
+        Args:
+            values: An Arrow array of the column's stored type.
+        """
+        import pyarrow as pa
+
         if self.kind == "uint64":
             return narrowed(values)
         if self.kind == "bool":  # stored as bytes
@@ -200,7 +211,13 @@ class StoredColumn:
 
 
 def _map_numbers(path: Path, kind: str, n_rows: int) -> Any:
-    """Return all values of a column of numbers, as an Arrow array that is not in memory."""
+    """Return all values of a column of numbers, as an Arrow array that is not in memory.
+
+    Args:
+        path: Path of the column's files, without their endings.
+        kind: Name of the type of the numbers, such as "double".
+        n_rows: Number of rows.
+    """
     import pyarrow as pa
 
     numbers = map_array(path.with_suffix(".values"), _DTYPES[kind])
@@ -209,7 +226,12 @@ def _map_numbers(path: Path, kind: str, n_rows: int) -> Any:
 
 
 def _map_texts(path: Path, n_rows: int) -> Any:
-    """Return all values of a column of texts, as an Arrow array that is not in memory."""
+    """Return all values of a column of texts, as an Arrow array that is not in memory.
+
+    Args:
+        path: Path of the column's files, without their endings.
+        n_rows: Number of rows.
+    """
     import pyarrow as pa
 
     ends = map_array(path.with_suffix(".ends"), np.int64)

@@ -1,4 +1,9 @@
-"""Find the columns of a corpus's documents: values of the raw text, and joined attributes."""
+"""Find the columns of a corpus's documents: values of the raw text, and joined attributes.
+
+For example, a view that selects documents by `language` and `quality` needs a column `language`,
+which was in the lines of the raw text, and a column `quality`, which a classifier wrote to another
+table. Each kind is an output of its own, with a table for each shard of the corpus.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +55,9 @@ def built_columns(project: Project, corpus: str) -> list[str]:
     Args:
         project: The project. Columns that its settings no longer name are left out.
         corpus: Name of the corpus.
+
+    Returns:
+        Such as `["language", "quality"]`, each once: first the columns of the raw text.
     """
     nodes: list[Node] = []
     if project.config.documents_of(corpus).columns:
@@ -57,12 +65,12 @@ def built_columns(project: Project, corpus: str) -> list[str]:
     if corpus in project.config.attributes:
         nodes.append(Node(ATTRIBUTES, Key(corpus)))
 
-    names: dict[str, None] = {}  # each of them once, in order
+    names: list[str] = []
     for node in nodes:
         manifest = current_version(project, node.stage, node.key).manifest
         if manifest is not None:
-            names |= dict.fromkeys(column["name"] for column in manifest.facts["columns"])
-    return list(names)
+            names.extend(column["name"] for column in manifest.facts["columns"])
+    return list(dict.fromkeys(names))
 
 
 def columns_of(
@@ -90,13 +98,7 @@ def columns_of(
     for node in column_nodes(project.config, corpus, used).values():
         stage = cast(AlignedStage, node.stage)  # its tables have a row for each document of a shard
         manifest = require(project, stage, node.key)
-        if manifest.recipe["parents"]["tokenized"] != tokenized.digest:
-            raise MissingError(
-                "these columns belong to other shards of the corpus",
-                where=manifest.url(),
-                expected=f"columns of {tokenized.digest}",
-                remedy="run `nanoset build`",
-            )
+        _check_belongs_to(manifest, tokenized)
         for column in manifest.facts["columns"]:
             # If both have a column of this name, the raw text takes precedence.
             types.setdefault(column["name"], type_of(column["kind"]))
@@ -104,3 +106,22 @@ def columns_of(
     if not tables:
         return None
     return AlignedColumns(pa.schema(types), project.outputs, tuple(tables))
+
+
+def _check_belongs_to(columns: Manifest, tokenized: Manifest) -> None:
+    """Check that columns were made for a set of shards, and not for an earlier one.
+
+    Args:
+        columns: Manifest of the columns.
+        tokenized: The set of shards.
+
+    Raises:
+        MissingError: They belong to other shards, so their rows are those of other documents.
+    """
+    if columns.recipe["parents"]["tokenized"] != tokenized.digest:
+        raise MissingError(
+            "these columns belong to other shards of the corpus",
+            where=columns.url(),
+            expected=f"columns of {tokenized.digest}",
+            remedy="run `nanoset build`",
+        )

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +54,12 @@ class IdIndex:
 
     @staticmethod
     def open(folder: Path, n_ids: int) -> IdIndex:
-        """Map the files of an index of `n_ids` ids."""
+        """Map the files of an index into memory.
+
+        Args:
+            folder: The folder to which `build_index` has written them.
+            n_ids: Number of distinct ids, as `build_index` has returned it.
+        """
         return IdIndex(
             # Their files are longer if ids are repeated.
             hashes=map_array(folder / "hashes", np.uint64)[:n_ids],
@@ -80,35 +86,70 @@ def build_index(
     # The index is sorted by hash. Memory may not hold all rows, so divide them by the first bits of
     # their hashes into parts of about a million rows, 2 ** _PART_BITS, which are sorted one by one.
     part_bits = max(1, len(id_hashes).bit_length() - _PART_BITS)
-    rows_per_part = _count_parts(is_valid, id_hashes, part_bits)  # (2 ** part_bits,)
-    stops = np.cumsum(rows_per_part)
-    starts = stops - rows_per_part
+    rows_per_part = _count_parts(is_valid, id_hashes, part_bits)  # (n_parts,)
+    bounds = np.concatenate([[0], np.cumsum(rows_per_part)])  # (n_parts + 1,) first row of each
 
-    n_rows = int(stops[-1])
-    hashes = create_array(folder / "hashes", np.uint64, n_rows)
-    rows = create_array(folder / "rows", np.int64, n_rows)
-    _divide_into_parts(hashes, rows, starts, is_valid, id_hashes, part_bits)
+    # Create the files of the index.
+    n_rows_with_id = int(bounds[-1])
+    hashes = create_array(folder / "hashes", np.uint64, n_rows_with_id)
+    rows = create_array(folder / "rows", np.int64, n_rows_with_id)
+    is_repeated = create_array(folder / "is_repeated", np.uint8, n_rows_with_id)
 
-    # Sort each part, and keep the first row of each id. Write these entries directly after those of
-    # the part before, over rows that are not needed any more.
-    is_repeated = create_array(folder / "is_repeated", np.uint8, n_rows)
+    _divide_into_parts(hashes, rows, bounds[:-1], is_valid, id_hashes, part_bits)
+    n_ids = _sort_parts(hashes, rows, is_repeated, bounds, ids)
+    create_array(folder / "is_matched", np.uint8, n_ids)
+    return n_ids
+
+
+def _sort_parts(
+    hashes: NDArray[np.uint64],
+    rows: NDArray[np.int64],
+    is_repeated: NDArray[np.uint8],
+    bounds: NDArray[np.int64],
+    ids: Any,
+) -> int:
+    """Sort each part of the rows, and keep the first row of each id, in the same arrays.
+
+    For example, if row 5 has the id of row 2, the parts 1 5 2 | 3 4 become 2 1 3 4: the entries of
+    a part are written directly after those of the part before, over rows that are not needed any
+    more.
+
+    Args:
+        hashes: Hash of the id of each row, part by part; shape (n_rows_with_id,).
+        rows: Number of each row, part by part; shape (n_rows_with_id,).
+        is_repeated: Receives 1 for each id that several rows have; shape (n_rows_with_id,).
+        bounds: First row of each part, and the end of the last one; shape (n_parts + 1,).
+        ids: Ids of all rows of the table, an Arrow array.
+
+    Returns:
+        The number of distinct ids: how many entries of the arrays are used.
+    """
     n_ids = 0
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+    for start, stop in pairwise(bounds.tolist()):
         part = _sort_part(hashes[start:stop], rows[start:stop], ids)
         entries = slice(n_ids, n_ids + len(part.rows))
         hashes[entries] = part.hashes
         rows[entries] = part.rows
         is_repeated[entries] = part.is_repeated
         n_ids = entries.stop
-
-    create_array(folder / "is_matched", np.uint8, n_ids)
     return n_ids
 
 
 def _count_parts(
     is_valid: NDArray[np.uint8], id_hashes: NDArray[np.uint64], part_bits: int
 ) -> NDArray[np.int64]:
-    """Return how many rows with an id each part has, int64, shape (2 ** part_bits,)."""
+    """Return how many rows with an id each part has.
+
+    The first bits of a hash say which part its row belongs to.
+
+    Args:
+        is_valid: 1 if the row has an id, shape (n_rows,).
+        id_hashes: Hash of the id of each row, shape (n_rows,).
+        part_bits: How many first bits of a hash are the number of its part.
+
+    Returns:
+        int64, shape (2 ** part_bits,).
+    """
     n_parts = 1 << part_bits
     counts = np.zeros(n_parts, np.int64)
     for rows in _chunks_of_rows_with_id(is_valid):
@@ -152,13 +193,22 @@ def _divide_into_parts(
 
 
 def _chunks_of_rows_with_id(is_valid: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of the rows that have an id, a chunk of the table at a time."""
+    """Yield the numbers of the rows that have an id, a chunk of the table at a time.
+
+    Args:
+        is_valid: 1 if the row has an id, shape (n_rows,). It may be larger than the memory.
+    """
     for start in range(0, len(is_valid), CHUNK_ROWS):
         yield start + np.flatnonzero(is_valid[start : start + CHUNK_ROWS])
 
 
 def _part_of(hashes: NDArray[np.uint64], part_bits: int) -> NDArray[np.int64]:
-    """Return the number of the part that each hash belongs to: its first bits."""
+    """Return the number of the part that each hash belongs to: its first bits.
+
+    Args:
+        hashes: Shape (n,).
+        part_bits: How many bits. With 2 bits, a hash that starts with 10… belongs to part 2.
+    """
     return (hashes >> U64(_HASH_BITS - part_bits)).astype(np.int64)
 
 
@@ -166,8 +216,11 @@ class _SortedPart(NamedTuple):
     """Distinct ids of a part, ascending by hash; each array has the shape (n_ids,)."""
 
     hashes: NDArray[np.uint64]
+    """Hash of each id."""
     rows: NDArray[np.int64]
+    """First row that has the id."""
     is_repeated: NDArray[np.bool_]
+    """Whether other rows have the id, too."""
 
 
 def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) -> _SortedPart:
@@ -221,7 +274,10 @@ class _DistinctTexts(NamedTuple):
 
 
 def _distinct(texts: Any) -> _DistinctTexts:
-    """Return the distinct texts of an Arrow array without nulls."""
+    """Return the distinct texts of an Arrow array without nulls.
+
+    For example, ["b", "a", "b"] gives the first indices 0 and 1, and the counts 2 and 1.
+    """
     codes = texts.dictionary_encode().indices.to_numpy()  # a number for each distinct text
     _, first_indices, counts = np.unique(codes, return_index=True, return_counts=True)
     return _DistinctTexts(first_indices, counts)

@@ -34,7 +34,11 @@ class LookupWriter:
     """Writes the rows of tables into a folder; a context manager that closes its files."""
 
     def __init__(self, folder: Path) -> None:
-        """Start in an empty folder."""
+        """Create the files.
+
+        Args:
+            folder: An empty folder.
+        """
         self._folder = folder
         self._ids = ColumnWriter(folder / _ID_COLUMN)
         self._hashes_file = (folder / _ROW_HASHES).open("wb")
@@ -44,8 +48,9 @@ class LookupWriter:
         """Append rows.
 
         Args:
-            ids: Their ids, an Arrow array of strings.
-            columns: Name of each column → its values, an Arrow array of a type that is kept.
+            ids: Their ids, an Arrow array of strings, shape (n_rows,).
+            columns: Name of each column → its values, an Arrow array of shape (n_rows,). Its type
+                is one of those of `column_files`.
         """
         for name, values in columns.items():
             if name not in self._columns:
@@ -56,14 +61,13 @@ class LookupWriter:
         self._hashes_file.write(hashing.hash_texts(ids).tobytes())
 
     def finish(self) -> Lookup:
-        """Close the files, and index the ids, so that rows can be looked up by them."""
-        self.close()
+        """Close the files, and index the ids, so that rows can be looked up by them.
 
-        # Build the index from the hash of each row's id. Afterwards, these hashes are not needed.
-        ids = _open_ids(self._folder, self._ids.kind, self._ids.n_rows)
-        row_hashes = map_array(self._folder / _ROW_HASHES, np.uint64)
-        n_ids = build_index(self._folder, ids.values, ids.is_valid, row_hashes)
-        (self._folder / _ROW_HASHES).unlink()
+        Returns:
+            The lookup, whose files are in the folder of this writer.
+        """
+        self.close()
+        n_ids = self._index_ids()
         return Lookup(
             folder=self._folder,
             n_rows=self._ids.n_rows,
@@ -71,6 +75,16 @@ class LookupWriter:
             id_kind=self._ids.kind,
             kinds={name: column.kind for name, column in self._columns.items()},
         )
+
+    def _index_ids(self) -> int:
+        """Build the index from the hash of each row's id, and return the number of distinct ids."""
+        hashes_path = self._folder / _ROW_HASHES
+        ids = _open_ids(self._folder, self._ids.kind, self._ids.n_rows)
+        n_ids = build_index(
+            self._folder, ids.values, ids.is_valid, map_array(hashes_path, np.uint64)
+        )
+        hashes_path.unlink()  # the index has the hashes in its own order
+        return n_ids
 
     def close(self) -> None:
         """Close the files."""
@@ -94,9 +108,11 @@ class Lookup:
     """
 
     folder: Path
+    """Folder of the files."""
     n_rows: int
+    """Number of rows."""
     n_ids: int
-    """Distinct ids."""
+    """Number of distinct ids."""
     id_kind: str
     """`string`, or empty if no row has an id."""
     kinds: Mapping[str, str]
@@ -128,6 +144,11 @@ class OpenLookup:
     """A lookup whose files are mapped into memory."""
 
     def __init__(self, lookup: Lookup) -> None:
+        """Map the index into memory; columns are mapped when they are needed.
+
+        Args:
+            lookup: The lookup, in a folder of this machine.
+        """
         self._lookup = lookup
         self._index = IdIndex.open(lookup.folder, lookup.n_ids)
 
@@ -138,6 +159,7 @@ class OpenLookup:
 
     @cached_property
     def _columns(self) -> list[StoredColumn]:
+        """All columns, whose files are named by their numbers."""
         lookup = self._lookup
         return [
             StoredColumn.open(lookup.folder / str(number), kind, lookup.n_rows)
@@ -182,43 +204,71 @@ class OpenLookup:
         Returns:
             Number of the entry, or -1 if the index does not have the id; int64, shape (n_ids,).
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        index = self._index
         hashes = hashing.hash_texts(ids)  # (n_ids,)
-
-        # The first entry that may be that of an id: the first one with its hash. It is searched in
-        # the order of the hashes, which reads the files of the index from start to end.
-        by_hash = np.argsort(hashes)
-        candidates = np.empty(len(ids), np.int64)
-        candidates[by_hash] = np.searchsorted(index.hashes, hashes[by_hash])
-
+        candidates = self._first_candidates(hashes)  # (n_ids,) entries that may be those of the ids
         entries = np.full(len(ids), -1, np.int64)
         pending = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))  # indices of ids
         while len(pending):
             # Give up ids whose candidate is beyond the end of the index, or has another hash.
-            pending = pending[candidates[pending] < len(index.hashes)]
-            pending = pending[index.hashes[candidates[pending]] == hashes[pending]]
+            pending = pending[candidates[pending] < len(self._index.hashes)]
+            pending = pending[self._index.hashes[candidates[pending]] == hashes[pending]]
 
-            # Compare the other ids with those of their candidates.
-            candidate_rows = index.rows[candidates[pending]]
-            candidate_ids = self._ids.take(pa.array(candidate_rows))
-            equality = pc.equal(ids.take(pa.array(pending)), candidate_ids)
-            is_equal = equality.to_numpy(zero_copy_only=False)
-            matched = pending[is_equal]
+            # If the candidate has the same id, it is the entry.
+            is_match = self._have_ids(candidates[pending], ids.take(pending))
+            matched = pending[is_match]
             entries[matched] = candidates[matched]
 
-            # If another id has the same hash, try the next entry.
-            pending = pending[~is_equal]
+            # Otherwise, another id has the same hash: try the next entry.
+            pending = pending[~is_match]
             candidates[pending] += 1
         return entries
 
+    def _first_candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the first entry of the index whose hash is not smaller than each of some hashes.
+
+        Args:
+            hashes: Shape (n,), in any order.
+
+        Returns:
+            int64, shape (n,): numbers of entries, or that after the last entry.
+        """
+        # Searching in the order of the hashes reads the files of the index from start to end.
+        by_hash = np.argsort(hashes)
+        candidates = np.empty(len(hashes), np.int64)
+        candidates[by_hash] = np.searchsorted(self._index.hashes, hashes[by_hash])
+        return candidates
+
+    def _have_ids(self, entries: NDArray[np.int64], ids: Any) -> NDArray[np.bool_]:
+        """Return whether each of some entries of the index is that of a certain id.
+
+        Args:
+            entries: Numbers of entries, shape (n,).
+            ids: The id for each entry, an Arrow array without nulls, shape (n,).
+        """
+        import pyarrow.compute as pc
+
+        ids_of_entries = self._ids.take(self._index.rows[entries])
+        have_ids: NDArray[np.bool_] = pc.equal(ids, ids_of_entries).to_numpy(zero_copy_only=False)
+        return have_ids
+
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
-        """Return an Arrow array of each column: its values in some rows, and null for -1."""
+        """Return the values of all columns in some rows.
+
+        Args:
+            rows: Numbers of rows, shape (n,); -1 gives null in each column.
+
+        Returns:
+            An Arrow array of shape (n,) for each column, in the order of `Lookup.kinds`.
+        """
         return [column.take(rows) for column in self._columns]
 
 
 def _open_ids(folder: Path, kind: str, n_rows: int) -> StoredColumn:
-    """Return the ids of all rows; they are texts even if no row has one."""
+    """Return the ids of all rows; they are texts even if no row has one.
+
+    Args:
+        folder: Folder of the lookup.
+        kind: Kind of the ids: `string`, or empty if no row has one.
+        n_rows: Number of rows.
+    """
     return StoredColumn.open(folder / _ID_COLUMN, kind or "string", n_rows)

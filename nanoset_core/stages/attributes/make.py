@@ -1,5 +1,8 @@
 """Join attribute tables to the documents of a corpus by their ids.
 
+An attribute table has, for example, the columns `id` and `quality`. The result is a table for each
+shard of the corpus, with the quality of each document in the order of the shard.
+
 The attribute tables are read once, into files of this machine. The worker processes, all on this
 machine, look the ids of the shards' documents up in them.
 """
@@ -20,7 +23,7 @@ from nanoset_core.execution.processes import run_tasks
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
-from nanoset_core.stages.attributes.lookup import Lookup
+from nanoset_core.stages.attributes.lookup import Lookup, MatchingRows
 from nanoset_core.stages.attributes.policies import check_policies
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.settings import (
@@ -84,6 +87,7 @@ class ReadAttributes(NamedTuple):
     """The rows of attribute tables, and what was read."""
 
     lookup: Lookup
+    """The rows, which can be looked up by id."""
     names: list[str]
     """Names of the columns."""
     n_escaped: int
@@ -104,17 +108,9 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         InputError: A column cannot be kept, or there are no tables.
         MissingError: No file matches the settings of the corpus's attributes.
     """
-    # The files that nanoset.yaml names.
     spec = attributes_spec(project.config, corpus)
     named_files = given_files(project, spec.files, files_setting(corpus))
-
-    # Leave out files that are no tables: Spark writes marks such as _SUCCESS and ._SUCCESS.crc next
-    # to its tables.
-    table_files = []
-    for file in named_files.stats:
-        file_name = file.path.rpartition("/")[2]
-        if not file_name.startswith(("_", ".")):
-            table_files.append(file)
+    table_files = [file for file in named_files.stats if not _is_mark(file.path)]
 
     # Attributes may not have the names of columns that documents have already.
     columns_of_text = project.config.documents_of(corpus).columns
@@ -131,6 +127,16 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
     work = project.progress.work(STAGE, corpus, sum(file.size for file in table_files))
     lookup = tables.read(folder, work.advance)
     return ReadAttributes(lookup, names=schema.names, n_escaped=tables.n_escaped)
+
+
+def _is_mark(path: str) -> bool:
+    """Return whether a file is no table, but a mark that Spark writes next to its tables.
+
+    Args:
+        path: Path of the file, such as "scores/_SUCCESS" or "scores/._SUCCESS.crc".
+    """
+    file_name = path.rpartition("/")[2]
+    return file_name.startswith(("_", "."))
 
 
 @holding
@@ -191,31 +197,53 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
                 where=attributes_spec(project.config, corpus).files,
                 remedy="run again when it is finished",
             )
+        return _join_to_shards(project, shards, attributes, recipe, scratch)
 
-        # (n_shards,) Each is created as soon as the ids of a shard's documents were looked up.
-        markers = [scratch / f"matched-{number}" for number in range(len(shards))]
-        fill = partial(fill_and_mark, lookup=attributes.lookup)
-        tables = TablesOfShards(
-            root=project.outputs,
-            output_recipe=recipe,
-            folder=TABLES_FOLDER,
-            corpus_shards=shards,
-            names=attributes.names,
-            fill_of=lambda shard: partial(fill, marker=markers[shard]),
-        )
-        # Workers on other machines could not read the files of the lookup, so no executor is used.
-        shard_tables = make_tables(project, tables, PROGRESS_NAME, executor=None)
 
-        # Filling a table marks the ids of its documents as matched, and unmarked ids are counted as
-        # those of no document. So mark the ids of the tables that this build did not fill: they
-        # existed, or another build has made them in the meantime.
-        unmarked_shards = []
-        for shard, marker in zip(shards, markers, strict=True):
-            if not marker.exists():
-                unmarked_shards.append(shard)
-        _mark_matched_ids(project, unmarked_shards, attributes.lookup)
-        further_facts = _facts_of(attributes, shard_tables.results)
-        return publish(project, tables, shard_tables.results, further_facts)
+def _join_to_shards(
+    project: Project,
+    shards: Sequence[Manifest],
+    attributes: ReadAttributes,
+    recipe: Recipe,
+    scratch: Path,
+) -> Manifest:
+    """Make the table of each shard's documents, and publish all tables as one output.
+
+    Args:
+        project: The project.
+        shards: The shards of the corpus.
+        attributes: The rows of the attribute tables.
+        recipe: Recipe of the result.
+        scratch: A folder of this machine for files that are needed meanwhile.
+
+    Returns:
+        Manifest of the result, which is current.
+    """
+    # (n_shards,) Each is created as soon as the ids of a shard's documents were looked up.
+    markers = [scratch / f"matched-{number}" for number in range(len(shards))]
+    fill = partial(fill_and_mark, lookup=attributes.lookup)
+    tables = TablesOfShards(
+        root=project.outputs,
+        output_recipe=recipe,
+        folder=TABLES_FOLDER,
+        corpus_shards=shards,
+        names=attributes.names,
+        fill_of=lambda shard: partial(fill, marker=markers[shard]),
+    )
+    # Workers on other machines could not read the files of the lookup, so no executor is used.
+    shard_tables = make_tables(project, tables, PROGRESS_NAME, executor=None)
+
+    # Filling a table marks the ids of its documents as matched, and unmarked ids are counted as
+    # those of no document. So mark the ids of the tables that this build did not fill: they
+    # existed, or another build has made them in the meantime.
+    unmarked_shards = []
+    for shard, marker in zip(shards, markers, strict=True):
+        if not marker.exists():
+            unmarked_shards.append(shard)
+    _mark_matched_ids(project, unmarked_shards, attributes.lookup)
+
+    further_facts = _facts_of(attributes, shard_tables.results)
+    return publish(project, tables, shard_tables.results, further_facts)
 
 
 def _facts_of(
@@ -227,11 +255,13 @@ def _facts_of(
         attributes: The attribute tables.
         facts_by_shard: Facts of the table that was made for each shard.
     """
-    first_missing_ids = [facts.get(FIRST_MISSING, "") for facts in facts_by_shard]
+    # The first id of the corpus without a row; "" for shards in which all ids have one.
+    missing_ids = [facts.get(FIRST_MISSING, "") for facts in facts_by_shard]
+    first_missing_id = next(filter(None, missing_ids), "")
     facts = {
         UNMATCHED: attributes.lookup.count_unmatched(),
         ROWS: attributes.lookup.n_rows,
-        FIRST_MISSING: next(filter(None, first_missing_ids), ""),
+        FIRST_MISSING: first_missing_id,
     }
     if attributes.n_escaped:
         facts[ESCAPED] = attributes.n_escaped
@@ -267,36 +297,60 @@ def fill_by_id(table: ColumnTable, documents: DocumentRows, lookup: Lookup) -> M
 
     Returns:
         Facts by name: the number of documents without a row, of those without an id, and of those
-        whose id is in several rows; and the first id that is in no row.
+        whose id is in several rows; and the first id that is in no row. For example, `{"missing":
+        3, "without_id": 1, "duplicates": 0, "first_missing": "doc-17"}`.
     """
-    import pyarrow as pa
-
     open_lookup = lookup.open_files()
-    n_missing = 0
-    n_without_id = 0
-    n_duplicates = 0
-    first_missing = ""
+    counts = _MatchCounts()
     for group in range(len(documents.groups)):
         # The row of each document. It is -1 if no row has the id; `take` then returns null.
         ids = _ids_of(documents, group)  # (n_documents,)
         matches = open_lookup.find(ids)
         columns = open_lookup.take(matches.rows)
         table.add([columns])
+        counts.add(ids, matches)
+    return counts.facts()
 
-        is_missing = matches.rows < 0
-        n_missing += int(np.count_nonzero(is_missing))
-        n_without_id += ids.null_count
-        n_duplicates += int(np.count_nonzero(matches.is_repeated))
-        if not first_missing:
+
+@dataclass(slots=True)
+class _MatchCounts:
+    """Counts of documents whose id is in no row of the attribute tables, or in several rows."""
+
+    n_missing: int = 0
+    """Documents without a row."""
+    n_without_id: int = 0
+    """Documents without an id, which have no row either."""
+    n_duplicates: int = 0
+    """Documents whose id is in several rows."""
+    first_missing_id: str = ""
+    """The first id without a row, or empty."""
+
+    def add(self, ids: Any, matches: MatchingRows) -> None:
+        """Count some documents.
+
+        Args:
+            ids: Their ids, an Arrow array of strings, shape (n_documents,).
+            matches: The rows of these ids.
+        """
+        import pyarrow as pa
+
+        is_missing = matches.rows < 0  # (n_documents,)
+        self.n_missing += int(np.count_nonzero(is_missing))
+        self.n_without_id += ids.null_count
+        self.n_duplicates += int(np.count_nonzero(matches.is_repeated))
+        if not self.first_missing_id:
             missing_ids = ids.filter(pa.array(is_missing)).drop_null()
             if len(missing_ids):
-                first_missing = missing_ids[0].as_py()
-    return {
-        MISSING: n_missing,
-        WITHOUT_ID: n_without_id,
-        DUPLICATES: n_duplicates,
-        FIRST_MISSING: first_missing,
-    }
+                self.first_missing_id = missing_ids[0].as_py()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the counts by the names that they have in manifests."""
+        return {
+            MISSING: self.n_missing,
+            WITHOUT_ID: self.n_without_id,
+            DUPLICATES: self.n_duplicates,
+            FIRST_MISSING: self.first_missing_id,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +358,11 @@ class _MarkingTask:
     """Everything that a worker needs to mark the ids of one shard's documents as matched."""
 
     root: OutputRoot
+    """The outputs of the project."""
     shard: Manifest
+    """The shard."""
     lookup: Lookup
+    """The rows of the attribute tables, whose index has the marks."""
 
 
 def _mark_matched_ids(project: Project, shards: Sequence[Manifest], lookup: Lookup) -> None:
@@ -332,5 +389,13 @@ def _mark_ids_of_shard(task: _MarkingTask) -> None:
 
 
 def _ids_of(documents: DocumentRows, group: int) -> Any:
-    """Return the ids of the documents of a row group: an Arrow array of strings."""
+    """Return the ids of the documents of a row group.
+
+    Args:
+        documents: The table of a shard's documents.
+        group: Number of the row group.
+
+    Returns:
+        An Arrow array of strings, null for documents without an id.
+    """
     return documents.columns(group, ["id"]).column("id").combine_chunks()

@@ -17,6 +17,13 @@ def map_array(path: Path, dtype: Any) -> NDArray[Any]:
 
     An empty or missing file has no values: it belongs to a column without any, and the operating
     system cannot map it.
+
+    Args:
+        path: Path of the file, which contains nothing but the values.
+        dtype: NumPy type of the values.
+
+    Returns:
+        Shape (size of the file / bytes of a value,).
     """
     if not path.exists() or not path.stat().st_size:
         return np.empty(0, dtype)
@@ -24,7 +31,16 @@ def map_array(path: Path, dtype: Any) -> NDArray[Any]:
 
 
 def create_array(path: Path, dtype: Any, length: int) -> NDArray[Any]:
-    """Create a file of `length` zeros, and return them; no file is created for an empty array."""
+    """Create a file of zeros, and map it into memory, so that changes are written to the file.
+
+    Args:
+        path: Path of the file, which is replaced if it exists. None is created if `length` is 0.
+        dtype: NumPy type of the values.
+        length: Number of values.
+
+    Returns:
+        Shape (length,).
+    """
     if length == 0:
         return np.empty(0, dtype)
     return np.asarray(np.memmap(path, dtype, "w+", shape=(length,)))

@@ -1,4 +1,9 @@
-"""Apply the policies on_missing and on_duplicate to documents and attribute tables."""
+"""Apply the policies on_missing and on_duplicate to documents and attribute tables.
+
+Attributes are values such as scores, which are joined to documents by their ids. With `on_missing:
+fail`, a document whose id is in no row of the tables is an error; with `on_missing: keep`, its
+attributes are null.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,9 @@ class Violation(NamedTuple):
     """A policy that the documents or the attribute tables of a corpus violate."""
 
     what: str
+    """What is wrong, such as "3 of 200 documents have no row in scores/*.parquet"."""
     remedy: str
+    """What to do about it."""
 
 
 def violations(config: ProjectConfig, attributes: Manifest) -> Iterator[Violation]:
@@ -36,26 +43,36 @@ def violations(config: ProjectConfig, attributes: Manifest) -> Iterator[Violatio
         attributes: Manifest of the joined attributes.
     """
     spec = config.attributes_of(attributes.name)
-    facts = attributes.facts
-    if spec is None:
+    if spec is None:  # the attributes were removed from nanoset.yaml
         return
+    facts = attributes.facts
 
     # Without ids, no document has a row, whatever the policies are.
     if facts[WITHOUT_ID] == facts["documents"]:
         yield Violation(
-            "no document of the corpus has an id", "name the key of their ids in documents.id_key"
+            what="no document of the corpus has an id",
+            remedy="name the key of their ids in documents.id_key",
         )
         return
+
     if facts[MISSING] and spec.on_missing == "fail":
-        yield Violation(missing_text(spec, facts), "add their rows, or set on_missing: keep")
+        yield Violation(
+            what=missing_text(spec, facts),
+            remedy="add their rows, or set on_missing: keep",
+        )
     if facts[DUPLICATES] and spec.on_duplicate == "fail":
         yield Violation(
-            duplicates_text(spec, facts), "keep one row of each id, or set on_duplicate: first"
+            what=duplicates_text(spec, facts),
+            remedy="keep one row of each id, or set on_duplicate: first",
         )
 
 
 def check_policies(config: ProjectConfig, attributes: Manifest) -> None:
     """Check that joined attributes violate no policy.
+
+    Args:
+        config: The settings of nanoset.yaml, with the policies.
+        attributes: Manifest of the joined attributes, with the counts.
 
     Raises:
         InputError: An id is missing or repeated, and `on_missing` or `on_duplicate` forbids it.
@@ -70,7 +87,16 @@ def check_policies(config: ProjectConfig, attributes: Manifest) -> None:
 
 
 def missing_text(spec: AttributesSpec, facts: Mapping[str, Any]) -> str:
-    """Say how many documents have no row, and name one of them."""
+    """Say how many documents have no row, and name one of them.
+
+    Args:
+        spec: The settings of the attributes, which name the tables.
+        facts: Facts of the joined attributes.
+
+    Returns:
+        Such as "3 of 200 documents have no row in scores.parquet, as 'doc-17'; 1 of them have no
+        id".
+    """
     text = f"{facts[MISSING]:,} of {facts['documents']:,} documents have no row in {spec.files}"
     if facts.get(FIRST_MISSING):
         text += f", as {facts[FIRST_MISSING]!r}"
@@ -80,7 +106,15 @@ def missing_text(spec: AttributesSpec, facts: Mapping[str, Any]) -> str:
 
 
 def duplicates_text(spec: AttributesSpec, facts: Mapping[str, Any]) -> str:
-    """Say how many documents have several rows."""
+    """Say how many documents have several rows.
+
+    Args:
+        spec: The settings of the attributes, which name the tables.
+        facts: Facts of the joined attributes.
+
+    Returns:
+        Such as "5 documents have several rows in scores.parquet, of which the first is used".
+    """
     return (
         f"{facts[DUPLICATES]:,} documents have several rows in {spec.files}, "
         "of which the first is used"
@@ -88,5 +122,13 @@ def duplicates_text(spec: AttributesSpec, facts: Mapping[str, Any]) -> str:
 
 
 def unmatched_text(spec: AttributesSpec, facts: Mapping[str, Any]) -> str:
-    """Say how many ids of the tables belong to no document."""
+    """Say how many ids of the tables belong to no document.
+
+    Args:
+        spec: The settings of the attributes, which name the tables.
+        facts: Facts of the joined attributes.
+
+    Returns:
+        Such as "12 ids of scores.parquet belong to no document".
+    """
     return f"{facts[UNMATCHED]:,} ids of {spec.files} belong to no document"

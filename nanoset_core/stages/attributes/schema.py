@@ -1,8 +1,12 @@
-"""The columns of attribute tables: which ones are read, and of which type each is in all files."""
+"""The columns of attribute tables: which ones are read, and of which type each is in all files.
+
+For example, the first file has an integer column `id` and a floating-point column `quality`. Then
+each other file must have both, with the same types. In a file without any value, a column may also
+have the null type.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -59,24 +63,41 @@ class AttributeSchema:
             InputError: The type of the ids cannot be compared with ids of documents.
         """
         kind_by_name = {column.name: _kind_of(column.type) for column in schema}
-        occurrences = Counter(schema.names)
         names_to_read = list(kind_by_name) if self.columns is None else self.columns
 
         # The first file decides which columns there are. Other files must have the same ones.
         names_of_first_file = list(self._types)
-        is_first_file = not names_of_first_file
         for name in dict.fromkeys([self.id, *names_to_read, *names_of_first_file]):
-            if name not in kind_by_name:
-                raise self._missing_column(path, name, kind_by_name)
-            if occurrences[name] > 1:
-                raise self._difference(path, found=f"two columns {name!r}", expected="each once")
+            self._check_occurs_once(path, name, schema.names)
             self._check_name(path, name, kind_by_name[name])
-            if not is_first_file and name not in names_of_first_file:
+            if names_of_first_file and name not in names_of_first_file:
                 raise self._new_column(path, name)
             self._compare_or_add_type(path, name, kind_by_name[name])
 
+    def _check_occurs_once(self, path: Location, name: str, names: Sequence[str]) -> None:
+        """Check that a file has exactly one column of a name.
+
+        Args:
+            path: Path of the file, for messages.
+            name: The name.
+            names: Names of all columns of the file.
+
+        Raises:
+            ConfigError: It has no such column.
+            FormatError: It has several, which Parquet allows.
+        """
+        if name not in names:
+            raise self._missing_column(path, name, list(dict.fromkeys(names)))
+        if names.count(name) > 1:
+            raise self._difference(path, found=f"two columns {name!r}", expected="each once")
+
     def _new_column(self, path: Location, name: str) -> FormatError:
-        """Return the error for a column that the files before this one do not have."""
+        """Return the error for a column that the files before this one do not have.
+
+        Args:
+            path: Path of the file.
+            name: Name of the column.
+        """
         first_file = next(iter(self._types.values())).file
         return self._difference(
             path,
@@ -96,15 +117,15 @@ class AttributeSchema:
             InputError: Values of the id column are neither texts nor integers.
             ConfigError: Documents have a column of this name already.
         """
-        if name == self.id:
-            if kind not in (None, "int64", "uint64", "string"):
-                raise InputError(
-                    "ids are texts or whole numbers",
-                    where=path,
-                    found=f"{name!r} of {kind}",
-                    remedy=f"correct {self.setting}.id, or write the ids as text",
-                )
-        elif not name or name in self.reserved:
+        is_id = name == self.id
+        if is_id and kind not in (None, "int64", "uint64", "string"):
+            raise InputError(
+                "ids are texts or whole numbers",
+                where=path,
+                found=f"{name!r} of {kind}",
+                remedy=f"correct {self.setting}.id, or write the ids as text",
+            )
+        if not is_id and (not name or name in self.reserved):
             raise ConfigError(
                 "documents have a column of this name already",
                 where=path,
@@ -151,7 +172,13 @@ class AttributeSchema:
         )
 
     def _difference(self, path: Location, *, found: str, expected: str) -> FormatError:
-        """Return the error for a file whose columns differ from those of earlier files."""
+        """Return the error for a file whose columns differ from those of earlier files.
+
+        Args:
+            path: Path of the file.
+            found: What it has, such as "'score' of string".
+            expected: What it should have, such as "double, as in scores/a.parquet".
+        """
         return FormatError(
             "tables of attributes differ",
             where=path,

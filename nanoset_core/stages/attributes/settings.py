@@ -29,7 +29,11 @@ ROWS = "rows"
 
 
 def files_setting(corpus: str) -> str:
-    """Return the key of nanoset.yaml that names the attribute tables of a corpus."""
+    """Return the key of nanoset.yaml that names the attribute tables of a corpus, for messages.
+
+    Args:
+        corpus: Name of the corpus, such as "web" for "attributes.web.files".
+    """
     return f"{STAGE}.{corpus}.files"
 
 

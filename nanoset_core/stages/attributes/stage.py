@@ -117,6 +117,10 @@ class AttributesStage(AlignedStage, Planned):
 def _check_tables_exist(project: Project, corpus: str) -> None:
     """Check that the settings of a corpus name attribute tables, and that these exist.
 
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+
     Raises:
         NanosetError: There are none.
     """
@@ -125,7 +129,12 @@ def _check_tables_exist(project: Project, corpus: str) -> None:
 
 
 def _first_violation(config: ProjectConfig, attributes: Manifest) -> str | None:
-    """Return the first policy that joined attributes violate, in words, or None."""
+    """Return the first policy that joined attributes violate, in words, or None.
+
+    Args:
+        config: The settings of nanoset.yaml, with the policies.
+        attributes: Manifest of the joined attributes, with the counts.
+    """
     for violation in violations(config, attributes):
         return violation.what
     return None

@@ -1,9 +1,13 @@
-"""Read tables of attributes of documents, Parquet or Arrow files, into a lookup by document id."""
+"""Read tables of attributes of documents, Parquet or Arrow files, into a lookup by document id.
+
+The rows of all files are read once, in order, and written to files in which the row with a certain
+id can be found quickly (see `lookup`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,12 +31,46 @@ class _Rows(NamedTuple):
     """Some rows of a table, as Arrow arrays of equal length."""
 
     ids: Any
+    """Ids as strings."""
     columns: list[Any]
     """One array for each of the schema's names."""
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of the arrays in memory."""
         return int(self.ids.nbytes + sum(column.nbytes for column in self.columns))
+
+
+@dataclass(slots=True)
+class _RowBuffer:
+    """Collects rows until they are enough to be written together."""
+
+    parts: list[_Rows] = field(default_factory=list)
+    n_rows: int = 0
+    n_bytes: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the rows are so many, or so large, that they should be written."""
+        return self.n_rows >= CHUNK_ROWS or self.n_bytes >= _CHUNK_BYTES
+
+    def append(self, rows: _Rows) -> None:
+        """Add some rows.
+
+        Args:
+            rows: The rows, at least one.
+        """
+        self.parts.append(rows)
+        self.n_rows += len(rows.ids)
+        self.n_bytes += rows.size_bytes
+
+    def empty(self) -> _Rows:
+        """Remove all rows, and return them together; there must be some."""
+        rows = _concatenate(self.parts)
+        self.parts = []
+        self.n_rows = 0
+        self.n_bytes = 0
+        return rows
 
 
 @dataclass(slots=True)
@@ -40,8 +78,11 @@ class AttributeTables:
     """Files of the same columns, which are read in their order."""
 
     folder: RawFolder
+    """The folder that all files are in."""
     files: Sequence[FileStat]
+    """The files, with paths below the folder."""
     schema: AttributeSchema
+    """Checks the columns of each file, and says which ones are read."""
     n_escaped: int = 0
     """Values read so far whose bytes are not UTF-8; such bytes are kept as \\xNN."""
 
@@ -75,23 +116,16 @@ class AttributeTables:
             FormatError: A file is not a table, is damaged, or has other columns than the first one.
             InputError: A column cannot be kept, or there are no files.
         """
-        pending: list[_Rows] = []  # read, but not yielded yet
-        n_rows = 0
-        n_bytes = 0
+        buffer = _RowBuffer()
         for file in self.files:
             for rows in self._read_file(file):
-                pending.append(rows)
-                n_rows += len(rows.ids)
-                n_bytes += rows.size_bytes
-                if n_rows >= CHUNK_ROWS or n_bytes >= _CHUNK_BYTES:
-                    yield _concatenate(pending)
-                    pending = []
-                    n_rows = 0
-                    n_bytes = 0
+                buffer.append(rows)
+                if buffer.is_full:
+                    yield buffer.empty()
             on_read(file.size)
 
-        if pending:
-            yield _concatenate(pending)
+        if buffer.parts:
+            yield buffer.empty()
         elif not self.schema.is_known:
             raise InputError(
                 "there is no table",
@@ -102,26 +136,27 @@ class AttributeTables:
     def _read_file(self, file: FileStat) -> Iterator[_Rows]:
         """Yield the rows of a file, about a MiB at a time.
 
+        Args:
+            file: The file, below the folder.
+
         Raises:
-            FormatError: The file is not a table, or is damaged.
+            ConfigError: A column is missing, or has a name that documents have already.
+            FormatError: The file is not a table, is damaged, or has other columns than the first.
             InputError: A column cannot be kept.
         """
         path = self.folder / file.path
 
         def choose(schema: Any) -> list[str]:
-            """Check the columns of the file, and return those that are read."""
+            """Check the columns of the file, and return those that are read.
+
+            Args:
+                schema: The columns, as a pyarrow.Schema.
+            """
             self.schema.check(path, schema)
             return [self.schema.id, *self.schema.names]
 
-        def convert(batch: Any, first_row: int) -> _Rows:
-            """Convert some rows, an Arrow record batch, to the types that are kept."""
-            ids = batch.column(self.schema.id)
-            columns = [batch.column(name) for name in self.schema.names]
-            self.n_escaped += sum(count_not_utf8(column) for column in [ids, *columns])
-            return _Rows(_to_id_texts(ids), [_to_kept_type(column) for column in columns])
-
         try:
-            yield from read_table(path, choose, convert, file.size)
+            yield from read_table(path, choose, self._convert, file.size)
         except FaultError as error:
             raise FormatError(
                 "a table of attributes cannot be read",
@@ -138,9 +173,23 @@ class AttributeTables:
                 remedy=f"leave it out by {self.schema.setting}.columns",
             ) from error
 
+    def _convert(self, batch: Any, first_row: int) -> _Rows:
+        """Convert some rows of a file to the types that are kept.
+
+        Args:
+            batch: The rows, an Arrow record batch.
+            first_row: Number of the first row in the file; not used.
+        """
+        ids = batch.column(self.schema.id)
+        columns = [batch.column(name) for name in self.schema.names]
+        self.n_escaped += sum(count_not_utf8(column) for column in [ids, *columns])
+        return _Rows(_to_id_texts(ids), [_to_kept_type(column) for column in columns])
+
 
 def _to_kept_type(array: Any) -> Any:
     """Convert an Arrow array to one of the types that are kept, and shorten very long texts.
+
+    For example, integers of 16 bits become such of 64 bits.
 
     Texts of more than MOST_BYTES are left out, and counted, when the rows are joined to documents.
     So a shortened text must still be too long.
@@ -169,7 +218,7 @@ def _to_id_texts(array: Any) -> Any:
 
 
 def _concatenate(parts: Sequence[_Rows]) -> _Rows:
-    """Concatenate consecutive rows."""
+    """Return the rows of all parts, in the order of the parts, of which there is at least one."""
     ids = _concatenate_arrays([part.ids for part in parts])
     columns = []
     for arrays in zip(*[part.columns for part in parts], strict=True):
@@ -178,10 +227,13 @@ def _concatenate(parts: Sequence[_Rows]) -> _Rows:
 
 
 def _concatenate_arrays(arrays: Sequence[Any]) -> Any:
-    """Concatenate arrays of one type, some of which may have the null type instead."""
+    """Concatenate Arrow arrays of one type, some of which may have the null type instead.
+
+    An array has the null type if the file that it was read from has no value in the column.
+    """
     import pyarrow as pa
 
-    arrow_type = pa.null()
+    arrow_type = pa.null()  # if no array has a value
     for array in arrays:
         if not pa.types.is_null(array.type):
             arrow_type = array.type

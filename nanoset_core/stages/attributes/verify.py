@@ -36,6 +36,9 @@ def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> R
         corpus: Name of the corpus.
         deep: Read every value, and compare the result of joining the attributes again. For a small
             corpus, this is always done.
+
+    Returns:
+        The report, with an error for each table that differs and each policy that is violated.
     """
     report = verify_columns(ATTRIBUTES, project, corpus, deep=deep)
     if not report.passed:
@@ -101,19 +104,33 @@ def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
                 fill_by_id(expected_table, documents, attributes.lookup)
 
             stored = outputs.manifest_at(outputs.folder / TABLES_FOLDER / corpus / digest)
-            if stored is None:
-                continue  # deleted since `verify_columns` found it
-            if not _are_equal(stored.path(TABLE), expected_path):
-                report.error(
-                    "a table of attributes does not have the values of the rows with its "
-                    "documents' ids",
-                    where=stored.place(TABLE).path,
-                    remedy=f"delete {stored.url()}, and {BUILD}",
-                )
+            if stored is not None:  # it may have been deleted since `verify_columns` found it
+                _compare_table(report, stored, expected_path)
+
+
+def _compare_table(report: Report, stored: Manifest, expected_path: Path) -> None:
+    """Compare the stored attributes of a shard with those that were joined again.
+
+    Args:
+        report: Gets an error if they differ.
+        stored: Manifest of the stored table.
+        expected_path: Path of the table that was joined again.
+    """
+    if not _are_equal(stored.path(TABLE), expected_path):
+        report.error(
+            "a table of attributes does not have the values of the rows with its documents' ids",
+            where=stored.place(TABLE).path,
+            remedy=f"delete {stored.url()}, and {BUILD}",
+        )
 
 
 def _are_equal(stored_path: Path, expected_path: Path) -> bool:
-    """Return whether two Parquet files with the same row groups have equal values."""
+    """Return whether two Parquet files with the same row groups have equal values.
+
+    Args:
+        stored_path: Path of one file.
+        expected_path: Path of the other.
+    """
     with RowGroups(stored_path) as stored, RowGroups(expected_path) as expected:
         for group in range(len(expected.ranges)):
             if not stored.read(group).equals(expected.read(group)):
