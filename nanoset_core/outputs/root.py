@@ -156,6 +156,17 @@ class OutputRoot:
         """
         return manifest.digest == place.name and manifest.damage() is None
 
+    def with_listing(self, folder: Path) -> OutputRoot:
+        """Return the same outputs, which answer from a listing of one folder in a bucket.
+
+        The folder is listed when the first answer is needed, and not again: what other processes
+        write afterwards is not seen.
+
+        Args:
+            folder: The folder, such as that of an output about which several questions are asked.
+        """
+        return replace(self, access=self.access.with_listing(folder))
+
     def each_version(
         self, work: Callable[[OutputRoot, Path], R], stage: str, name: str, digests: Sequence[str]
     ) -> list[R]:

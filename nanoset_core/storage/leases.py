@@ -234,12 +234,11 @@ class _OwnLease:
 
     def rivals(self) -> list[_Lease]:
         """Return the leases of other builds that make an output of this lease."""
+        # This lease is often the only one. Without it, a single request shows that there is none.
         return [
             lease
-            for lease in _leases_in(self.store)
-            if lease.name != self.name
-            and not has_ended(lease.name)
-            and not lease.made.isdisjoint(self.made)
+            for lease in _leases_in(self.store, ignored=self.name)
+            if not has_ended(lease.name) and not lease.made.isdisjoint(self.made)
         ]
 
     def is_after(self, rival: _Lease) -> bool:
@@ -554,9 +553,14 @@ def _leases(access: FileAccess) -> Iterator[_Lease]:
         yield from _leases_in(store)
 
 
-def _leases_in(store: Store) -> list[_Lease]:
-    """Return all leases in a store that count."""
-    names = live_objects_after_sweep(store, FOLDER, _LEASE)
+def _leases_in(store: Store, *, ignored: str | None = None) -> list[_Lease]:
+    """Return the leases of running processes in a store.
+
+    Args:
+        store: The store.
+        ignored: Name of a lease to leave out, such as the caller's own.
+    """
+    names = live_objects_after_sweep(store, FOLDER, _LEASE, ignored=ignored)
     contents = in_parallel(store.read, names, CONNECTIONS)
     leases: list[_Lease] = []
     for name, data in zip(names, contents, strict=True):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.records.json_records import dump, from_plain, to_plain
 from nanoset_core.stages.dataset.tokens import has_room_for_tokens
@@ -167,10 +168,12 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     shards = group_shards(plan, project.webdataset(name).groups, group)
     outputs = project.outputs
     folder = outputs.place(recipe)
+    # In a bucket, one listing of the folder shows all that earlier builds have written.
+    before = outputs.with_listing(folder)
 
     # If the webdataset is complete and whole, there is nothing to write. If it is damaged, its tars
     # that are whole are kept.
-    complete = _complete_version(project, folder)
+    complete = _complete_version(before, folder)
     recorded: list[TarFacts] = []
     if complete is not None:
         recorded = list(_recorded_facts(complete, shards).values())
@@ -182,7 +185,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     _prepare_folder(project, recipe, recorded)
     facts: dict[int, TarFacts] = {}  # by number of the shard
     if not project.rebuild:
-        facts = _unfinished_facts(project, recipe, shards)
+        facts = read_markers(folder, shards, recipe.digest, before.access)
     missing = [shard for shard in shards if shard not in facts]
     if missing:
         options = _write_options(project, name, group)
@@ -194,7 +197,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
             folder,
             options,
             made_from=recipe.digest,
-            force=project.rebuild,
+            force=True,  # the listing has shown that these are not written
         )
         facts |= {tar.shard: tar for tar in tars}
 
@@ -235,14 +238,14 @@ def _prepare_folder(project: Project, recipe: Recipe, written: list[TarFacts]) -
     write_markers(folder, written, recipe.digest, project.outputs.access)
 
 
-def _complete_version(project: Project, folder: Path) -> Manifest | None:
+def _complete_version(outputs: OutputRoot, folder: Path) -> Manifest | None:
     """Return the manifest of a complete webdataset in a folder, or None.
 
     If the manifest is damaged, the webdataset does not count as complete, and all tars are written
     again.
     """
     with contextlib.suppress(FormatError):
-        return project.outputs.manifest_at(folder)
+        return outputs.manifest_at(folder)
     return None
 
 
@@ -279,35 +282,30 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
     )
 
 
-def _written_facts(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return the facts of the shards whose tars exist with their recorded size, by shard."""
-    complete = project.outputs.find(recipe)
-    if complete is None:
-        return _unfinished_facts(project, recipe, shards)
-    return _recorded_facts(complete, shards)
-
-
-def _unfinished_facts(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return the facts of the tars that earlier builds of an incomplete webdataset have written.
-
-    A marker, a small file next to the tars, has the facts of each finished tar.
+def _written_facts(outputs: OutputRoot, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
+    """Return the facts of the tars that exist with their recorded size.
 
     Args:
-        project: The project.
+        outputs: The project's outputs.
         recipe: What the webdataset is made from. It decides the folder.
         shards: Numbers of the shards to look for. Each is stored as a tar.
 
     Returns:
         Number of the shard → facts of its tar.
     """
-    outputs = project.outputs
-    facts = read_markers(outputs.place(recipe), shards, recipe.digest, outputs.access)
-    if len(facts) == len(shards):
-        return facts
-    # Another build may have completed the webdataset meanwhile, and removed the markers.
-    complete = outputs.find(recipe)
+    # The manifest of a complete webdataset has the facts of all tars. Until it is complete, each
+    # finished tar has a marker, a small file with its facts. In a bucket, one listing shows both.
+    folder = outputs.place(recipe)
+    listed_outputs = outputs.with_listing(folder)
+    complete = listed_outputs.find(recipe)
     if complete is None:
-        return facts
+        facts = read_markers(folder, shards, recipe.digest, listed_outputs.access)
+        if len(facts) == len(shards):
+            return facts
+        # Another build may have completed the webdataset since then, and removed the markers.
+        complete = outputs.find(recipe)
+        if complete is None:
+            return facts
     return _recorded_facts(complete, shards)
 
 
@@ -335,7 +333,7 @@ def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts 
     shard_numbers = group_shards(plan, n_groups, group)
 
     recipe = webdataset_recipe(plan_manifest.name, plan_manifest.digest)
-    facts_by_shard = _written_facts(project, recipe, shard_numbers)
+    facts_by_shard = _written_facts(project.outputs, recipe, shard_numbers)
 
     # The folder of the tars follows from the recipe, whether they are written or not.
     tar_folder = project.outputs.place(recipe)
@@ -412,7 +410,7 @@ def _complete(
         MissingError: A tar has not been written, or a packed dataset of the plan was deleted.
     """
     folder = project.outputs.place(recipe)
-    facts = _written_facts(project, recipe, range(plan.shards))
+    facts = _written_facts(project.outputs, recipe, range(plan.shards))
     _check_all_written(project, recipe, plan, facts)
 
     # A plan counts the padding inside a packed dataset as tokens; the lists count it as padding.
