@@ -131,7 +131,7 @@ class ColumnWriter:
 
         # In the files, the texts follow those that were appended before.
         ends: NDArray[np.int64] = offsets[1:] + (self._text_bytes - start)  # (n_rows,)
-        ends_file.write(ends)
+        ends_file.write(ends.data)
         if data is not None:  # None if all texts are empty
             self._values_file.write(memoryview(data)[start:stop])
         self._text_bytes += stop - start
