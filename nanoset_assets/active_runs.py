@@ -1,4 +1,9 @@
-"""Find active runs and backfills, so that what they make is not requested again."""
+"""Find active runs and backfills, so that what they make is not requested again.
+
+A run makes assets, or one partition of each; a backfill is a request for many partitions, for which
+Dagster starts one run after the other. If an active run makes the dataset of the corpus `web`, for
+example, `"web" in ActiveRuns(instance, names).corpora` is true, and no sensor requests it.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +37,11 @@ class ActiveRuns:
         names: Names,
         upstream: Mapping[str, Sequence[dg.AssetKey]] | None = None,
     ) -> None:
-        """Look up the runs.
+        """Look up the runs that have not ended.
 
         Args:
-            instance: The instance.
-            names: The names of the project.
+            instance: The instance of Dagster that has the runs.
+            names: The names of the project in Dagster.
             upstream: Corpus → the host's assets that write ("land") its raw text; default: none.
         """
         self.instance = instance
@@ -60,9 +65,8 @@ class ActiveRuns:
         for run in self.runs:
             # A run of the whole job does not list the assets that it makes.
             is_of_whole_job = run.job_name == corpus_job
-            selected_assets = run.asset_selection or set()
-            builds_corpus = is_of_whole_job or bool(corpus_assets & selected_assets)
-            if builds_corpus and PARTITION_TAG in run.tags:
+            makes_corpus_asset = bool(corpus_assets & (run.asset_selection or set()))
+            if (is_of_whole_job or makes_corpus_asset) and PARTITION_TAG in run.tags:
                 corpora.add(run.tags[PARTITION_TAG])
         return corpora
 
@@ -75,7 +79,8 @@ class ActiveRuns:
     def landing(self) -> dict[str, str]:
         """Corpus whose text is being written now → the asset that writes ("lands") it.
 
-        These assets belong to another team, in the same Dagster instance.
+        These assets belong to another team, in the same Dagster instance. For example,
+        `{"web": "crawl/pages"}`.
         """
         if not self.runs and not self.backfills:
             return {}
@@ -91,11 +96,11 @@ class ActiveRuns:
     def _assets_being_made(self) -> set[dg.AssetKey]:
         """The assets in `upstream` that an active run or an open backfill makes."""
         assets = set(chain.from_iterable(self.upstream.values()))
-        return {
-            asset
-            for asset in assets
-            if asset in self._selected_assets or self._is_last_run_active(asset)
-        }
+        assets_being_made: set[dg.AssetKey] = set()
+        for asset in assets:
+            if asset in self._selected_assets or self._is_last_run_active(asset):
+                assets_being_made.add(asset)
+        return assets_being_made
 
     @cached_property
     def _selected_assets(self) -> set[dg.AssetKey]:
@@ -126,8 +131,8 @@ class ActiveRuns:
         A backfill is a request for many partitions. If they are unknown, it counts as one for all.
 
         Args:
-            asset: The asset.
-            partition: The partition.
+            asset: Key of the asset.
+            partition: Name of the partition, such as a corpus.
         """
         if any(backfill.targets(asset, partition) for backfill in self.backfills):
             return True
@@ -154,12 +159,15 @@ class ActiveRuns:
 def last_run(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
 ) -> dg.RunRecord | None:
-    """Return the last run that was to make an asset, or None if there was none.
+    """Return the last run that was to make an asset, whether or not it succeeded.
 
     Args:
-        instance: The instance.
-        asset: The asset.
+        instance: The instance of Dagster that has the runs.
+        asset: Key of the asset.
         partition: Only runs of this partition; None for an asset without partitions.
+
+    Returns:
+        Dagster's record of the run; None if there was none, or if it was deleted.
     """
     planned = latest_planned(instance, asset, partition)
     if planned.run_id is None:
@@ -170,6 +178,8 @@ def last_run(
 def end_time(record: dg.RunRecord) -> float:
     """Return when a run ended, in seconds since 1970.
 
-    For a run that never started, this is the last change of its record.
+    Args:
+        record: Dagster's record of the run. If the run never started, the time is that of the last
+            change of the record.
     """
     return record.end_time or record.update_timestamp.timestamp()

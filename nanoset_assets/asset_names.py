@@ -1,4 +1,9 @@
-"""Names of outputs in Dagster: the asset and partition, the job, and the label in messages."""
+"""Names of outputs in Dagster: the asset and partition, the job, and the label in messages.
+
+A *node* is one output of a project, such as the view `web_clean`. In Dagster, it is the partition
+`web_clean` of the asset `web/views`, the job `web_views` makes it, and messages call it
+`web/views [web_clean]`.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +19,23 @@ _NO_JOB_CHARACTER = re.compile("[^A-Za-z0-9_]")
 
 
 def is_asset(stage: Stage) -> bool:
-    """Return whether the outputs of a stage are assets; those of internal stages are not."""
+    """Return whether the outputs of a stage are assets in Dagster.
+
+    Args:
+        stage: A step of the pipeline. The outputs of an internal one are only used by other stages.
+    """
     return not isinstance(stage, InternalStage)
 
 
 def asset_path(node: Node) -> tuple[str, ...]:
     """Return the asset key of an output, without the project's prefix.
 
-    It is `(asset,)` for outputs of corpora, and `(subject, asset)` for others, such as ("pretrain",
-    "blend").
+    Args:
+        node: The output.
+
+    Returns:
+        The name of the asset alone for an output of a corpus, such as ("indexed_dataset",); with
+        its subject before it for others, such as ("pretrain", "blend").
     """
     asset = shape_of(node.stage).asset
     if is_of_corpora(node.stage):
@@ -31,9 +44,13 @@ def asset_path(node: Node) -> tuple[str, ...]:
 
 
 def partition_of(node: Node) -> str | None:
-    """Return the partition of an output, or None for an asset without partitions.
+    """Return the partition of an output: a corpus, a split, a view or a group of tars.
 
-    It is a corpus, a split, a view or a group of tars.
+    Args:
+        node: The output.
+
+    Returns:
+        Such as "train"; None for an asset without partitions.
     """
     if is_of_corpora(node.stage):
         return node.key.subject
@@ -41,14 +58,27 @@ def partition_of(node: Node) -> str | None:
 
 
 def label_of(node: Node) -> str:
-    """Return the asset and partition of an output for messages, such as `views [web_clean]`."""
+    """Return the asset and partition of an output for messages, such as `web/views [web_clean]`.
+
+    Args:
+        node: The output.
+    """
     asset = "/".join(asset_path(node))
     partition = partition_of(node)
-    return asset if partition is None else f"{asset} [{partition}]"
+    if partition is None:
+        return asset
+    return f"{asset} [{partition}]"
 
 
 def input_label(node: Node) -> str:
-    """Return the asset and partition of an output in words, for the remedy of an error."""
+    """Return the asset and partition of an output in words, for the remedy of an error.
+
+    Args:
+        node: The output, which is an input of another one.
+
+    Returns:
+        Such as "indexed_dataset for the corpus 'web'".
+    """
     asset = "/".join(asset_path(node))
     if is_of_corpora(node.stage):
         return f"{asset} for the corpus {node.key.subject!r}"
@@ -62,6 +92,12 @@ def job_of(node: Node) -> str:
 
     Each nanoset and each webdataset has a job. For corpora there is one job for each kind of
     output, such as `corpus`, which makes all outputs of a corpus up to its dataset.
+
+    Args:
+        node: The output.
+
+    Returns:
+        Such as "corpus" or "pretrain". A character that Dagster does not allow becomes `_`.
     """
     name = node.stage.kind
     if not is_of_corpora(node.stage):

@@ -1,4 +1,9 @@
-"""Decide which corpora are added as partitions, and which are removed."""
+"""Decide which corpora are added as partitions, and which are removed.
+
+A corpus is a folder of raw text, and a partition of the assets that are made from it. A new folder
+`raw/web` becomes the partition `web`. If the folder is deleted, the partition is removed by the
+second tick of the sensor that does not see it, unless nanoset.yaml or an active run needs it.
+"""
 
 from __future__ import annotations
 
@@ -58,11 +63,14 @@ def partition_changes(
     row, and nothing needs it. Partitions that no tick has seen text of may be another project's.
 
     Args:
-        config: The current configuration of the project.
-        names: The names of the project.
+        config: The current settings of nanoset.yaml, which may need a corpus.
+        names: The names of the project in Dagster.
         active_runs: The runs that were active before the raw folder was read.
         text: The corpora of the raw folder.
         before: The corpora that the last tick knew.
+
+    Returns:
+        The requests, notes for the log, and what the next tick has to know.
     """
     registered = set(active_runs.instance.get_dynamic_partitions(names.corpora_name))
     changes = PartitionChanges(registered)

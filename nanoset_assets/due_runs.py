@@ -1,7 +1,8 @@
 """Decide which missing and stale outputs a sensor or the schedule requests now, and in which runs.
 
 A step is the work of making one output. A run makes the outputs of several steps in sequence, such
-as all outputs of one corpus; see `nanoset_core/project/runs.py`.
+as all outputs of one corpus; see `nanoset_core/project/runs.py`. An output has to wait if, for
+example, an active run makes one of its inputs.
 """
 
 from __future__ import annotations
@@ -34,13 +35,21 @@ class DueRuns:
 
 
 def run_key(step: Step) -> Hashable:
-    """Return a key that steps of one run share.
+    """Return a key that the steps of one run share, and steps of different runs do not.
 
     A run of Dagster is of one job and makes one partition, so the steps of one corpus share a run,
     and so do those of one split. The step of an asset without partitions has a run of its own.
+
+    Args:
+        step: The work of making one output.
+
+    Returns:
+        Such as ("corpus", "web") for all steps of the corpus `web`.
     """
     partition = partition_of(step.node)
-    return step.node if partition is None else (job_of(step.node), partition)
+    if partition is None:
+        return step.node
+    return (job_of(step.node), partition)
 
 
 def due_runs(
@@ -57,12 +66,15 @@ def due_runs(
     sequence.
 
     Args:
-        state: The state of the project's outputs.
+        state: The state of the project's outputs: missing, stale or up to date.
         active_runs: The runs that were active before the outputs were read.
         loaded_assets: The assets of the loaded definitions. Dagster refuses requests for others.
         retries_failed: Whether outputs whose last run failed are requested again.
         includes_inventories: Whether the file lists of corpora with changed files are requested,
             too. Otherwise, the sensor that watches the files does that.
+
+    Returns:
+        The runs, in the order of the pipeline, and the reasons of the outputs that wait.
     """
     waiting_reasons: dict[str, str] = {}
 
@@ -94,6 +106,7 @@ def _reason_to_wait(
 
     Args:
         step: A step that has to run, to make one output.
+        active_runs: The runs that were active before the outputs were read.
         loaded_assets: The assets of the loaded definitions.
         retries_failed: Whether to request the step even if its last run failed.
     """
@@ -111,13 +124,14 @@ def _reason_to_wait(
 
 
 def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: Any) -> dg.RunRequest:
-    """Return the request for a run.
+    """Return the request for a run that makes some outputs.
 
     Args:
-        names: The names of the project.
-        run: The steps of the run; all make the same partition, if they have partitions.
+        names: The names of the project in Dagster.
+        run: The steps of the run, each of which makes one output. All make the same partition, if
+            they have partitions.
         requested_by: Name of the sensor or schedule, for a tag.
-        more: Further arguments of `dg.RunRequest`.
+        more: Further arguments of `dg.RunRequest`, such as `job_name`.
     """
     # By these digests, later ticks recognise that the run was to make the same outputs.
     digests = [step.digest for step in run]

@@ -1,7 +1,9 @@
 """Decide which outputs are not requested again because the last run that was to make them failed.
 
 A run that failed would fail again unless something has changed: its inputs, or the process that
-executes it. Runs that were killed from outside are the exception; they may be repeated.
+executes it. So a sensor that requested the run at each of its ticks would start it forever. Runs
+that were killed from outside, for lack of memory for example, are the exception: they may be
+repeated a few times.
 """
 
 from __future__ import annotations
@@ -40,9 +42,13 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     A run that would only repeat a failed one, with the same inputs and settings, is not requested.
 
     Args:
-        instance: The instance.
-        names: The names of the project.
+        instance: The instance of Dagster, which has the earlier runs.
+        names: The names of the project in Dagster.
         step: The step that would make the output.
+
+    Returns:
+        Such as "its run 1f2e3d4c failed; it is built when what it is made from changes, or from the
+        UI"; or None.
     """
     asset = names.asset(asset_path(step.node))
     last = last_run(instance, asset, partition_of(step.node))
@@ -73,6 +79,9 @@ def _read_or_add_digests_tag(
     digest changes, the run no longer counts as an attempt to make the same output.
 
     Args:
+        instance: The instance of Dagster, which stores the tag.
+        names: The names of the project, for the name of the tag.
+        record: The run.
         current_digest: The digest that the output should have now.
 
     Returns:
@@ -92,9 +101,12 @@ def reason_not_repeated(
     """Return why no other run is requested after the last one, or None if one may be.
 
     Args:
-        instance: The instance.
+        instance: The instance of Dagster, which knows how the steps of a run ended.
         last: The last run that was to make the output.
         attempts: All runs that were requested for the same output.
+
+    Returns:
+        Such as "its run was killed, and will be started again"; or None.
     """
     run = last.dagster_run
     if _is_about_to_be_retried(last):
@@ -137,11 +149,11 @@ def has_made(
     """Return whether a run made the latest version of a partition, and that version has a digest.
 
     Args:
-        instance: The instance.
+        instance: The instance of Dagster, which has the history of the asset.
         record: The run.
-        asset: The asset.
+        asset: Key of the asset.
         partition: A partition of the asset.
-        digest: The digest, which Dagster records as data version.
+        digest: The digest that the version should have. Dagster records it as data version.
     """
     run = record.dagster_run
     if not run.is_success:

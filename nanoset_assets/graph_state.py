@@ -1,7 +1,13 @@
-"""Combine output files and Dagster's history into the state of a project's outputs."""
+"""Combine output files and Dagster's history into the state of a project's outputs.
+
+The files of an output show whether it is up to date, and Dagster's history shows whether its check
+has passed. An output that another machine has made is missing from the history of this one, so it
+is added to it: for example, the dataset of `web` as a materialisation of `indexed_dataset`.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -40,10 +46,13 @@ def load_graph_state(
 
     Args:
         graph: The outputs of the project.
-        instance: The instance.
-        names: The names of the project.
+        instance: The instance of Dagster, whose history is read and completed.
+        names: The names of the project in Dagster.
         active_runs: The active runs, looked up before any output was read; default: look them up
             now.
+
+    Returns:
+        The state: which outputs are up to date, and which have a failed check.
     """
     if active_runs is None:
         active_runs = ActiveRuns(instance, names)
@@ -66,8 +75,8 @@ def record_existing_outputs(
     Args:
         graph: The outputs of the project.
         step_by_node: Output → its step. Inputs precede what is made from them.
-        instance: The instance.
-        names: The names of the project.
+        instance: The instance of Dagster, to whose history they are added.
+        names: The names of the project in Dagster.
         active_runs: The active runs. They record what they make themselves.
     """
     recorded_digests = _recorded_digests(step_by_node, instance, names)
@@ -90,42 +99,50 @@ def _recorded_digests(
 
     Args:
         nodes: The outputs to look up. Each is an asset, or a partition of one.
+        instance: The instance of Dagster, whose history is read.
+        names: The names of the project in Dagster.
 
     Returns:
         Output → digest of the version. Outputs that the history lacks are left out.
     """
     # Look up all partitions of an asset together, which takes few queries.
-    node_by_partition: dict[tuple[str, ...], dict[str | None, Node]] = {}  # for each asset
+    nodes_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
     for node in nodes:
-        node_by_partition.setdefault(asset_path(node), {})[partition_of(node)] = node
+        nodes_by_asset[asset_path(node)].append(node)
 
     digests: dict[Node, str] = {}
-    for asset, asset_nodes in node_by_partition.items():
-        digest_by_partition = latest_data_versions(instance, names.asset(asset), set(asset_nodes))
-        for partition, node in asset_nodes.items():
-            if partition in digest_by_partition:
-                digests[node] = digest_by_partition[partition]
+    for asset, asset_nodes in nodes_by_asset.items():
+        partitions = {partition_of(node) for node in asset_nodes}
+        digest_by_partition = latest_data_versions(instance, names.asset(asset), partitions)
+        for node in asset_nodes:
+            digest = digest_by_partition.get(partition_of(node))
+            if digest is not None:
+                digests[node] = digest
     return digests
 
 
 def _outputs_with_failed_check(
     nodes: Iterable[Node], instance: dg.DagsterInstance, names: Names
 ) -> frozenset[Node]:
-    """Return the outputs whose last check found errors, or did not end."""
+    """Return the outputs whose last check found errors, or did not end.
+
+    Args:
+        nodes: The outputs to look up.
+        instance: The instance of Dagster, which has the results of checks.
+        names: The names of the project in Dagster.
+    """
     # An output is an asset, or a partition of one; Dagster also records checks that way.
     node_by_partition: dict[tuple[dg.AssetKey, str | None], Node] = {}
-    check_keys: list[dg.AssetCheckKey] = []
+    check_keys: dict[dg.AssetCheckKey, None] = {}  # without duplicates, in their order
     for node in nodes:
         asset = names.asset(asset_path(node))
         node_by_partition[asset, partition_of(node)] = node
-        check_keys.append(dg.AssetCheckKey(asset, CHECK))
+        check_keys[dg.AssetCheckKey(asset, CHECK)] = None
 
-    unique_check_keys = dict.fromkeys(check_keys)  # in their order
-    failed: set[Node] = set()
-    for asset_and_partition in assets_with_failed_check(instance, unique_check_keys):
-        if asset_and_partition in node_by_partition:
-            failed.add(node_by_partition[asset_and_partition])
-    return frozenset(failed)
+    failed_partitions = assets_with_failed_check(instance, check_keys)
+    return frozenset(
+        node for partition, node in node_by_partition.items() if partition in failed_partitions
+    )
 
 
 def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:
@@ -142,7 +159,12 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
 
 
 def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
-    """Return what Dagster's UI shows about an output that no run of this history has made."""
+    """Return what Dagster's UI shows about an output that no run of this history has made.
+
+    Args:
+        graph: The outputs of the project, with their manifests.
+        node: The output.
+    """
     project = graph.project
     metadata: dict[str, Any] = {
         "summary": "made on another machine, or recorded in another history of runs"
@@ -163,6 +185,10 @@ def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, R
     """Return the recipes of the current inventories of corpora.
 
     An inventory lists the files of a corpus. Its recipe identifies them.
+
+    Args:
+        project: Its outputs are read.
+        corpora: Names of corpora.
 
     Returns:
         Corpus → recipe. Corpora whose inventory is missing or damaged are left out.

@@ -1,13 +1,15 @@
 """The sensor that watches the host's assets that write raw text ("land" it).
 
 It requests a build of a corpus as soon as such an asset has been materialised, without waiting for
-the files to settle as the sensor over the raw folder does.
+the files to settle as the sensor over the raw folder does. For example, when the asset `crawl`,
+which writes the files of the corpus `web`, has run, a build of `web` is requested.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import dagster as dg
@@ -33,14 +35,18 @@ LANDED_SECONDS = 5
 
 
 def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
-    """Make the sensor that watches the host's assets that land text.
+    """Make the sensor that builds a corpus when another asset has written its raw text.
 
     Args:
-        project_defs: The names and settings of the project in Dagster.
-        job: The job that builds a corpus.
+        project_defs: The names and settings of the project in Dagster. `upstream` says which assets
+            of the host write ("land") the text of which corpora.
+        job: The job that builds a corpus, which the sensor requests with a corpus as partition.
+
+    Returns:
+        The sensor, for the definitions of the code location.
     """
     assets = _landing_assets(project_defs)
-    asset_names = ", ".join(key.to_user_string() for key in assets)
+    asset_names = ", ".join(asset.to_user_string() for asset in assets)
 
     @dg.sensor(
         job=job,
@@ -50,32 +56,44 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
     )
     def landed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Request a build of each corpus whose text has landed since the last tick."""
-        # The cursor is JSON: corpus → id of the latest materialisation that this sensor handled.
-        handled_ids: dict[str, int] = json.loads(context.cursor or "{}")
-        # Corpus → id of a later materialisation of the asset that writes ("lands") its text.
-        landing_ids = _landed_since(context.instance, project_defs, assets, handled_ids)
-        idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
-        if not landing_ids:
-            return dg.SensorResult(skip_reason=idle_reason)
-
-        # Select the corpora that no active run works on. The next tick looks at the others again.
-        candidates = _candidates(context.instance, project_defs, landing_ids)
-        project = project_defs.load()
-        with_text = _corpora_with_text(project, candidates.corpora)
-
-        # Runs can only be requested for corpora that are partitions.
-        register(context.instance, project_defs.names, with_text.corpora, project.config)
-        requests = [
-            _run_request(project_defs.names, corpus, landing_ids[corpus])
-            for corpus in with_text.corpora
-        ]
-
-        # Candidates without text are handled, too: the sensor over the raw folder waits for them.
-        handled_ids |= {corpus: landing_ids[corpus] for corpus in candidates.corpora}
-        notes = [*candidates.notes, *with_text.notes]
-        return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled_ids))
+        return _evaluate(context, project_defs, assets)
 
     return landed
+
+
+def _evaluate(
+    context: dg.SensorEvaluationContext, project_defs: ProjectDefs, assets: Sequence[dg.AssetKey]
+) -> dg.SensorResult:
+    """Return the builds that one tick of the sensor requests, and the cursor for the next tick.
+
+    Args:
+        context: Dagster's context of the tick, with the cursor that the last tick stored.
+        project_defs: The names and settings of the project in Dagster.
+        assets: The assets that write ("land") the raw text of corpora.
+    """
+    # The cursor is JSON: corpus → id of the latest materialisation that this sensor handled.
+    handled_ids: dict[str, int] = json.loads(context.cursor or "{}")
+    # Corpus → id of a later materialisation of the asset that lands its text.
+    landing_ids = _landed_since(context.instance, project_defs, assets, handled_ids)
+    idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
+    if not landing_ids:
+        return dg.SensorResult(skip_reason=idle_reason)
+
+    # Select the corpora that no active run works on. The next tick looks at the others again.
+    candidates = _candidates(context.instance, project_defs, landing_ids)
+    project = project_defs.load()
+    with_text = _corpora_with_text(project, candidates.corpora)
+
+    # Runs can only be requested for corpora that are partitions.
+    names = project_defs.names
+    register(context.instance, names, with_text.corpora, project.config)
+    requests = [_run_request(names, corpus, landing_ids[corpus]) for corpus in with_text.corpora]
+
+    # Candidates without text are handled, too: the sensor over the raw folder waits for them.
+    for corpus in candidates.corpora:
+        handled_ids[corpus] = landing_ids[corpus]
+    notes = [*candidates.notes, *with_text.notes]
+    return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled_ids))
 
 
 class _LandedCorpora(NamedTuple):
@@ -95,6 +113,9 @@ def _candidates(
         instance: The instance, for the active runs.
         project_defs: The names and settings of the project in Dagster.
         due: The corpora whose text has landed.
+
+    Returns:
+        The selected corpora, and a note on each one that has to wait.
     """
     active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
     waiting_reasons = _waiting_reasons(active_runs)
@@ -116,6 +137,9 @@ def _corpora_with_text(project: Project, candidates: Sequence[str]) -> _LandedCo
     Args:
         project: The project, with its raw folder.
         candidates: The corpora to select from.
+
+    Returns:
+        The corpora with text, and a note on each one without.
     """
     with_text = scan_corpora(project).corpora if candidates else {}
     corpora: list[str] = []
@@ -132,9 +156,11 @@ def _corpora_with_text(project: Project, candidates: Sequence[str]) -> _LandedCo
 
 
 def _run_request(names: Names, corpus: str, event: int) -> dg.RunRequest:
-    """Return the request to build a corpus.
+    """Return the request to build a corpus whose text has landed.
 
     Args:
+        names: The names of the project in Dagster.
+        corpus: The corpus, which is a partition.
         event: Id of its landing event. As part of the run key, it keeps Dagster from starting a
             second run for the same event.
     """
@@ -144,10 +170,8 @@ def _run_request(names: Names, corpus: str, event: int) -> dg.RunRequest:
 
 def _landing_assets(project_defs: ProjectDefs) -> list[dg.AssetKey]:
     """Return the assets of the host that land text, without duplicates."""
-    assets: dict[dg.AssetKey, None] = {}
-    for keys in project_defs.upstream.values():
-        assets.update(dict.fromkeys(keys))
-    return list(assets)
+    assets = chain.from_iterable(project_defs.upstream.values())
+    return list(dict.fromkeys(assets))
 
 
 def _waiting_reasons(active_runs: ActiveRuns) -> dict[str, str]:
@@ -172,6 +196,7 @@ def _landed_since(
     numbers all events; later ones have larger ids.
 
     Args:
+        instance: The instance, whose history has the events.
         project_defs: The names and settings of the project in Dagster.
         assets: The assets that land text.
         handled: Corpus → id of the latest landing event that led to a request.

@@ -43,6 +43,10 @@ class LoadedAssets:
 
         Args:
             config: The settings of nanoset.yaml when the definitions were loaded.
+
+        Returns:
+            For a nanoset `pretrain`, for example, the asset ("pretrain", "blend") with the
+            partitions train, valid and test.
         """
         parts_by_asset: dict[tuple[str, ...], frozenset[str | None]] = {}
         dynamic_assets: set[tuple[str, ...]] = set()
@@ -65,7 +69,11 @@ class LoadedAssets:
         return partition_of(node) in self.parts_by_asset.get(asset, ())
 
     def missing(self, nodes: Iterable[Node]) -> list[Node]:
-        """Return the outputs that no run of the loaded definitions can make."""
+        """Return the outputs that no run of the loaded definitions can make.
+
+        Args:
+            nodes: Outputs of the current nanoset.yaml.
+        """
         return [node for node in nodes if node not in self]
 
 
@@ -100,6 +108,9 @@ def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 
 def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
     """Return the parts of a configuration whose change requires Dagster to reload the definitions.
+
+    Args:
+        config: The settings of nanoset.yaml.
 
     Returns:
         Name of each part for messages, such as `nanoset 'pretrain'` → a value that can be compared.

@@ -29,8 +29,11 @@ def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefiniti
     """Return the partitions of a stage's asset, which are corpora.
 
     Args:
-        names: The names of the project.
+        names: The names of the project in Dagster.
         stage: One of `stages_of_corpora`.
+
+    Returns:
+        The set of all corpora; or a separate set, if only some corpora have the asset.
     """
     if isinstance(stage, CorpusStage) or not is_asset(stage):
         return names.corpora
@@ -42,13 +45,15 @@ def corpora_by_partition_set(
 ) -> dict[str, set[str]]:
     """Return which corpora belong to each set of partitions in Dagster.
 
-    One set contains all corpora. An asset that only some have, such as `.pbin` files, has its own:
-    {"corpora": {"web", "books"}, "pbin": {"web"}}.
+    One set contains all corpora. An asset that only some have, such as `.pbin` files, has its own.
 
     Args:
-        config: The project, which decides which corpora have which assets.
-        names: The names of the project.
+        config: The settings of nanoset.yaml, which decide which corpora have which assets.
+        names: The names of the project in Dagster.
         corpora: The corpora of the raw folder.
+
+    Returns:
+        Name of the set → its corpora: `{"corpora": {"web", "books"}, "packed_dataset": {"web"}}`.
     """
     all_corpora = set(corpora)
     corpora_by_set = {names.corpora_name: all_corpora}
@@ -66,8 +71,11 @@ def assets_of_partition_set(names: Names, set_name: str) -> list[dg.AssetKey]:
     """Return the assets whose partitions are the corpora of a set.
 
     Args:
-        names: The names of the project.
-        set_name: The name of the set.
+        names: The names of the project in Dagster.
+        set_name: The name of the set, a key of what `corpora_by_partition_set` returns.
+
+    Returns:
+        The keys of the assets, in the order of the pipeline.
     """
     keys: list[dg.AssetKey] = []
     for stage in stages_of_corpora():
@@ -82,10 +90,10 @@ def register(
     """Register corpora as partitions of their assets; known ones are left unchanged.
 
     Args:
-        instance: The instance.
-        names: The names of the project.
+        instance: The instance of Dagster, which stores the partitions.
+        names: The names of the project in Dagster.
         corpora: The corpora of the raw folder.
-        config: The project, which decides which assets each corpus has.
+        config: The settings of nanoset.yaml, which decide which assets each corpus has.
     """
     from sqlalchemy.exc import IntegrityError
 

@@ -1,5 +1,8 @@
 """The cursor of the sensor over the raw folder: what it remembers from one tick to the next.
 
+A tick is one call of the sensor by Dagster. By the cursor, a tick sees what has changed since the
+last one: `{"marks": {"web": "5f0c…"}}` says that the files of the corpus `web` had this signature.
+
 It is stored as JSON in Dagster's history, so its keys (`stored("marks")`) must not change.
 """
 
@@ -37,7 +40,14 @@ class RawTextCursor(Record):
 
 
 def read_cursor(cursor: str | None) -> RawTextCursor:
-    """Return the cursor that an earlier tick stored; an empty one if the text is not valid."""
+    """Return the cursor that an earlier tick stored.
+
+    Args:
+        cursor: Its JSON text; None before the first tick.
+
+    Returns:
+        The cursor; an empty one if there is none, or if the text is not valid.
+    """
     if cursor is None:
         return RawTextCursor()
     try:

@@ -1,8 +1,9 @@
 """The sensor that watches the raw folder.
 
 It registers corpora as partitions, and requests builds of corpora whose text has changed. Each tick
-lists the raw folder and compares names, sizes and times of the files with the inventories of the
-last builds; it does not read text.
+(Dagster calls a sensor every some seconds) lists the raw folder and compares names, sizes and times
+of the files with the inventories, the lists of files that the last builds read. It does not read
+text. For example, a new folder `raw/web` becomes the partition `web`, and a run of it is requested.
 
 An upload takes time, so a changed corpus is not built before nothing has been written to it for
 `settle_seconds`. If something never stops writing, the files that have settled are built without
@@ -60,11 +61,14 @@ _MAX_NAMES = 5
 
 
 def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
-    """Make the sensor that watches the raw folder.
+    """Make the sensor that watches the raw folder, and has changed corpora built.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        job: The job that builds a corpus.
+        job: The job that builds a corpus, which the sensor requests with a corpus as partition.
+
+    Returns:
+        The sensor, for the definitions of the code location.
     """
 
     @dg.sensor(
@@ -77,30 +81,43 @@ def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
     )
     def raw_text(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Request runs and changes of partitions for what has changed in the raw folder."""
-        instance = context.instance
-        # A run whose process was killed would count as active forever: mark it as failed.
-        close_abandoned_runs(instance, project_defs.names)
-        project = project_defs.load()  # with the current nanoset.yaml
-
-        # Look up the active runs before anything else: if one ends meanwhile, it still counts as
-        # active, so that what it has just built is not requested again.
-        active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
-        tick = _Tick(
-            project_defs=project_defs,
-            project=project,
-            active_runs=active_runs,
-            text=scan_corpora(project),
-            last_cursor=read_cursor(context.cursor),
-        )
-        tick.notes += reload_notes(project_defs.config, project.config)
-        try:
-            return tick.result()
-        finally:
-            # The notes may explain an error, so log them in that case, too.
-            for note in tick.notes:
-                context.log.info(visible(note))
+        return _evaluate(context, project_defs)
 
     return raw_text
+
+
+def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) -> dg.SensorResult:
+    """Return what one tick of the sensor requests, and log its notes.
+
+    Args:
+        context: Dagster's context of the tick, with the cursor that the last tick stored.
+        project_defs: The names and settings of the project in Dagster.
+
+    Raises:
+        NanosetError: Something is wrong with the raw folder, and there is nothing to request.
+    """
+    instance = context.instance
+    # A run whose process was killed would count as active forever: mark it as failed.
+    close_abandoned_runs(instance, project_defs.names)
+    project = project_defs.load()  # with the current nanoset.yaml
+
+    # Look up the active runs before anything else: if one ends meanwhile, it still counts as
+    # active, so that what it has just built is not requested again.
+    active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
+    tick = _Tick(
+        project_defs=project_defs,
+        project=project,
+        active_runs=active_runs,
+        text=scan_corpora(project),
+        last_cursor=read_cursor(context.cursor),
+    )
+    tick.notes += reload_notes(project_defs.config, project.config)
+    try:
+        return tick.result()
+    finally:
+        # The notes may explain an error, so log them in that case, too.
+        for note in tick.notes:
+            context.log.info(visible(note))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +138,7 @@ class _ChangedCorpus:
 
     @property
     def files_id(self) -> str:
-        """Identifies the files that a run builds; a tag of the runs that are requested for it."""
+        """Identifies the files that a run builds, such as `web:5f0c…`; a tag of runs for them."""
         files_id = f"{self.name}:{self.contents.signature}"
         return files_id if self.is_quiet else f"{files_id}:in_part"
 
@@ -167,7 +184,8 @@ class _Tick:
         # These methods also fill `next_cursor`, `notes` and `errors`.
         partition_requests = self._partition_requests()
         run_requests = self._run_requests()
-        # By the signature of a corpus, the next tick sees whether its files have changed.
+        # The signature of a corpus is a hash of the names, sizes and times of its files. By it, the
+        # next tick sees whether they have changed.
         for name, contents in self.text.corpora.items():
             self.next_cursor.signatures[name] = contents.signature
 
@@ -200,7 +218,12 @@ class _Tick:
             self.notes.append(str(error))
 
     def _partition_requests(self) -> list[PartitionsRequest]:
-        """Return the requests that add and delete partitions, and note corpora without text."""
+        """Return the requests that add and delete partitions, and note corpora without text.
+
+        Returns:
+            A request to add the partition `web`, for example, if the raw folder has a new folder
+            `web`.
+        """
         known_before = KnownCorpora(
             seen=set(self.last_cursor.signatures),
             missing=set(self.last_cursor.missing),
@@ -248,7 +271,10 @@ class _Tick:
         return corpora
 
     def _run_requests(self) -> list[dg.RunRequest]:
-        """Return the runs that build changed corpora, at most `MAX_REQUESTS`."""
+        """Return the runs that build changed corpora, at most `MAX_REQUESTS`.
+
+        The next tick requests the rest, since their files still differ from their inventories.
+        """
         requests: list[dg.RunRequest] = []
         changed = self._changed_corpora()
         n_examined = 0
@@ -282,7 +308,8 @@ class _Tick:
                 continue
             inventory = inventories.get(name)
             current_digest = None if inventory is None else inventory.digest
-            corpus = _ChangedCorpus(contents, self._is_quiet(contents, now_ns), current_digest)
+            is_quiet = self._is_quiet(contents, now_ns)
+            corpus = _ChangedCorpus(contents, is_quiet, current_digest)
             if self._can_be_built(corpus, now_ns / 1e9):
                 changed.append(corpus)
         return changed
@@ -291,6 +318,7 @@ class _Tick:
         """Return whether a changed corpus can be built now; otherwise, it waits for a later tick.
 
         Args:
+            corpus: The corpus. If it has to wait, a note says for what.
             now: The present time, in seconds since 1970.
         """
         name = corpus.name
@@ -302,9 +330,8 @@ class _Tick:
             writer = self.active_runs.landing[name]
             self.notes.append(f"{name}: waits until {writer} has ended")
             return False
-        if corpus.is_quiet:
-            return True  # nothing has been written to its files for a while
-        return not self._has_to_wait(corpus, now)
+        # Nothing has been written to the files of a quiet corpus for a while.
+        return corpus.is_quiet or not self._has_to_wait(corpus, now)
 
     def _up_to_date(self, inventories: Mapping[str, Recipe]) -> dict[str, Recipe]:
         """Return the corpora whose inventory lists their present files, also for the next tick.
@@ -360,7 +387,13 @@ class _Tick:
         return inventory is not None and inventory_recipe(inventory).digest == digest
 
     def _is_quiet(self, contents: Contents, now_ns: int) -> bool:
-        """Return whether nothing has been written to a corpus for `settle_seconds`."""
+        """Return whether nothing has been written to a corpus for `settle_seconds`.
+
+        Args:
+            contents: The files of the corpus, with their times. They must also be the same as in
+                the last tick.
+            now_ns: The present time, in nanoseconds since 1970.
+        """
         return is_quiescent(
             contents,
             self.last_cursor.signatures.get(contents.corpus),
@@ -376,28 +409,32 @@ class _Tick:
         would build nothing new, or lose text.
 
         Args:
+            corpus: A changed corpus that is not quiet.
             now: The present time, in seconds since 1970.
         """
         name = corpus.name
         waiting_since = self.last_cursor.written_since.get(name, now)
         max_wait = PATIENCE * self.project.config.automation.settle_seconds
         has_waited_long = now - waiting_since >= max_wait
-        if (
-            has_waited_long
-            and self._has_new_settled_files(corpus)
-            and not self._would_lose_text(corpus)
-        ):
+        has_to_wait = (
+            not has_waited_long
+            or not self._has_new_settled_files(corpus)
+            or self._would_lose_text(corpus)
+        )
+        if has_to_wait:
+            self.next_cursor.written_since[name] = waiting_since
+        else:
             # The next cursor gets no entry, so that the files that are left out wait from now on.
             self.notes.append(f"{name}: built without the files that something writes to")
-            return False
-
-        self.next_cursor.written_since[name] = waiting_since
-        return True
+        return has_to_wait
 
     def _would_lose_text(self, corpus: _ChangedCorpus) -> bool:
         """Return whether a file of the last build is being overwritten, and add a note if so.
 
         Such a file would be missing from a build of the files that have settled.
+
+        Args:
+            corpus: A corpus that is being written to.
         """
         changed_file = overwritten_file(self.project, corpus.name, corpus.contents.texts)
         if changed_file is None:
@@ -427,7 +464,12 @@ class _Tick:
         return inventory_recipe(inventory).digest != corpus.current_digest
 
     def _run_request(self, corpus: _ChangedCorpus) -> dg.RunRequest | None:
-        """Return the request for a run that builds a corpus, or None if no run is needed."""
+        """Return the request for a run that builds a corpus, or None if no run is needed.
+
+        Args:
+            corpus: A changed corpus that can be built now. If runs were requested for the same
+                files already, another is only requested if it may have a different result.
+        """
         # Each run has a tag that identifies the files for which it was requested.
         tags = {self.project_defs.names.tag(RAW_TAG): corpus.files_id}
         earlier_runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
@@ -445,6 +487,7 @@ class _Tick:
         """Return whether a corpus has to be built again after runs for the same files.
 
         Args:
+            corpus: The corpus, whose files still differ from its inventory.
             earlier_runs: The runs, the latest first.
         """
         latest_run = earlier_runs[0]
@@ -466,7 +509,11 @@ class _Tick:
         return True
 
     def _skip_reason(self) -> str:
-        """Return a text for Dagster's UI that says why the tick requests no run."""
+        """Return a text for Dagster's UI that says why the tick requests no run.
+
+        Returns:
+            Such as "2 corpora, 8 files in /data/raw; waiting until nothing writes to web".
+        """
         written_corpora = list(self.next_cursor.written_since)  # something still writes to them
         summary = self._summary()
         if not written_corpora and not self.notes:

@@ -1,7 +1,8 @@
 """The schedule `reconcile`, which compares every output with its files, settings and code.
 
 It does the work of both sensors, over raw text and over stale outputs, and also retries what has
-failed. So it repairs whatever the sensors have missed, for example at night.
+failed. So it repairs whatever the sensors have missed. For example, with `reconcile: 0 3 * * *` in
+nanoset.yaml, it requests each night a run of every output that is missing or stale.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import Step, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.running import not_a_cron_line
+from nanoset_core.project.runs import GraphState
 from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.stages.inventory.make import (
     inventory_recipe,
@@ -54,7 +56,7 @@ def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]
         project_defs: The names and settings of the project in Dagster.
 
     Returns:
-        A list with the schedule, or an empty one.
+        A list with the schedule; empty if nanoset.yaml has no such setting.
 
     Raises:
         ConfigError: The setting is not a valid cron line.
@@ -64,11 +66,10 @@ def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]
     if cron_line is None:
         return []
     _check_cron_line(project_defs.config.file, cron_line)
-    names = project_defs.names
     status = dg.DefaultScheduleStatus
 
     @dg.schedule(
-        name=names.definition(SCHEDULE),
+        name=project_defs.names.definition(SCHEDULE),
         job_name=EVERY_ASSET,
         cron_schedule=cron_line,
         execution_timezone=automation.timezone,
@@ -91,9 +92,9 @@ def _tick_result(
     """Return the runs that a tick of the schedule requests, or why it requests none.
 
     Args:
-        context: The context of the tick.
+        context: Dagster's context of the tick.
         project_defs: The names and settings of the project in Dagster.
-        tick_time: When the tick was due.
+        tick_time: When the tick was due, such as `2026-01-31T03:00`; a part of the run keys.
     """
     names = project_defs.names
     project = project_defs.load()  # with the current nanoset.yaml
@@ -104,26 +105,41 @@ def _tick_result(
     sweep(project)  # removes temporary files of killed processes
     register(context.instance, names, text.corpora, project.config)  # as partitions
 
-    # Find corpora with new files, and other outputs that are due and whose inputs are ready.
+    # Find out which corpora have new files, and which outputs are missing or stale.
     survey = _survey(project, text)
     graph = graph_over(project, survey.recipes)
     state = load_graph_state(graph, context.instance, names, active_runs)
-    pending = due_runs(
-        state,
-        active_runs,
-        LoadedAssets.of(project_defs.config),
-        retries_failed=True,
-        includes_inventories=True,
-    )
     _log_warnings(context, text, reload_notes(project_defs.config, project.config))
 
-    # Request all assets of corpora with new files, and other outputs that are due.
+    # Request all assets of corpora with new files, and other outputs whose inputs are ready.
     corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
-    requests = _corpus_requests(names, tick_time, text, corpora)
-    requests += _output_requests(names, tick_time, pending.runs)
+    requests = [
+        *_corpus_requests(names, tick_time, text, corpora),
+        *_output_requests(names, tick_time, _due_runs(project_defs, state, active_runs)),
+    ]
     if requests:
         return requests[:MAX_NIGHTLY_REQUESTS]  # the sensors and the next tick request the rest
     return _skip_reason(len(state.steps), len(text.corpora), survey.being_written)
+
+
+def _due_runs(
+    project_defs: ProjectDefs, state: GraphState, active_runs: ActiveRuns
+) -> list[list[Step]]:
+    """Return the runs that make missing and stale outputs, also those that have failed before.
+
+    Args:
+        project_defs: Its settings say which assets Dagster has loaded.
+        state: Which outputs are missing, stale or up to date.
+        active_runs: The active runs, whose outputs are not made again.
+
+    Returns:
+        The steps of each run. A step makes one output.
+    """
+    loaded_assets = LoadedAssets.of(project_defs.config)
+    pending = due_runs(
+        state, active_runs, loaded_assets, retries_failed=True, includes_inventories=True
+    )
+    return pending.runs
 
 
 def _log_warnings(
@@ -134,7 +150,7 @@ def _log_warnings(
     Args:
         context: The context of the tick, which has its log.
         text: The corpora of the raw folder, with those that cannot be read.
-        notes: What else is logged.
+        notes: Further warnings, such as that Dagster has to reload its definitions.
     """
     # Several corpora may have the same fault.
     for fault in dict.fromkeys(text.faults.values()):
@@ -162,6 +178,7 @@ def _check_cron_line(file: Path, cron_line: str) -> None:
 
     Args:
         file: The nanoset.yaml, for the message.
+        cron_line: The line, from `automation.reconcile`.
 
     Raises:
         ConfigError: Dagster rejects the cron line.
@@ -178,6 +195,7 @@ def _corpus_requests(
     """Return requests for all assets of corpora, from their files to their datasets.
 
     Args:
+        names: The names of the project in Dagster.
         tick_time: When the tick was due, a part of the run keys. Dagster starts each key once, so a
             repeated tick starts nothing twice, but the next one can repeat what has failed.
         text: The files of all corpora.
@@ -211,7 +229,8 @@ def _output_requests(
     """Return requests for runs that make missing and stale outputs.
 
     Args:
-        tick_time: When the tick was due.
+        names: The names of the project in Dagster.
+        tick_time: When the tick was due, a part of the run keys.
         runs: The steps of each run. A step makes one output.
     """
     requests: list[dg.RunRequest] = []
@@ -239,7 +258,7 @@ class _FileSurvey:
         """Add a corpus; some of its files may be listed, while others are still being written.
 
         Args:
-            corpus: The corpus.
+            corpus: Name of the corpus.
             inventory: The list of its files that a build would make.
         """
         if inventory.awaited:
@@ -249,7 +268,14 @@ class _FileSurvey:
 
 
 def _survey(project: Project, text: RawText) -> _FileSurvey:
-    """Find out what a build would list in the inventory of each corpus, without reading files."""
+    """Find out what a build would list in the inventory of each corpus, without reading files.
+
+    An inventory is the list of a corpus's files with their digests.
+
+    Args:
+        project: Its outputs have the digests of files that were read before.
+        text: The corpora of the raw folder and their files.
+    """
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
         # A build would leave out a file that is being overwritten, and lose its earlier text.

@@ -2,7 +2,7 @@
 
 It compares the outputs with nanoset.yaml and the code, instead of waiting for Dagster's events. So
 it notices an edit of nanoset.yaml, a new version of the code, a deleted output, or a change while
-Dagster was down.
+Dagster was down. For example, after an edit of a nanoset's weights it requests a run of its blend.
 
 It is a plain sensor, not one that evaluates automation conditions: Dagster allows only one of those
 for each asset, and the host may already have one that covers all assets. For hosts that prefer
@@ -42,9 +42,11 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        jobs: All jobs that build assets of the project.
+        jobs: All jobs that build assets of the project. Each request names one of them.
+
+    Returns:
+        The sensor, for the definitions of the code location.
     """
-    names = project_defs.names
 
     @dg.sensor(
         jobs=list(jobs),
@@ -55,28 +57,34 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
     )
     def missing_or_stale(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Request runs for the missing and stale outputs that can be built now."""
-        project = project_defs.load()  # with the current nanoset.yaml
-        loaded_assets = LoadedAssets.of(project_defs.config)  # the assets that Dagster knows
-
-        # Look up the runs before the outputs: then what a run builds in between is not requested
-        # again.
-        active_runs = ActiveRuns(context.instance, names)
-        state = _output_state(context.instance, project, names, active_runs)
-        pending = due_runs(
-            state, active_runs, loaded_assets, retries_failed=False, includes_inventories=False
-        )
-
-        requests = _run_requests(names, pending)
-        notes = reload_notes(project_defs.config, project.config) + _notes_on(pending)
-        n_outputs = len(state.steps)  # every output has a step that makes it
-        return tick_result(
-            context,
-            requests,
-            notes,
-            idle_reason=f"{n_outputs:,} outputs: nothing that is missing or stale can be built now",
-        )
+        return _evaluate(context, project_defs)
 
     return missing_or_stale
+
+
+def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) -> dg.SensorResult:
+    """Return the runs that one tick of the sensor requests, and log why other outputs wait.
+
+    Args:
+        context: Dagster's context of the tick.
+        project_defs: The names and settings of the project in Dagster.
+    """
+    names = project_defs.names
+    project = project_defs.load()  # with the current nanoset.yaml
+    loaded_assets = LoadedAssets.of(project_defs.config)  # the assets that Dagster knows
+
+    # Look up the runs before the outputs: then what a run builds in between is not requested again.
+    active_runs = ActiveRuns(context.instance, names)
+    state = _output_state(context.instance, project, names, active_runs)
+    pending = due_runs(
+        state, active_runs, loaded_assets, retries_failed=False, includes_inventories=False
+    )
+
+    requests = _run_requests(names, pending)
+    notes = reload_notes(project_defs.config, project.config) + _notes_on(pending)
+    n_outputs = len(state.steps)  # every output has a step that makes it
+    idle_reason = f"{n_outputs:,} outputs: nothing that is missing or stale can be built now"
+    return tick_result(context, requests, notes, idle_reason)
 
 
 def _output_state(
@@ -86,6 +94,8 @@ def _output_state(
 
     Args:
         instance: The instance, which knows the project's corpora as partitions.
+        project: The project with its current settings.
+        names: The names of the project in Dagster.
         active_runs: The runs that have not ended.
     """
     # nanoset.yaml may have assigned corpora to further stages since they were registered.
@@ -102,7 +112,8 @@ def _run_requests(names: Names, due: DueRuns) -> list[dg.RunRequest]:
     """Return requests for the first MAX_REQUESTS runs that are due.
 
     Args:
-        due: The runs. All steps of a run belong to one job.
+        names: The names of the project in Dagster.
+        due: The runs. All steps of a run, each of which makes one output, belong to one job.
     """
     sensor_name = names.definition(SENSOR)
     requests = []
@@ -140,7 +151,11 @@ def with_condition(
 
     Args:
         assets: All assets of the project.
-        names: The names of the project.
+        names: The names of the project in Dagster.
+
+    Returns:
+        The same assets with the condition, except `raw_jsonl`, which the sensor over the raw folder
+        requests.
     """
     condition = dg.AutomationCondition[dg.AssetKey]
     # Dagster's `eager` consists of named conditions. It reacts to every materialisation of an
