@@ -2,7 +2,9 @@
 
 The folder of an output is named by the digest of its recipe, so that two outputs of one recipe
 cannot differ, and a change of any input or setting leads to another folder. `manifest.json` is
-written last: a folder without it is an output that was never completed.
+written last: a folder without it is an output that was never completed. For example, if the seed of
+a nanoset is changed from 7 to 8, the next build makes `nanosets/pretrain/train/3b0c…`, next to the
+version `91fe…` of the earlier seed.
 """
 
 from __future__ import annotations
@@ -37,12 +39,23 @@ _DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_HEX_DIGITS}}}")
 
 
 def digest_of(value: object) -> str:
-    """Return a short content digest of any JSON value."""
+    """Return a short content digest of any JSON value.
+
+    Args:
+        value: A value that JSON can represent. The order of keys makes no difference.
+
+    Returns:
+        20 hexadecimal digits, such as `91fe02…`.
+    """
     return hashlib.sha256(canonical_json(value)).hexdigest()[:DIGEST_HEX_DIGITS]
 
 
 def is_digest(value: object) -> bool:
-    """Return whether a value has the form of a digest, so that a folder may have it as its name."""
+    """Return whether a value has the form of a digest, so that a folder may have it as its name.
+
+    Args:
+        value: Any value, for example the name of a folder or a value from a file.
+    """
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
@@ -195,14 +208,25 @@ class Manifest:
         self.access.fetch(path, size=fact.size, sha256=fact.sha256, pieces=piece_list)
 
     def place(self, name: str) -> FilePlace:
-        """Return where the bytes of a file are: in itself, or in a file of another output."""
+        """Return where the bytes of a file are: in itself, or in a file of another output.
+
+        Args:
+            name: One of `files`.
+        """
         fact = self.files[name]
         if fact.within is None:
             return FilePlace(self.folder / name, 0)
         return FilePlace(self.access.folder / fact.within, fact.begin)
 
     def url(self, name: str = "") -> str:
-        """Return where a file, or the whole output, is stored, for messages."""
+        """Return where a file, or the whole output, is stored, for messages.
+
+        Args:
+            name: One of `files`; "" for the whole output.
+
+        Returns:
+            A path, or an address such as `s3://bucket/datasets/web/91fe…`.
+        """
         return self.access.url(self.folder / name)
 
     def load(self, name: str, kind: type[RecordType]) -> RecordType:
@@ -211,6 +235,9 @@ class Manifest:
         Args:
             name: The file.
             kind: Class of the record.
+
+        Returns:
+            The record, after its bytes were compared with the checksum in the manifest.
 
         Raises:
             MissingError: The file does not exist.
@@ -251,7 +278,12 @@ class Manifest:
         )
 
     def _has_bytes(self, name: str, data: bytes) -> bool:
-        """Return whether a file's bytes have the size and sha256 that the manifest states."""
+        """Return whether a file's bytes have the size and sha256 that the manifest states.
+
+        Args:
+            name: The file. If the manifest does not list it, any bytes are right.
+            data: Its bytes.
+        """
         fact = self.files.get(name)
         if fact is None:
             return True
@@ -275,14 +307,19 @@ class Manifest:
     def sizes(self) -> Mapping[str, int]:
         """Return the sizes of the files of the output that exist.
 
+        A file is borrowed if its bytes are not stored in the folder of this output, but are part of
+        another output's file. It exists if that file is long enough.
+
         Returns:
             Path below the folder → bytes.
         """
         sizes = self._sizes_in_folder()
-        # A file is borrowed if its bytes are part of another output's file.
         borrowed = [name for name, fact in self.files.items() if fact.is_in_other_output]
         if not borrowed:
             return sizes
+
+        # A file in the folder that has the name of a borrowed one is not read, so it does not
+        # count.
         existing = {name: size for name, size in sizes.items() if name not in borrowed}
         for name in borrowed:
             if self._has_borrowed_bytes(name):
@@ -313,6 +350,9 @@ def first_fault(sizes: Mapping[str, int], expected: Mapping[str, int]) -> FileFa
     Args:
         sizes: Name → bytes of the files that exist.
         expected: Name → bytes that the files should have.
+
+    Returns:
+        The first of the expected files that is not as expected. Further files do not matter.
     """
     for name, expected_size in expected.items():
         size = sizes.get(name)
@@ -348,7 +388,13 @@ class StoredManifest(Record):
     def of(
         cls, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
     ) -> StoredManifest:
-        """Return the manifest of an output, with its digest and checksum."""
+        """Return the manifest of an output, with its digest and checksum.
+
+        Args:
+            recipe: What the output was made from.
+            facts: Counts and other findings, as values that JSON can represent.
+            files: Path below the output's folder → size and checksum of the file.
+        """
         sorted_files = dict(sorted(files.items()))
         plain_files = {name: to_plain(fact) for name, fact in sorted_files.items()}
         # The checksum will be compared with that of the parsed file, in which all keys are text.
@@ -371,19 +417,37 @@ class StoredManifest(Record):
         # Use the parsed file, since this object lacks keys that only a newer version knows.
         if "sha256" in value and self.sha256 != _checksum(value["facts"], value["files"]):
             raise ValueError("its facts and files do not have the sha256 that it states")
-
         for name, fact in self.files.items():
-            if not is_inside(name):
-                raise ValueError(f"a file named {name!r}, which is not below its folder")
-            # The bytes of a file may be part of another output's file, anywhere below the root.
-            if fact.within is not None and not is_inside(fact.within):
-                raise ValueError(f"{name!r} within {fact.within!r}, which is not below the root")
-            # If it was joined from pieces, another file of the output lists their checksums.
-            if fact.pieces is not None and not self._is_list_of_pieces(fact.pieces):
-                raise ValueError(f"no list of the pieces of {name!r}")
+            self._check_file(name, fact)
+
+    def _check_file(self, name: str, fact: FileFact) -> None:
+        """Check that a file that the manifest lists is where files of an output may be.
+
+        Args:
+            name: Path below the output's folder.
+            fact: What the manifest says about the file.
+
+        Raises:
+            ValueError: A path leads out of the output's folder or the root; or the file was joined
+                from pieces that are not listed.
+        """
+        if not is_inside(name):
+            raise ValueError(f"a file named {name!r}, which is not below its folder")
+        # The bytes of a file may be part of another output's file, anywhere below the root.
+        if fact.within is not None and not is_inside(fact.within):
+            raise ValueError(f"{name!r} within {fact.within!r}, which is not below the root")
+        # If it was joined from pieces, another file of the output lists their checksums.
+        if fact.pieces is not None and not self._is_list_of_pieces(fact.pieces):
+            raise ValueError(f"no list of the pieces of {name!r}")
 
     def _is_list_of_pieces(self, name: str) -> bool:
-        """Return whether a file can be a list of pieces: stored by itself, and with a checksum."""
+        """Return whether a file can list the pieces that another file was joined from.
+
+        Such a list is stored by itself, and has a checksum.
+
+        Args:
+            name: Path below the output's folder.
+        """
         fact = self.files.get(name)
         if fact is None or fact.sha256 is None:
             return False
@@ -429,6 +493,9 @@ def _checksum(facts: Mapping[str, Any], files: Mapping[str, Any]) -> str:
     Args:
         facts: The facts, as they are parsed from JSON.
         files: Name → entry of each file, as it is parsed from JSON.
+
+    Returns:
+        64 hexadecimal digits.
     """
     return hashlib.sha256(canonical_json([facts, files])).hexdigest()
 
@@ -449,6 +516,12 @@ def pack(manifest: Manifest) -> bytes:
 
     The folder and the access may differ between processes, and `stored` may be outdated when the
     manifest is unpacked, so these are left out.
+
+    Args:
+        manifest: The manifest.
+
+    Returns:
+        A few hundred bytes.
     """
     # Imported here, since it is slow to import and readers of finished outputs do not need it.
     import orjson
@@ -488,6 +561,12 @@ class PackedManifests(Sequence[Manifest]):
     """
 
     def __init__(self, packed: Iterable[bytes], access: FileAccess) -> None:
+        """Hold packed manifests.
+
+        Args:
+            packed: Results of `pack`.
+            access: How the files below the root of the outputs are read.
+        """
         self._packed = list(packed)
         self._access = access
 

@@ -70,6 +70,13 @@ Writing = Callable[[Path], Written]
 """Function that writes the files of an output to a folder; see `OutputRoot.commit`."""
 
 
+class StorePlace(NamedTuple):
+    """Where to write a file: a store, which is a local folder or a bucket, and a name in it."""
+
+    store: Store
+    name: str
+
+
 class _SeenVersion(NamedTuple):
     """A version that was found current."""
 
@@ -128,15 +135,30 @@ class OutputRoot:
         return OutputRoot(FileAccess(self.folder), self.rebuild)
 
     def place(self, recipe: Recipe) -> Path:
-        """Return the local folder of a recipe's output, whether or not the output exists."""
+        """Return the local folder of a recipe's output, whether or not the output exists.
+
+        Args:
+            recipe: What the output is made from.
+
+        Returns:
+            For example `<root>/datasets/web/<digest of the recipe>`.
+        """
         return self.folder / recipe.stage / recipe.name / recipe.digest
 
     def find(self, recipe: Recipe) -> Manifest | None:
-        """Return the complete output of a recipe, or None if it is missing or damaged."""
+        """Return the complete output of a recipe, or None if it is missing or damaged.
+
+        Args:
+            recipe: What the output is made from: its inputs and settings.
+        """
         return self.find_at(self.place(recipe))
 
     def find_at(self, place: Path) -> Manifest | None:
-        """Return the complete version in a folder, or None if it is missing or damaged."""
+        """Return the complete version in a folder, or None if it is missing or damaged.
+
+        Args:
+            place: Folder of the version; for outputs in a bucket, the folder for its local copies.
+        """
         try:
             manifest = self.manifest_at(place)
         except FormatError:
@@ -195,6 +217,9 @@ class OutputRoot:
     def manifest_at(self, folder: Path) -> Manifest | None:
         """Return the manifest of the version in a folder, or None if it has none.
 
+        Args:
+            folder: Folder of the version; for outputs in a bucket, the folder for its local copies.
+
         Raises:
             FormatError: The file exists, but is not a valid manifest.
         """
@@ -215,6 +240,9 @@ class OutputRoot:
             what_if_missing: Message of the error if the version is missing.
             remedy: What that error says to do.
 
+        Returns:
+            The manifest. Whether its files are complete is not checked.
+
         Raises:
             MissingError: The version does not exist.
             FormatError: Its manifest is not valid.
@@ -233,6 +261,12 @@ class OutputRoot:
             recipe: What the output is made from.
             write: Writes the files to the folder that it is passed, and returns what it knows about
                 them. It is not called if the output exists.
+
+        Returns:
+            The manifest of the output. It is not made the current version; see `make_current`.
+
+        Raises:
+            StorageError: There is no room for the output, or it cannot be uploaded.
         """
         folder = self.place(recipe)
         existing = self._existing_version(folder)
@@ -249,7 +283,14 @@ class OutputRoot:
             return self._upload(folder)
 
     def _existing_version(self, folder: Path) -> _ExistingVersion:
-        """Look a version up, and check that it is whole, unless it is rebuilt in any case."""
+        """Look a version up, and check that it is whole, unless it is rebuilt in any case.
+
+        Args:
+            folder: Folder of the version.
+
+        Returns:
+            What was found, and when: soon after, another machine may have stored the version.
+        """
         looked_up_at = time.monotonic()  # soon, another machine may have stored it
         unusable = _ExistingVersion(looked_up_at, whole=None, is_missing=False)
         if self.rebuild:
@@ -267,7 +308,7 @@ class OutputRoot:
     def _make_missing(self, recipe: Recipe, write: Writing) -> None:
         """Make an output, unless this machine has a whole copy of it, and may keep that.
 
-        It has one without need to make it if only the upload of an earlier run was interrupted.
+        It has such a copy if an earlier run has made it, but was interrupted during the upload.
 
         Args:
             recipe: What the output is made from.
@@ -300,6 +341,9 @@ class OutputRoot:
         Args:
             place: The local folder.
             is_new: Whether the bucket is known not to have the output, which saves requests.
+
+        Returns:
+            The manifest, which reads files from the bucket from now on.
 
         Raises:
             MissingError: Another process has removed the output.
@@ -337,12 +381,15 @@ class OutputRoot:
         """Delete the manifest of a recipe's output, so that nobody takes the output for complete.
 
         The caller then replaces its files one by one, and calls `finalize`.
+
+        Args:
+            recipe: What the output is made from.
         """
         place = self.place(recipe)
         self.forget(place.parent)
         self.access.store.delete(self.access.name(place / MANIFEST))
 
-    def place_of_large_file(self, recipe: Recipe, folder: Path, name: str) -> tuple[Store, str]:
+    def place_of_large_file(self, recipe: Recipe, folder: Path, name: str) -> StorePlace:
         """Return where to write a large file of an output that is being made.
 
         On a disk, it is written to the folder that becomes the output. A bucket may have more space
@@ -353,14 +400,11 @@ class OutputRoot:
             recipe: Recipe of the output.
             folder: Folder on this machine that its files are written to; see `commit`.
             name: Name of the file.
-
-        Returns:
-            (store that the file is written to, name of the file in that store)
         """
         if self.access.renames_folders:
-            return LocalStore(folder), name
+            return StorePlace(LocalStore(folder), name)
         self.invalidate(recipe)
-        return self.access.store, self.access.name(self.place(recipe) / name)
+        return StorePlace(self.access.store, self.access.name(self.place(recipe) / name))
 
     def finalize(
         self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
@@ -373,6 +417,9 @@ class OutputRoot:
             recipe: What the output was made from.
             facts: Counts and other findings, for the manifest.
             files: Name within the folder → size and checksum of each file.
+
+        Returns:
+            The manifest of the output, which is complete from now on.
         """
         place = self.place(recipe)
         # A complete output has no other files, such as unfinished ones of killed processes.
@@ -386,24 +433,23 @@ class OutputRoot:
         A version that is missing or damaged is not an error: the result says so.
 
         Args:
-            stage: Stage of the output.
-            name: Name of the output.
+            stage: Stage of the output, such as `datasets`.
+            name: Name of the output, such as `web`.
         """
         version = self._look_up_current(stage, name)
         if not self._has_listing_of_names():
             return version
 
-        # An earlier listing of the bucket was used. If something seems to be wrong, the output may
-        # have been rebuilt since then: look again, without the listing.
-        access_without_listing = replace(self.access, snapshot=None)
-        outputs = replace(self, access=access_without_listing)
+        # The answer is from a list of the bucket's files that was made before. If something seems
+        # to be wrong, the output may have been rebuilt since then: ask the bucket.
+        outputs_without_listing = replace(self, access=replace(self.access, snapshot=None))
         if version.exists and version.problem is not None:
-            return outputs._look_up_current(stage, name)
+            return outputs_without_listing._look_up_current(stage, name)
 
-        # The manifest reads files later, when the listing may be outdated: let it do without, too.
+        # The caller may read files of the version much later: these are not looked up in the list.
         if version.manifest is None:
             return version
-        return replace(version, manifest=outputs.rebase(version.manifest))
+        return replace(version, manifest=outputs_without_listing.rebase(version.manifest))
 
     def _has_listing_of_names(self) -> bool:
         """Return whether the names of some files in a bucket come from an earlier listing.
@@ -418,6 +464,10 @@ class OutputRoot:
         """Find which version of an output is current, and check its files.
 
         If `access` has a snapshot, an earlier listing of a bucket, this relies on it.
+
+        Args:
+            stage: Stage of the output.
+            name: Name of the output.
         """
         remembered = self._seen_current(self.folder / stage / name)
         if remembered is not None:
@@ -432,6 +482,10 @@ class OutputRoot:
 
     def _read_current_version(self, stage: str, name: str) -> CurrentVersion:
         """Read current.json and the manifest that it names, and check the files of the manifest.
+
+        Args:
+            stage: Stage of the output.
+            name: Name of the output.
 
         Raises:
             FormatError: One of both is not valid, or the manifest is that of another output.
@@ -468,6 +522,10 @@ class OutputRoot:
     def current(self, stage: str, name: str) -> Manifest | None:
         """Return the current version of an output, or None if there is none or it is damaged.
 
+        Args:
+            stage: Stage of the output, such as `datasets`.
+            name: Name of the output, such as `web`.
+
         Raises:
             FormatError: current.json, or the manifest, is not valid.
         """
@@ -479,13 +537,24 @@ class OutputRoot:
     def live(self, stage: str, name: str) -> Manifest | None:
         """Return the version that current.json names, even if some of its files are damaged.
 
+        Args:
+            stage: Stage of the output, such as `datasets`.
+            name: Name of the output, such as `web`.
+
+        Returns:
+            The manifest; None if there is no version, or no manifest.
+
         Raises:
             FormatError: current.json, or the manifest, is not valid.
         """
         return self._readable_version(stage, name).manifest
 
     def _readable_version(self, stage: str, name: str) -> CurrentVersion:
-        """Look up the current version of an output.
+        """Look up the current version of an output, and raise the error if it cannot be read.
+
+        Args:
+            stage: Stage of the output.
+            name: Name of the output.
 
         Raises:
             FormatError: current.json, or the manifest, is not valid.
@@ -499,9 +568,12 @@ class OutputRoot:
         """Return the current version of an output that another output is made from.
 
         Args:
-            stage: Stage of the output.
-            name: Name of the output.
+            stage: Stage of the output, such as `datasets`.
+            name: Name of the output, such as `web`.
             remedy: What the error says to do.
+
+        Returns:
+            The manifest of a version whose files are complete.
 
         Raises:
             MissingError: The output was never made, or its files are damaged.
@@ -520,7 +592,11 @@ class OutputRoot:
         raise MissingError(message, where=where, found=damage, remedy=remedy)
 
     def _seen_current(self, output: Path) -> Manifest | None:
-        """Return the version that was found current a short time ago, or None."""
+        """Return the version that was found current a short time ago, or None.
+
+        Args:
+            output: Folder of the output.
+        """
         if self.seen is None or output not in self.seen:
             return None
         version = self.seen[output]
@@ -532,7 +608,11 @@ class OutputRoot:
         return version.manifest
 
     def _remember(self, manifest: Manifest) -> None:
-        """Remember that a version is current now, if it would take requests to look it up again."""
+        """Remember that a version is current now, if it would take requests to look it up again.
+
+        Args:
+            manifest: Manifest of the version.
+        """
         if self.seen is None or not self.access.takes_requests:
             return
         # Without the listing, which may be large and will be outdated.
@@ -555,20 +635,19 @@ class OutputRoot:
         """Yield all versions of an output, newest first, also if files of a version are damaged.
 
         Args:
-            stage: Stage of the output.
-            name: Name of the output.
+            stage: Stage of the output, such as `datasets`.
+            name: Name of the output, such as `web`.
             before: Only yield versions that were made before this one.
             strict: Whether an invalid manifest raises FormatError. By default, its version is left
                 out.
+
+        Raises:
+            FormatError: A manifest is not valid, and `strict` is set.
         """
         folder = self.folder / stage / name
         time_by_digest = self.digests_in(folder)
         if before is not None:
-            # Prefer the time in the listing: all its times are from one clock, the store's.
-            end_ns = time_by_digest.get(before.digest, before.written_ns)
-            time_by_digest = {
-                digest: time_ns for digest, time_ns in time_by_digest.items() if time_ns < end_ns
-            }
+            time_by_digest = _earlier_than(before, time_by_digest)
 
         def sort_key(digest: str) -> tuple[int, str]:
             """Return the time of a version, and its digest, since times may be whole seconds."""
@@ -588,6 +667,9 @@ class OutputRoot:
         """Return the version of an output that was made before another one, or None.
 
         Versions that were deleted, or whose manifest is not valid, are left out.
+
+        Args:
+            manifest: Manifest of the other version.
         """
         return next(self.versions(manifest.stage, manifest.name, before=manifest), None)
 
@@ -631,6 +713,9 @@ class OutputRoot:
     def make_current(self, manifest: Manifest) -> Manifest:
         """Make a version the current one of its output: write current.json, and the link `current`.
 
+        Args:
+            manifest: Manifest of the version.
+
         Returns:
             The same manifest.
 
@@ -651,9 +736,15 @@ class OutputRoot:
 
 
 def _check_no_folder_at(link: Path) -> None:
-    """Raise StorageError if a folder is where the link to the current version belongs.
+    """Check that no folder is where the link to the current version belongs.
 
     A program that copies outputs may follow the link, and make a folder in its place.
+
+    Args:
+        link: Path of the link `current`.
+
+    Raises:
+        StorageError: There is one.
     """
     if link.is_dir() and not link.is_symlink():
         raise StorageError(
@@ -668,13 +759,32 @@ def _check_no_folder_at(link: Path) -> None:
 
 
 def _check_is_of_output(manifest: Manifest, stage: str, name: str, digest: str) -> None:
-    """Raise FormatError if a manifest is not that of a version of an output.
+    """Check that a manifest is that of a certain version, and not of a copied folder.
 
-    Somebody may have copied the folder of another output here.
+    Args:
+        manifest: The manifest.
+        stage: Stage of the output.
+        name: Name of the output.
+        digest: Digest of the version, by which its folder is named.
+
+    Raises:
+        FormatError: It is that of another output or version.
     """
     if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
         found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
         raise no_manifest(manifest.url(MANIFEST), found)
+
+
+def _earlier_than(version: Manifest, time_by_digest: Mapping[str, int]) -> dict[str, int]:
+    """Return the versions of an output that were made before another version.
+
+    Args:
+        version: The other version.
+        time_by_digest: Digest of each version → when it was made, in nanoseconds since 1970.
+    """
+    # Prefer the time in this listing: all its times are from one clock, the store's.
+    end_ns = time_by_digest.get(version.digest, version.written_ns)
+    return {digest: time_ns for digest, time_ns in time_by_digest.items() if time_ns < end_ns}
 
 
 def _complete_file_facts(
@@ -686,24 +796,34 @@ def _complete_file_facts(
         folder: The folder of the output, with all its files except those that are stored elsewhere.
         known_facts: Name of some files → what is known already: the sha256, or a complete
             `FileFact`.
+
+    Returns:
+        Path below the folder → size and checksum.
     """
+    # Take complete facts as they are.
     facts_by_name: dict[str, FileFact] = {}
-    sha256_by_name: dict[str, str] = {}
     for name, fact in known_facts.items():
         if isinstance(fact, FileFact):
             facts_by_name[name] = fact
-        else:
-            sha256_by_name[name] = fact
 
+    # Look up the size of all other files, and hash those whose checksum is not known.
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if name not in facts_by_name and path.is_file():
-            facts_by_name[name] = _file_fact(path, sha256_by_name.get(name))
+        if name in facts_by_name or not path.is_file():
+            continue
+        known_fact = known_facts.get(name)
+        sha256 = known_fact if isinstance(known_fact, str) else None
+        facts_by_name[name] = _file_fact(path, sha256)
     return facts_by_name
 
 
 def _file_fact(path: Path, sha256: str | None) -> FileFact:
-    """Return the size and checksum of a file; a large file gets no checksum if none is known."""
+    """Return the size and checksum of a file; a large file gets no checksum if none is known.
+
+    Args:
+        path: The file.
+        sha256: Its checksum, if it was computed while the file was written.
+    """
     size = path.stat().st_size
     if sha256 is None and size <= HASHED_BYTES:
         sha256 = sha256_file(path)
@@ -733,7 +853,12 @@ class _CurrentFile(Record):
 def _possible_contents(folder: Path, access: FileAccess) -> Iterator[bytes]:
     """Yield what current.json contains if it names one of the versions in a folder.
 
-    If a listing shows the ETag of one of them, the file need not be read.
+    The ETag of a file is computed from its content. So if a listing of the bucket shows the ETag of
+    one of these contents, the file need not be read.
+
+    Args:
+        folder: Folder of the output, with a subfolder for each version.
+        access: Lists the folder.
     """
     for name in access.names(folder):
         if is_digest(name):
@@ -741,14 +866,22 @@ def _possible_contents(folder: Path, access: FileAccess) -> Iterator[bytes]:
 
 
 def _checked_version(manifest: Manifest) -> CurrentVersion:
-    """Return a version that is the current one of its output, after checking its files."""
+    """Return a version that is the current one of its output, after checking its files.
+
+    Args:
+        manifest: Manifest of the version.
+    """
     damage = manifest.damage()
     problem = None if damage is None else f"damaged: {damage}"
     return CurrentVersion(manifest, problem)
 
 
 def _damaged_version(error: FormatError) -> CurrentVersion:
-    """Return the current version of an output whose manifest or current.json is not valid."""
+    """Return the current version of an output whose manifest or current.json is not valid.
+
+    Args:
+        error: The error that was raised when it was read.
+    """
     problem = f"damaged: {error.where}: {error.what}: {error.found}"
     return CurrentVersion(None, problem, error)
 
@@ -776,6 +909,10 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
 
 def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
     """Return the bytes of an output's current.json, or None if it does not exist.
+
+    Args:
+        folder: Folder of the output.
+        access: How its files are read.
 
     Raises:
         FormatError: It cannot be read: a folder has its name, for example.
@@ -807,6 +944,9 @@ def open_root(
         location: The folder or address, or a root that is open already and returned unchanged.
         storage: How the bucket is accessed. By default the AWS configuration is used, and copies
             are kept in the user's cache folder.
+
+    Returns:
+        The root. Nothing is read yet, and the folder need not exist.
 
     Raises:
         ConfigError: The address is not valid.
