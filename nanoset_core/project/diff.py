@@ -1,7 +1,8 @@
 """`nanoset diff`: compare two versions of a corpus's dataset, and say what has to be rebuilt.
 
-The inventories of both versions say which files differ. For these files, the tables of documents
-say how many documents and tokens each version has. `view_diff` compares two versions of a view.
+The inventories of both versions, lists of files, say which files differ. For these files, the
+tables of documents say how many documents and tokens each version has: for example, `a.jsonl` was
+changed, and has 120 documents in place of 100. `view_diff` compares two versions of a view.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class DatasetVersion:
         return {**self.tokenized.recipe["options"], **self.dataset.recipe["options"]}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the version as plain values, for JSON."""
+        """Return the version as plain values, for JSON: digest, time, and counts of what it has."""
         facts = self.dataset.facts
         values: dict[str, Any] = {
             "digest": self.dataset.digest,
@@ -102,10 +103,10 @@ class DatasetDiff:
         return len(self.old.shards.keys() & self.new.shards.keys())
 
     def total(self, side: Literal["before", "after"]) -> DocumentCounts:
-        """Return the counts of the files that differ, added up.
+        """Return the documents and tokens of the files that differ, added up.
 
         Args:
-            side: Which version's counts.
+            side: Which version's counts: "before" for the old one, "after" for the new one.
         """
         total = DocumentCounts()
         for file in self.files:
@@ -113,7 +114,11 @@ class DatasetDiff:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """Return the differences as plain values, for JSON."""
+        """Return the differences as plain values, for JSON.
+
+        Returns:
+            The corpus, both versions, and what differs: settings, files, and outcomes of outputs.
+        """
         return {
             "corpus": self.new.dataset.name,
             "old": self.old.to_json(),
@@ -130,10 +135,10 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
     """Compare two versions of a corpus's dataset, and say what each output becomes with the newer.
 
     Args:
-        project: The project.
+        project: Its output root has the versions.
         first: Without `second`, the name of a corpus, whose last two versions are compared. With
             `second`, the first digits of the old version's digest.
-        second: The first digits of the new version's digest, or None.
+        second: The first digits of the new version's digest, such as "3f9c", or None.
 
     Raises:
         MissingError: There is no previous version, or what a version was made from was deleted.
@@ -156,8 +161,12 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
 def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
     """Return a version of a dataset with the files and shards that it was made from.
 
+    Args:
+        outputs: The output root.
+        dataset: Manifest of the version.
+
     Raises:
-        MissingError: The inventory or the set of shards was deleted.
+        MissingError: The inventory, a list of the files, or the set of shards was deleted.
         FormatError: There are not as many shards as the files have ranges.
     """
     tokenized = shards_of(outputs, dataset)
@@ -176,11 +185,15 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
 def _files_by_shard(
     tokenized: Manifest, pieces_of_file: Mapping[str, Sequence[Piece]]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the digest of each shard of a corpus → the files of raw text that it was made from.
+    """Return the files of raw text that each shard of a corpus was made from.
 
     Args:
         tokenized: Manifest of the set of shards.
         pieces_of_file: Path of each file of raw text → its pieces.
+
+    Returns:
+        Digest of the shard → paths of its files, in document order. A large file may be in several
+        shards.
 
     Raises:
         FormatError: The shards were not made from these files.
@@ -205,11 +218,13 @@ def _files_by_shard(
 def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
     """Return the files of raw text that differ between two versions of a dataset.
 
-    Files with the same bytes are included if they give another number of documents or tokens.
-
     Args:
         old: The old version of the dataset.
         new: The new version of the same dataset.
+
+    Returns:
+        The files, each with its numbers of documents and tokens before and after. Files with the
+        same bytes are included if other settings changed these numbers.
     """
     paths = _files_to_compare(old, new)
     counts_before = _count_documents(old, paths)
@@ -233,6 +248,10 @@ def _files_to_compare(old: DatasetVersion, new: DatasetVersion) -> list[str]:
     """Return the files whose documents may differ, so that the tables of other files are not read.
 
     With the same settings, the same bytes give the same documents.
+
+    Args:
+        old: The old version of the dataset.
+        new: The new version of the dataset.
     """
     paths = list(dict.fromkeys([*old.files, *new.files]))
     has_same_settings = old.dataset.recipe["options"] == new.dataset.recipe["options"]
@@ -273,13 +292,6 @@ def _count_documents(
     Returns:
         File → its counts. Other files may be included, with incomplete counts.
     """
-    # A dataset is made in shards, each from one or several files. Find those of the files.
-    path_set = set(paths)
-    shard_digests = []
-    for digest, files in version.shards.items():
-        if not path_set.isdisjoint(files):
-            shard_digests.append(digest)
-
     access = version.dataset.access
     shards_folder = access.folder / SHARDS / version.dataset.name
 
@@ -287,10 +299,25 @@ def _count_documents(
         """Return file → its counts in one shard."""
         return counts_by_file(access.fetch(shards_folder / digest / DOCUMENTS))
 
-    # Read their tables of documents in parallel. A large file may be in several shards: add up its
+    # Read the tables of documents in parallel. A large file may be in several shards: add up its
     # counts.
     totals: dict[str, DocumentCounts] = {}
-    for counts_in_shard in access.each_copy(count_in_shard, shard_digests):
+    for counts_in_shard in access.each_copy(count_in_shard, _shards_with(version, paths)):
         for path, counts in counts_in_shard.items():
             totals[path] = totals.get(path, DocumentCounts()) + counts
     return totals
+
+
+def _shards_with(version: DatasetVersion, paths: Collection[str]) -> list[str]:
+    """Return the digests of the shards that were made from some files of raw text, among others.
+
+    Args:
+        version: The version of the dataset, which was made from all of its shards.
+        paths: The files.
+    """
+    path_set = set(paths)
+    digests = []
+    for digest, files in version.shards.items():
+        if not path_set.isdisjoint(files):
+            digests.append(digest)
+    return digests

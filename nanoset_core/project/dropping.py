@@ -2,7 +2,8 @@
 
 A dataset is made by concatenating its shards, so all tokens are stored twice. With this setting,
 `nanoset gc` compares the tokens of each shard with their range of the dataset, removes the file of
-the shard, and lets the shard's manifest refer to the range instead.
+the shard, and lets the shard's manifest refer to the range instead. For example, the tokens of the
+second of two shards of 10 MB each become "the bytes from 10 MB to 20 MB of web.bin".
 """
 
 from __future__ import annotations
@@ -74,7 +75,11 @@ class _ShardFile:
 
     @staticmethod
     def of(shard: Manifest) -> _ShardFile:
-        """Return the file with the tokens of a shard, given the shard's manifest."""
+        """Return the file with the tokens of a shard.
+
+        Args:
+            shard: Manifest of the shard.
+        """
         size = shard.access.size(shard.folder / BIN)
         return _ShardFile(
             folder=shard.folder,
@@ -87,8 +92,8 @@ def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
     """Yield every shard whose tokens are also in the dataset of its corpus, corpus by corpus.
 
     Args:
-        project: The project. Unless its nanoset.yaml sets `storage.shards: drop`, shards keep their
-            tokens, and nothing is yielded.
+        project: Its output root is searched. Unless its nanoset.yaml sets `storage.shards: drop`,
+            shards keep their tokens, and nothing is yielded.
     """
     if project.config.storage.shards != "drop":
         return
@@ -103,7 +108,20 @@ def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
 
 
 def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
-    """Return the shards of a corpus that store tokens which its current dataset has, too."""
+    """Return the shards of a corpus that store tokens which its current dataset has, too.
+
+    Args:
+        project: Its output root is searched.
+        corpus: Name of the corpus.
+
+    Returns:
+        The shards, each with its range of the dataset; none if the dataset was not made from the
+        current shards, or has not their size.
+
+    Raises:
+        FormatError: A manifest cannot be read.
+        MissingError: A shard was deleted.
+    """
     outputs = project.outputs
     dataset = outputs.current(DATASET.layout.folder, corpus)
     shard_set = outputs.current(TOKENIZED.layout.folder, corpus)
@@ -116,17 +134,15 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     n_bytes = sum(dataset_range.size for dataset_range in ranges)
     if n_bytes != dataset.files[_bin_name(dataset)].size:
         return []
-    return [
-        DuplicateTokens(
-            corpus=corpus,
-            folder=file.folder,
-            recorded=file.recorded,
-            in_dataset=dataset_range,
-            size=file.size,
-        )
-        for file, dataset_range in zip(shard_files, ranges, strict=True)
-        if _can_drop_tokens(file, dataset_range)
-    ]
+
+    duplicates = []
+    for file, dataset_range in zip(shard_files, ranges, strict=True):
+        if _can_drop_tokens(file, dataset_range):
+            duplicate = DuplicateTokens(
+                corpus, file.folder, file.recorded, in_dataset=dataset_range, size=file.size
+            )
+            duplicates.append(duplicate)
+    return duplicates
 
 
 def _bin_name(dataset: Manifest) -> str:
@@ -139,7 +155,13 @@ def _ranges_of_shards(
 ) -> Iterator[FileFact]:
     """Yield the range of a dataset's .bin that should be equal to the tokens of each shard.
 
-    The .bin consists of the tokens of all shards, concatenated.
+    The .bin consists of the tokens of all shards, concatenated: shards of 300 and 200 bytes give
+    the ranges 0 to 300 and 300 to 500.
+
+    Args:
+        access: Access to the output root.
+        dataset: Manifest of the dataset.
+        shard_files: The files with the tokens of its shards, in order.
     """
     within = access.name(dataset.folder / _bin_name(dataset))
     start = 0
@@ -151,7 +173,10 @@ def _ranges_of_shards(
 def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
     """Return whether a shard has tokens to drop, or refers to an older dataset than the current.
 
-    The range of the dataset can only be compared if the sha256 of the shard's tokens is known.
+    Args:
+        file: The file with the tokens of the shard.
+        dataset_range: The range of the current dataset that should be equal to them. It can only be
+            compared if the sha256 of the shard's tokens is known.
     """
     can_be_compared = dataset_range.size > 0 and bool(dataset_range.sha256)
     has_own_tokens = file.size > 0
@@ -160,13 +185,14 @@ def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
 
 
 def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Remove the .bin of each shard if its range of the dataset has the same sha256.
+    """Remove the file of tokens of each shard whose dataset has the same tokens, by their sha256.
 
-    Each range is read once, while builds may begin. Shards of a corpus that a build works on keep
-    their tokens.
+    Each range of a dataset is read once, while builds may begin. Shards of a corpus that a build
+    works on keep their tokens.
 
     Args:
-        project: The project.
+        project: Its output root is searched. Nothing is removed unless its nanoset.yaml sets
+            `storage.shards: drop`.
 
     Yields:
         The shards, including those that keep their tokens, which have a reason for it.
@@ -176,7 +202,11 @@ def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
 
 
 def _batches(duplicates: Iterable[DuplicateTokens]) -> Iterator[list[DuplicateTokens]]:
-    """Yield shards in batches, each of which is full once it has `_BATCH_BYTES` of tokens."""
+    """Yield shards in batches, each of which is full once it has `_BATCH_BYTES` of tokens.
+
+    Args:
+        duplicates: The shards, in any order.
+    """
     batch: list[DuplicateTokens] = []
     batch_bytes = 0
     for duplicate in duplicates:
@@ -194,7 +224,7 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
     """Remove the tokens of some shards, each if the dataset really contains the same tokens.
 
     Args:
-        project: The project.
+        project: Its output root has the shards.
         batch: The shards, each with the range of the dataset that should be equal to its tokens.
 
     Yields:
@@ -206,55 +236,55 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
     equal_shards: list[_ComparedShard] = []
     for duplicate in batch:
         compared = _compare_tokens(access, duplicate)
-        if isinstance(compared, _ComparedShard):
+        if compared.is_equal:
             equal_shards.append(compared)
         else:
-            yield compared  # with the reason
+            within = duplicate.in_dataset.within
+            why_not = f"{within} has other bytes for it: run `nanoset verify --deep`"
+            yield replace(duplicate, why_not=why_not)
 
     # Then remove them, in a block in which no build can begin. If a build that began before works
-    # on the corpus, its shards keep their tokens.
-    idle_shards: list[_ComparedShard] = []
-    busy_shards: list[DuplicateTokens] = []
+    # on a corpus, its shards keep their tokens.
     with collecting(access) as builds_by_corpus:
+        idle_shards: list[_ComparedShard] = []
+        busy_shards: list[DuplicateTokens] = []
         for shard in equal_shards:
-            build = builds_by_corpus.get(shard.duplicate.corpus)
-            if build is None:
-                idle_shards.append(shard)
-            else:
-                why_not = f"a build works on it ({build})"
+            corpus = shard.duplicate.corpus
+            if corpus in builds_by_corpus:
+                why_not = f"a build works on it ({builds_by_corpus[corpus]})"
                 busy_shards.append(replace(shard.duplicate, why_not=why_not))
+            else:
+                idle_shards.append(shard)
         outcomes = access.each(lambda shard: _drop_tokens(project.outputs, shard), idle_shards)
-    # None: the shard was replaced after it was compared.
-    yield from [outcome for outcome in outcomes if outcome is not None]
+
+    yield from [outcome for outcome in outcomes if outcome is not None]  # None: it was replaced
     yield from busy_shards
 
 
-def _compare_tokens(
-    access: FileAccess, duplicate: DuplicateTokens
-) -> _ComparedShard | DuplicateTokens:
-    """Compare the range of the dataset with the sha256 of a shard's tokens.
+def _compare_tokens(access: FileAccess, duplicate: DuplicateTokens) -> _ComparedShard:
+    """Compare the tokens of a shard with their range of the dataset, by the sha256 of both.
 
-    Returns:
-        If both are equal, the shard with the state of the dataset's file, which a build may replace
-        later; otherwise the shard with the reason in `why_not`.
+    Args:
+        access: Access to the output root.
+        duplicate: The shard, whose sha256 is recorded, and the range, which is read.
     """
     dataset_range = duplicate.in_dataset
     dataset_file = access.stored(
         access.folder / str(dataset_range.within), dataset_range.begin, dataset_range.size
     )
-    if access.store.sha256_of(dataset_file) == dataset_range.sha256:
-        return _ComparedShard(duplicate, dataset_file)
-    why_not = f"{dataset_range.within} has other bytes for it: run `nanoset verify --deep`"
-    return replace(duplicate, why_not=why_not)
+    is_equal = access.store.sha256_of(dataset_file) == dataset_range.sha256
+    return _ComparedShard(duplicate, dataset_file, is_equal)
 
 
 class _ComparedShard(NamedTuple):
-    """A shard whose tokens are equal to a range of its corpus's dataset."""
+    """A shard whose tokens were compared with a range of its corpus's dataset."""
 
     duplicate: DuplicateTokens
     """The shard, and the range."""
     dataset_file: Stored
-    """The file of the dataset, as it was when the range was read."""
+    """The file of the dataset, as it was when the range was read. A build may replace it later."""
+    is_equal: bool
+    """Whether the range has the tokens of the shard."""
 
 
 def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateTokens | None:
@@ -262,7 +292,7 @@ def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateToke
 
     Args:
         outputs: The output root.
-        compared: The shard, and the file of the dataset as it was when its range was read.
+        compared: The shard, whose tokens are equal to a range of the dataset.
 
     Returns:
         The shard; with `why_not` if it keeps its tokens. None, without any change, if the shard or

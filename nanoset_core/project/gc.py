@@ -1,13 +1,15 @@
 """`nanoset gc`: remove old versions of outputs, and index files, that nothing needs any more.
 
 A collection keeps the current versions, those that the policy keeps in addition, and everything
-that these were made from or refer to. Of the rest, it removes what nanoset certainly wrote.
+that these were made from or refer to. Of the rest, it removes what nanoset certainly wrote. For
+example, the dataset of the corpus `web` was built twice: the older version is *garbage*, unless a
+view still refers to it.
 
-It does so in two phases:
+A collection has two phases:
 
-1. While no build can begin, it *retracts* versions, which is quick: on a disk, a version is renamed
-   to an unfinished name, which no reader looks at; in a bucket, its manifest is removed. So if
-   a collection is killed, no reader finds a version that has lost some of its files.
+1. While no build can begin, it *hides* garbage from readers, which is quick: on a disk, a version
+   is renamed to an unfinished name, which no reader looks at; in a bucket, its manifest is removed.
+   So if a collection is killed, no reader finds a version that has lost some of its files.
 2. Then it removes the files, while builds may begin.
 
 A build holds leases on what it works on, which are visible from any machine, so that a collection
@@ -56,7 +58,7 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
     """Return what `collect` would remove, without removing anything.
 
     Args:
-        project: The project.
+        project: Its output root is searched.
         policy: Fields of a `Policy`: which old versions are kept, such as `keep=2` of each output.
 
     Raises:
@@ -74,12 +76,14 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
 def _planned_duplicates(
     project: Project, builds_by_name: Mapping[str, str]
 ) -> Iterator[DuplicateTokens]:
-    """Yield the shards whose tokens are also in the dataset of their corpus.
+    """Yield the shards whose tokens are stored twice: also in the dataset of their corpus.
 
     Args:
-        project: The project.
-        builds_by_name: Name of each corpus that a running build works on → the build. The shards of
-            these corpora keep their tokens: `why_not` says so.
+        project: Its output root is searched.
+        builds_by_name: Name of each corpus that a running build works on → the build.
+
+    Yields:
+        The shards. Those of a busy corpus keep their tokens: the field `why_not` says so.
     """
     for shard in find_duplicate_tokens(project):
         yield replace(shard, why_not=_reason_if_busy(builds_by_name, shard.corpus))
@@ -92,7 +96,7 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     about to reuse a version that is removed, it rebuilds this version.
 
     Args:
-        project: The project.
+        project: Its output root is searched.
         policy: Fields of a `Policy`: which old versions are kept, such as `keep=2` of each output.
 
     Raises:
@@ -108,12 +112,12 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     # Hide all garbage at once, while no build can begin. Removing the hidden files takes longer, so
     # builds may begin meanwhile.
     hidden = _hide_garbage(project, Policy(**policy))
-    removed, unremovable = _remove_hidden(hidden.folders_by_garbage)
+    removed = _remove_hidden(hidden.folders_by_garbage)
     sweep(project)  # removes unfinished files of killed builds on this machine
 
     collection = GarbageCollection(
-        garbage=tuple(removed),
-        left_alone=(*hidden.left_alone, *unremovable),
+        garbage=removed.garbage,
+        left_alone=(*hidden.left_alone, *removed.left_alone),
         unfinished=tuple(hidden.removed_unfinished()),
         unseen=hidden.unseen,
     )
@@ -153,30 +157,35 @@ def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
     """Hide from readers what nothing needs, and remove the remains of killed builds from a bucket.
 
     No build can begin meanwhile, so none can start to use a version that is about to be hidden.
+
+    Args:
+        project: Its output root is searched.
+        policy: Which versions are kept although nothing needs them.
     """
     access = project.outputs.access
     # `collecting` holds back new builds, and returns the running ones. `named` lets errors name
     # addresses in a bucket, instead of paths of local copies.
     with collecting(access) as builds_by_name, access.named():
         planned = _find_garbage(project, policy, builds_by_name)
-        folders_by_garbage, refused = _hide_all(access, planned.garbage)
-        swept, unswept = _sweep_store(project.outputs, planned.unfinished, builds_by_name)
+        attempt = _hide_all(access, planned.garbage)
+        swept = _sweep_store(project.outputs, planned.unfinished, builds_by_name)
     return _HiddenGarbage(
-        folders_by_garbage=folders_by_garbage,
-        left_alone=[*planned.left_alone, *refused, *unswept],
+        folders_by_garbage=attempt.folders_by_garbage,
+        left_alone=[*planned.left_alone, *attempt.refused, *swept.left_alone],
         unfinished=planned.unfinished,
-        swept=swept,
+        swept=swept.unfinished,
         unseen=planned.unseen,
     )
 
 
-def _remove_hidden(
-    folders_by_garbage: Mapping[Garbage, tuple[Path, ...]],
-) -> tuple[list[Garbage], list[LeftAlone]]:
+def _remove_hidden(folders_by_garbage: Mapping[Garbage, tuple[Path, ...]]) -> GarbageCollection:
     """Remove the folders of hidden garbage.
 
+    Args:
+        folders_by_garbage: A version or index file → the folders with its files.
+
     Returns:
-        Two values: the garbage that was removed completely, and the folders that still exist.
+        As `garbage`, what was removed completely; as `left_alone`, the folders that still exist.
     """
     removed: list[Garbage] = []
     unremovable: list[LeftAlone] = []
@@ -186,23 +195,26 @@ def _remove_hidden(
             unremovable.append(LeftAlone(folder, "it could not be removed", refused=True))
         if not remaining_folders:
             removed.append(item)
-    return removed, unremovable
+    return GarbageCollection(garbage=tuple(removed), left_alone=tuple(unremovable))
 
 
-def _hide_all(
-    access: FileAccess, garbage: Iterable[Garbage]
-) -> tuple[dict[Garbage, tuple[Path, ...]], list[LeftAlone]]:
+class _HideAttempt(NamedTuple):
+    """The result of hiding garbage from readers."""
+
+    folders_by_garbage: dict[Garbage, tuple[Path, ...]]
+    """What was hidden → the folders that have to be deleted later."""
+    refused: list[LeftAlone]
+    """What could not be hidden."""
+
+
+def _hide_all(access: FileAccess, garbage: Iterable[Garbage]) -> _HideAttempt:
     """Hide garbage from readers, so that its files can be deleted later without haste.
 
     Args:
         access: Access to the output root.
         garbage: Versions and index files that nothing needs.
-
-    Returns:
-        (what was hidden → the folders that the caller has to delete; what could not be hidden)
     """
-    folders_by_garbage: dict[Garbage, tuple[Path, ...]] = {}
-    refused: list[LeftAlone] = []
+    attempt = _HideAttempt(folders_by_garbage={}, refused=[])
     for item in garbage:
         try:
             folders = _hide(access, item)
@@ -210,13 +222,13 @@ def _hide_all(
             continue  # another `nanoset gc` has just removed it
         except OSError as error:
             why = f"it cannot be removed: {error.strerror}"
-            refused.append(LeftAlone(item.path, why, refused=True))
+            attempt.refused.append(LeftAlone(item.path, why, refused=True))
             continue
 
         # A version without folders was kept: it became current after it was found to be garbage.
         if folders is not None:
-            folders_by_garbage[item] = folders
-    return folders_by_garbage, refused
+            attempt.folders_by_garbage[item] = folders
+    return attempt
 
 
 def _find_garbage(
@@ -228,41 +240,44 @@ def _find_garbage(
     """Return what nothing needs and no running build works on, without removing it.
 
     Args:
-        project: The project.
+        project: Its output root is searched.
         policy: Which versions are kept although nothing needs them.
         builds_by_name: Corpus, nanoset and so on that a running build works on → the build.
         dropping: Digests of shards that are about to use the tokens of the current dataset instead
             of an older one.
+
+    Raises:
+        StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
     listing = project.outputs.access.listing()  # one listing of all files serves all steps
     outputs = all_outputs(listing)
     needed = find_needed(listing, outputs, policy, dropping)
-    not_needed = list(judge_all(listing, outputs, needed, policy))
-    garbage, left_alone = _divide_judged(not_needed, builds_by_name)
+    not_needed = judge_all(listing, outputs, needed, policy)
+    judged = _leave_busy_alone(not_needed, builds_by_name)
     unrequested = _unrequested(project, outputs)  # such as a nanoset that nanoset.yaml lost
     return GarbageCollection(
-        garbage=tuple(garbage),
-        left_alone=(*left_alone, *unrequested),
-        unfinished=tuple(_unfinished_files(project, listing, garbage, builds_by_name)),
+        garbage=judged.garbage,
+        left_alone=(*judged.left_alone, *unrequested),
+        unfinished=tuple(_unfinished_files(project, listing, judged.garbage, builds_by_name)),
         # Other machines report their builds by requests, which may have failed.
         unseen=UNSEEN if listing.takes_requests else None,
     )
 
 
-def _divide_judged(
-    judged: Iterable[Garbage | LeftAlone], builds_by_name: Mapping[str, str]
-) -> tuple[list[Garbage], list[LeftAlone]]:
+def _leave_busy_alone(
+    not_needed: Iterable[Garbage | LeftAlone], builds_by_name: Mapping[str, str]
+) -> GarbageCollection:
     """Divide what is not needed into what can be removed and what is left alone.
 
     Args:
-        judged: Garbage, and what is left alone since nanoset did not write it.
+        not_needed: Garbage, and what is left alone since nanoset did not write it.
         builds_by_name: Name of each output that a running build works on → the build. Garbage of
             these outputs is left alone, too, and listed last.
     """
     garbage: list[Garbage] = []
     foreign: list[LeftAlone] = []
     busy: list[LeftAlone] = []
-    for item in judged:
+    for item in not_needed:
         if isinstance(item, LeftAlone):
             foreign.append(item)
             continue
@@ -271,7 +286,7 @@ def _divide_judged(
             garbage.append(item)
         else:
             busy.append(LeftAlone(item.path, reason))
-    return garbage, [*foreign, *busy]
+    return GarbageCollection(garbage=tuple(garbage), left_alone=(*foreign, *busy))
 
 
 def _unfinished_files(
@@ -280,13 +295,15 @@ def _unfinished_files(
     """Yield unfinished files, most of which killed builds left behind.
 
     Args:
-        project: The project.
+        project: Its output root is searched.
         listing: Access to the output root, with a listing of all files.
         garbage: Versions that are removed as a whole, with the unfinished files in them.
         busy_names: Names of corpora, nanosets and so on that running builds work on.
+
+    Yields:
+        Files on this machine. Some may belong to a running process; `sweep`, which removes them
+        later, leaves those alone. Then objects in a bucket, as paths below the root.
     """
-    # Files on this machine. Some may belong to a running process; `sweep`, which removes the files
-    # later, recognises those and leaves them alone.
     for folder, names in project.outputs.unfinished():
         for name in names:
             yield folder / name
@@ -310,7 +327,7 @@ def _reason_if_busy(builds_by_name: Mapping[str, str], subject: str) -> str | No
 def _with_dropped_tokens(
     collection: GarbageCollection, dropped: Iterable[DuplicateTokens]
 ) -> GarbageCollection:
-    """Add the token files that shards drop to the report of a collection.
+    """Return the report of a collection, with the token files that shards drop or keep.
 
     Args:
         collection: What else is removed and left alone.
@@ -352,6 +369,10 @@ def _hide(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
     Returns:
         Folders with its files, which are to be removed; None if the version became current in the
         meantime, so that it is kept.
+
+    Raises:
+        FileNotFoundError: It was removed in the meantime.
+        OSError: The file system refuses.
     """
     # An index file is read by its name alone: remove it at once.
     if item.kind == "cache file":
@@ -377,7 +398,7 @@ def _remove_folders(folders: Iterable[Path]) -> list[Path]:
 
 def _sweep_store(
     outputs: OutputRoot, unfinished: Iterable[Path], busy_names: Collection[str]
-) -> tuple[list[Path], list[LeftAlone]]:
+) -> GarbageCollection:
     """Remove unfinished objects and uploads of killed builds from a bucket.
 
     Args:
@@ -387,43 +408,35 @@ def _sweep_store(
         busy_names: Names of corpora, nanosets and so on that running builds work on.
 
     Returns:
-        (what was removed, what could not be removed)
+        As `unfinished`, what was removed; as `left_alone`, what could not be done.
     """
     access = outputs.access
     # Leave files on this machine alone, which `sweep` removes, and links, which may lead nowhere.
     object_names = [access.name(path) for path in unfinished if not os.path.lexists(path)]
     in_parallel(access.store.delete, object_names)
-    upload_names, left_alone = _abort_uploads(outputs, busy_names)
-    removed = [outputs.folder / name for name in [*object_names, *upload_names]]
-    return removed, left_alone
 
-
-def _abort_uploads(
-    outputs: OutputRoot, busy_names: Collection[str]
-) -> tuple[list[str], list[LeftAlone]]:
-    """Abort uploads to a bucket that were cut short, since they take up space invisibly.
-
-    Args:
-        outputs: The output root, in a bucket.
-        busy_names: Names of corpora, nanosets and so on whose uploads may still be running.
-
-    Returns:
-        The names of the objects that were uploaded, and what could not be done.
-    """
-    store = outputs.access.store
+    # Uploads that were cut short take up space invisibly.
+    upload_names: list[str] = []
+    left_alone: tuple[LeftAlone, ...] = ()
     try:
-        return list(store.abort_uploads(lambda name: _is_idle(name, busy_names))), []
+        aborted = access.store.abort_uploads(lambda name: _is_idle(name, busy_names))
+        upload_names = list(aborted)
     except StorageError as error:
         why = f"uploads that were cut short cannot be looked for: {error.found}"
-        return [], [LeftAlone(outputs.folder, why)]
+        left_alone = (LeftAlone(outputs.folder, why),)
+    removed = tuple(outputs.folder / name for name in [*object_names, *upload_names])
+    return GarbageCollection(unfinished=removed, left_alone=left_alone)
 
 
 def _is_idle(name: str, busy_names: Collection[str]) -> bool:
     """Return whether an object belongs to an output that no build works on.
 
+    For example, "datasets/web/<digest>/web.bin" belongs to the corpus `web`, while "notes.txt"
+    belongs to no output.
+
     Args:
-        name: Name of the object below the root, such as datasets/web/<digest>/web.bin: the folder
-            of a stage, the name of a corpus, nanoset or webdataset, and so on.
+        name: Path of the object below the root: the folder of a stage, the name of a corpus,
+            nanoset or webdataset, and so on.
         busy_names: Names of corpora, nanosets and so on that running builds work on.
     """
     folder, *rest = name.split("/")
@@ -436,6 +449,10 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
 
     For example, a nanoset was deleted from nanoset.yaml, or the folder of a corpus from the raw
     folder. They are only reported, because they may be the only copies of the data.
+
+    Args:
+        project: The project, whose nanoset.yaml and raw folder request outputs.
+        outputs: All outputs below its root.
     """
     # Sets of (folder of a stage, subject), such as ("nanosets", "pretrain") or ("datasets", "web").
     stored = _stored_subjects(outputs)
@@ -460,11 +477,14 @@ def _stored_subjects(outputs: Iterable[StoredOutput]) -> set[tuple[str, str]]:
 
 
 def _requested_subjects(config: ProjectConfig, names: Iterable[str]) -> set[tuple[str, str]]:
-    """Return (folder of a stage, subject) of each requested output, as ("nanosets", "pretrain").
+    """Return which corpora, nanosets and so on the settings and the raw folder request.
 
     Args:
         config: The settings of the project.
         names: Names of outputs, some of which may be corpora.
+
+    Returns:
+        (folder of a stage, subject), such as ("nanosets", "pretrain") or ("datasets", "web").
     """
     # A folder in the raw folder requests a corpus. The settings request all other outputs.
     corpora = {name for name in names if config.corpus_folder(name).is_dir()}
@@ -480,20 +500,18 @@ def _requester_by_folder() -> dict[str, str]:
     """Return where users request the outputs of each stage: in nanoset.yaml or the raw folder.
 
     Returns:
-        Folder of the stage → where its outputs are requested. Internal stages, whose outputs users
-        do not see, are left out; and so are all but the last of the stages that process a corpus,
-        so that a corpus is reported once.
+        Folder of a stage → where its outputs are requested, such as {"nanosets": "nanoset.yaml",
+        "datasets": "the raw folder"}. Internal stages, whose outputs users do not see, are left
+        out. So are all but the last of the stages that process a corpus, so that a corpus is
+        reported once.
     """
     requester_by_folder: dict[str, str] = {}
-    corpus_stage_folders = []
+    last_corpus_folder = ""
     for stage in stages():
-        folder = stage.layout.folder
         if isinstance(stage, CorpusStage):
-            corpus_stage_folders.append(folder)
+            last_corpus_folder = stage.layout.folder
         elif not isinstance(stage, InternalStage):
-            requester_by_folder[folder] = "nanoset.yaml"
-
-    last_corpus_folder = corpus_stage_folders[-1]
+            requester_by_folder[stage.layout.folder] = "nanoset.yaml"
     requester_by_folder[last_corpus_folder] = "the raw folder"
     return requester_by_folder
 
@@ -510,14 +528,19 @@ class OldVersions(NamedTuple):
 def old_versions(project: Project) -> OldVersions:
     """Estimate what `nanoset gc` would remove, fast enough for every `nanoset status`.
 
-    The estimate may be too high: `nanoset gc` leaves some of these versions alone.
+    Args:
+        project: Its output root is searched, unless that is a bucket: to list the files of a
+            version would take a request for each thousand objects.
+
+    Returns:
+        Number and size of the versions and index files. They may be too high, since `nanoset gc`
+        leaves some alone; and they are 0 for outputs in a bucket.
 
     Raises:
         StorageError: An output is damaged, so that it is not known what it needs.
     """
     access = project.outputs.access
     if access.takes_requests:
-        # To list the files of a version would take a request for each thousand objects.
         return OldVersions(0, 0)
 
     outputs = all_outputs(access)
@@ -534,8 +557,12 @@ def _needed_without_reading_shards(access: FileAccess, outputs: Sequence[StoredO
     """Return what is needed, without the old datasets that shards take their tokens from.
 
     To find these datasets, the manifest of each shard would have to be read, of thousands perhaps.
-    A shard that is about to drop its tokens needs no old dataset, so each version is given as one.
+
+    Args:
+        access: Access to the output root.
+        outputs: All outputs below it, with the digests of their versions.
     """
+    # A shard that is about to drop its tokens needs no old dataset: so say that of every version.
     all_digests: set[str] = set()
     for output in outputs:
         all_digests |= output.versions
@@ -550,7 +577,11 @@ def _unneeded_version_sizes(outputs: Iterable[StoredOutput], needed: Needed) -> 
 
 
 def folder_size(folder: Path) -> int:
-    """Return the size of a file, or of all files in a folder, in bytes; links are not followed."""
+    """Return the size of a file, or of all files in a folder, in bytes.
+
+    Args:
+        folder: The folder or file. Links are not followed: the size of a link is its own.
+    """
     if not folder.is_dir() or folder.is_symlink():
         return folder.lstat().st_size
     return sum(entry.size for _, entry in files_below(FileAccess(folder), folder))

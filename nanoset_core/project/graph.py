@@ -3,15 +3,18 @@
 Every command, sensor and schedule uses this graph to decide whether an output is up to date, so
 that all of them agree.
 
-- A *node* is one output of one stage, as `nanoset.yaml` and the raw folder request it.
+- A *node* is one output of one stage, as `nanoset.yaml` and the raw folder request it: for example
+  the dataset of the corpus `web`, which is made from the shards of `web`.
+- A *recipe* is everything that decides the bytes of an output: settings, and the digests of its
+  inputs. An output is up to date if its current version was made by its recipe, and *stale*
+  otherwise.
 - A *row* is the nodes that `nanoset status` shows together, such as the inventory, shards and
   dataset of a corpus.
 - A *step* is the work of making one node, with its digest and the reasons for making it; see
   `project/runs.py`.
 
-A node's recipe is derived from the recipes of its inputs: it contains their digests. So the recipes
-of all outputs follow from those of the inventories, which list the files of the raw folder. An
-output is up to date if its current version was made by its recipe.
+The recipes of all outputs follow from those of the inventories, which list the files of the raw
+folder.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ class Graph:
         """Describe the outputs of a project.
 
         Args:
-            project: The project.
+            project: Its nanoset.yaml requests the outputs, and its root contains their versions.
             known: Output → its recipe, which decides its bytes, for outputs without inputs: the
                 inventories, which list the files of each corpus. `set_recipe` adds more.
             corpora: The corpora of the raw folder; by default those with a known inventory.
@@ -94,11 +97,21 @@ class Graph:
         self._project_by_folder: dict[str, Project] = {}
 
     def set_recipe(self, node: Node, recipe: Recipe) -> None:
-        """Set the recipe of an output, instead of deriving it from its inputs."""
+        """Set the recipe of an output, instead of deriving it from its inputs.
+
+        Args:
+            node: The output, such as the inventory of a corpus.
+            recipe: What it should be made from. Recipes of outputs that are made from it follow.
+        """
         self._recipes[node] = recipe
 
     def set_reason(self, node: Node, text: str) -> None:
-        """Set the only reason why an output is stale, instead of comparing recipes."""
+        """Set the only reason why an output is stale, instead of comparing recipes.
+
+        Args:
+            node: The output.
+            text: The reason as a clause, such as "1 file added (c.jsonl)".
+        """
         self._reasons[node] = [Reason(text)]
 
     def set_failures(self, failures: Mapping[Node, Exception]) -> None:
@@ -123,15 +136,24 @@ class Graph:
         return list(rows.values())
 
     def steps(self) -> list[Step]:
-        """Return a step for every output whose recipe is known, in the order of `nodes`."""
+        """Return the work of making each output, for outputs whose recipe is known.
+
+        Returns:
+            A step for each of these outputs, also for one that is up to date. A step follows those
+            that make its inputs.
+        """
         steps = []
         for node in self.nodes():
             recipe = self.recipe(node)
             if recipe is None:
                 continue
-            reasons = tuple(reason.text for reason in self.stale_reasons(node))
-            needs = tuple(node.direct_inputs(self.project.config))
-            steps.append(Step(node, digest_of_node(node, recipe), reasons, needs))
+            step = Step(
+                node=node,
+                digest=digest_of_node(node, recipe),
+                reasons=tuple(reason.text for reason in self.stale_reasons(node)),
+                needs=tuple(node.direct_inputs(self.project.config)),
+            )
+            steps.append(step)
         return steps
 
     def blocked(self) -> list[Node]:
@@ -139,7 +161,14 @@ class Graph:
         return [node for node in self.nodes() if self.recipe(node) is None]
 
     def inputs(self, node: Node) -> Mapping[str, Node]:
-        """Return the outputs that an output is made from, or has to be made after, by name."""
+        """Return the outputs that an output is made from, or has to be made after.
+
+        Args:
+            node: The output.
+
+        Returns:
+            Name of the input in the recipe → the output, such as "shards" → the shards of a corpus.
+        """
         return node.inputs(self.project.config)
 
     def recipe(self, node: Node) -> Recipe | None:
@@ -155,29 +184,44 @@ class Graph:
         if node in self._recipes:
             return self._recipes[node]
 
-        # A recipe contains the digests of the inputs, which are those of their recipes.
-        input_digests: dict[str, str] = {}
-        for name, input_node in self.inputs(node).items():
-            input_recipe = self.recipe(input_node)
-            if input_recipe is None:
-                return None
-            # An input whose name begins with AFTER has to be made before the output, but decides
-            # none of its bytes. So it is not part of the recipe.
-            if not name.startswith(AFTER):
-                input_digests[name] = digest_of_node(input_node, input_recipe)
-
+        input_digests = self._input_digests(node)
         if not input_digests:
-            return None  # an inventory that the graph was not given
+            return None  # an inventory that the graph was not given, or made from one
 
         recipe = node.stage.recipe(self.project, node.key, input_digests)
         self._recipes[node] = recipe
         return recipe
 
+    def _input_digests(self, node: Node) -> dict[str, str] | None:
+        """Return what the recipe of an output says about its inputs: name → digest, such as 3f9c….
+
+        Args:
+            node: The output.
+
+        Returns:
+            The digests that the inputs would have if they were made now; empty for an output that
+            is made from raw text, and None if the recipe of an input is not known.
+        """
+        digests: dict[str, str] = {}
+        for name, input_node in self.inputs(node).items():
+            recipe = self.recipe(input_node)
+            if recipe is None:
+                return None
+            # An input whose name begins with AFTER has to be made before the output, but decides
+            # none of its bytes. So it is not part of the recipe.
+            if not name.startswith(AFTER):
+                digests[name] = digest_of_node(input_node, recipe)
+        return digests
+
     def project_of(self, node: Node) -> Project:
-        """Return the project, with a listing of the folder that an output is in.
+        """Return the project, with a cached listing of the folder that an output is in.
 
         If the root is a bucket, one listing then answers for all outputs in the same folder, in
         place of a request for each of them.
+
+        Args:
+            node: The output. Outputs of all corpora share the folder of their stage; others have
+                the folder of their nanoset or webdataset.
         """
         folder = node.stage.layout.folder
         if not node.is_of_corpus:
@@ -187,12 +231,20 @@ class Graph:
         return self._project_by_folder[folder]
 
     def current(self, node: Node) -> CurrentVersion:
-        """Return the current version of an output, from memory if it was requested before."""
+        """Return the current version of an output, from memory if it was requested before.
+
+        Args:
+            node: The output.
+
+        Returns:
+            The version that other stages read, or the reason why there is no usable one.
+        """
         if node in self._current:
             return self._current[node]
 
         project = self.project_of(node)
         if node.is_of_corpus and project.outputs.access.takes_requests:
+            # The outputs are in a bucket. One corpus is rarely all: look up the others, too.
             self._look_up_all_corpora(node.stage, project)
         if node not in self._current:
             self._current[node] = current_version(project, node.stage, node.key)
@@ -200,6 +252,8 @@ class Graph:
 
     def _look_up_all_corpora(self, stage: Stage, project: Project) -> None:
         """Look up the current versions of a stage's outputs for all corpora, by parallel requests.
+
+        The versions are remembered for `current`.
 
         Args:
             stage: A stage that makes an output of each corpus.
@@ -212,7 +266,15 @@ class Graph:
         self._current.update(zip(unknown, versions, strict=True))
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
-        """Return why the current version of an output is stale or damaged; empty if it is fresh."""
+        """Return why an output has to be rebuilt: what changed, is missing, or is damaged.
+
+        Args:
+            node: The output.
+
+        Returns:
+            The reasons, such as "dataset changed"; empty if the current version is up to
+            date and intact.
+        """
         if node in self._reasons:
             return self._reasons[node]
 
@@ -246,7 +308,12 @@ class Graph:
         return _with_clear_texts(recipe_changes)
 
     def _reasons_of_unknown_inputs(self, node: Node) -> list[Reason]:
-        """Return a reason for each input whose recipe is not known."""
+        """Return a reason for each input whose recipe is not known, such as "web is not up to
+        date".
+
+        Args:
+            node: An output that such inputs are needed for.
+        """
         reasons = []
         for name, parent in self.inputs(node).items():
             for unknown in self._unknown_inputs(parent):
@@ -254,22 +321,21 @@ class Graph:
         return reasons
 
     def _unknown_inputs(self, node: Node) -> Iterator[Node]:
-        """Yield the outputs of corpora because of which the recipe of a node is not known.
+        """Yield the outputs of corpora because of which the recipe of an output is not known.
 
         For example, the blend of a nanoset leads to its index mappings, and these lead to the
-        dataset of the corpus `web`.
+        dataset of the corpus `web`. Users know corpora by name, so the search ends there.
 
         Args:
-            node: The node. If it belongs to a corpus, it is yielded itself.
+            node: The output. If it belongs to a corpus, it is yielded itself.
         """
         if self.recipe(node) is not None:
             return
-        # A recipe is unknown if that of an input is. Follow such inputs up to the first one that
-        # belongs to a corpus, since users know corpora by name; or that has no inputs itself.
         inputs = self.inputs(node)
         if node.is_of_corpus or not inputs:
             yield node
             return
+        # A recipe is unknown if that of an input is. Follow such inputs.
         for input_node in inputs.values():
             yield from self._unknown_inputs(input_node)
 
@@ -296,10 +362,13 @@ class Graph:
 
 
 def inventory_node(corpus: str) -> Node:
-    """Return the node of a corpus's inventory, which is the first output of the corpus.
+    """Return the inventory of a corpus, which is its first output: the list of its files.
 
-    This is the only stage that the graph names, because its recipe is not derived from inputs: it
-    lists the files of the raw folder.
+    This is the only stage that the graph names, because its recipe is not derived from inputs, but
+    from the files of the raw folder.
+
+    Args:
+        corpus: Name of the corpus, such as web.
     """
     return Node(INVENTORY, Key(corpus))
 
@@ -310,16 +379,24 @@ def graph_over(
     """Return the graph of a project whose corpora have these inventories.
 
     Args:
-        project: The project.
-        inventories: Corpus → recipe of its inventory.
-        corpora: The corpora of the raw folder; by default those with an inventory.
+        project: Its nanoset.yaml requests the outputs of the graph.
+        inventories: Name of a corpus → recipe of its inventory, the list of its files.
+        corpora: Names of the corpora of the raw folder; by default those with an inventory.
     """
     known = {inventory_node(corpus): recipe for corpus, recipe in inventories.items()}
     return Graph(project, known, corpora)
 
 
 def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> list[Node]:
-    """Return every output that nanoset.yaml requests, and those of every corpus in `corpora`."""
+    """Return every output that nanoset.yaml requests, and those of every corpus in `corpora`.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        corpora: Names of corpora. All of them have an inventory, shards and a dataset.
+
+    Returns:
+        The outputs, in the order of the stages.
+    """
     nodes = []
     for stage in stages():
         nodes += [Node(stage, key) for key in stage.keys(config, corpora)]
@@ -329,7 +406,10 @@ def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> lis
 def digest_of_node(node: Node, recipe: Recipe) -> str:
     """Return the digest of the output that a recipe makes; Dagster records it as data version.
 
-    A group of tars, which is one part of a webdataset, has the digest of the webdataset's plan.
+    Args:
+        node: The output. A group of tars, which is one part of a webdataset, has the digest of the
+            webdataset's plan.
+        recipe: Its recipe.
     """
     if isinstance(node.stage, InParts):
         return node.stage.part_digest(recipe)
@@ -342,7 +422,7 @@ def reasons_to_build(
     """Return why an output has to be built.
 
     Args:
-        project: The project.
+        project: The project, whose root has the versions of the output.
         node: The output.
         recipe: The recipe by which it should be made now.
         current: Its current version, if it has one.
@@ -384,9 +464,9 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
     the corpus was built. Damaged files are not reported.
 
     Args:
-        project: The project.
+        project: The project, whose root has the versions of the output.
         stage: The stage of the output.
-        key: Which of its outputs it is.
+        key: Which of the stage's outputs it is, such as the split `train` of `pretrain`.
 
     Returns:
         The reasons, each once; empty if the output is up to date with its inputs as they are.
@@ -406,7 +486,14 @@ def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
     """Return the nearest inputs of an output that belong to another corpus, nanoset and so on.
 
     From the blend of a nanoset, for example, this leads through the nanoset's index mappings to the
-    datasets of its corpora. Inputs that have no inputs themselves are returned, too.
+    datasets of its corpora.
+
+    Args:
+        graph: The graph of the outputs.
+        node: The output.
+
+    Returns:
+        The inputs, each once, with those of its own subject that have no inputs themselves.
     """
     nearest_inputs = []
     visited_nodes = {node}
@@ -428,15 +515,18 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
 
     For example, the blend of a nanoset is stale because its index mappings changed, and these
     because of a setting. Then only the setting is reported.
+
+    Args:
+        graph: The graph of the outputs.
+        node: The output. Its subject is its corpus, nanoset, webdataset or export.
     """
     inputs = graph.inputs(node)
     for reason in graph.changes(node):
         # If the reason is that an input changed, find out why that one is stale.
+        changed_input = inputs.get(reason.input or "")
         causes: list[str] = []
-        if reason.input is not None and reason.input in inputs:
-            changed_input = inputs[reason.input]
-            if _have_same_subject(changed_input, node):
-                causes = list(_root_causes(graph, changed_input))
+        if changed_input is not None and _have_same_subject(changed_input, node):
+            causes = list(_root_causes(graph, changed_input))
 
         if causes:
             yield from causes
@@ -447,7 +537,11 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
 def _with_clear_texts(reasons: Iterable[Reason]) -> list[Reason]:
     """Return reasons with texts that mention no input which users may not know.
 
-    Users do not see inventories, so "inventory changed" becomes "files changed since it was built".
+    Args:
+        reasons: Why an output is stale. Users do not see inventories, for example.
+
+    Returns:
+        The same reasons, with "files changed since it was built" in place of "inventory changed".
     """
     clear_reasons: list[Reason] = []
     for reason in reasons:
@@ -468,7 +562,7 @@ def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
     each output follows its inputs.
 
     Args:
-        config: The settings of the project.
+        config: The settings of the project, which say what each output is made from.
         nodes: The outputs, in the order of the stages.
     """
     ordered: dict[Node, None] = {}
@@ -480,8 +574,12 @@ def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
 def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
     """Return outputs by kind, then by subject, and then by part.
 
-    Kinds are in the order of the stages. Subjects and parts are in the order in which the outputs
-    first have them.
+    For example: all outputs of corpora before those of nanosets, of these the nanoset `pretrain`
+    before `finetune`, and of `pretrain` the split `train` before `valid`.
+
+    Args:
+        nodes: The outputs. Subjects, and the parts of one, keep the order in which they are first
+            mentioned; kinds get the order of the stages.
     """
     by_part = _grouped(nodes, lambda node: (node.stage.kind, node.key.subject, node.key.part))
     by_subject = _grouped(by_part, lambda node: (node.stage.kind, node.key.subject))
@@ -493,7 +591,8 @@ def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
 def _grouped(nodes: Iterable[Node], group_of: Callable[[Node], Hashable]) -> list[Node]:
     """Return the same nodes, with those of one group next to each other.
 
-    Groups are in the order of their first nodes; the nodes of a group keep their order.
+    For example, nodes of the groups A, B, A become A, A, B: groups are in the order of their first
+    nodes, and the nodes of a group keep their order.
 
     Args:
         nodes: The nodes.

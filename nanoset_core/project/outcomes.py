@@ -1,4 +1,10 @@
-"""Say what a new version of a corpus's dataset means for each output, for `nanoset diff`."""
+"""Say what a new version of a corpus's dataset means for each output, for `nanoset diff`.
+
+Outputs are reported as in `nanoset status`: a line, or *row*, for those that are made in sequence.
+For example, the row of the split `train` of a nanoset is "to be rebuilt", because it is made from
+the old version of the dataset; the row of another nanoset "survives", because it does not use the
+corpus.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +50,7 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
     """Say what a new version of a corpus's dataset means for everything that is made from datasets.
 
     Args:
-        project: The project.
+        project: Its nanoset.yaml requests the outputs.
         old: The old version of the dataset.
         new: The new version of it.
 
@@ -54,22 +60,22 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
     """
     graph = Graph(project, known={}, corpora=[old.name])
     dataset = Node(DATASET, Key(old.name))
-    for outputs_of_line in graph.rows():
-        label = outputs_of_line[0].row.label
-        inputs = _inputs_of_row(graph, outputs_of_line)
+    for nodes in graph.rows():
+        inputs = _inputs_of_row(graph, nodes)
         if dataset in inputs:
-            yield _outcome_of_row(graph, outputs_of_line, label, old, new)
+            yield _outcome_of_row(graph, nodes, old, new)
         elif any(node.stage is DATASET for node in inputs):
-            yield Outcome(label, "survives", f"it does not use {old.name}")
+            yield Outcome(nodes[0].row.label, "survives", f"it does not use {old.name}")
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
     """Return what the outputs of a row are made from, directly or through views and packs.
 
-    Views and packs are datasets that are made from other datasets.
+    For example, a nanoset reads a view of the corpus `web`: the result is the view and the dataset
+    of `web`.
 
     Args:
-        graph: The graph of the project's outputs.
+        graph: The project's outputs, with what each is made from.
         nodes: The outputs that `nanoset status` shows in one row.
     """
     all_inputs: set[Node] = set()
@@ -86,20 +92,18 @@ def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
     return all_inputs
 
 
-def _outcome_of_row(
-    graph: Graph, nodes: Sequence[Node], label: str, old: Manifest, new: Manifest
-) -> Outcome:
+def _outcome_of_row(graph: Graph, nodes: Sequence[Node], old: Manifest, new: Manifest) -> Outcome:
     """Return what a new version of a dataset means for a row of `nanoset status`.
 
     Args:
-        graph: The graph of the project's outputs.
+        graph: The project's outputs, with what each is made from.
         nodes: The outputs of the row, in the order in which they are made. For a split, these are
             its index mappings, and the blend that is made from them.
-        label: Kind, name and part of the row.
         old: The old version of the dataset.
         new: The new version of the dataset.
     """
     project = graph.project
+    label = nodes[0].row.label
     last_node = nodes[-1]  # it is made from all others, so it shows whether the row was built
     manifest = current_version(project, last_node.stage, last_node.key).manifest
     if manifest is None:
@@ -108,7 +112,7 @@ def _outcome_of_row(
         return Outcome(label, "survives", "both versions are the same")
 
     # The row was rebuilt if it is made from the new version of the dataset.
-    source_digests = _source_digests(graph, nodes, manifest)
+    source_digests = _source_digests(graph, nodes, last_node, manifest)
     if new.digest in source_digests:
         outcome = Outcome(label, "rebuilt", "it is made from the new version")
         return _with_written_files(project, nodes, outcome, old, new)
@@ -134,14 +138,15 @@ def _with_written_files(
     """Add to an outcome how many index files for trainers a row has, and had before.
 
     Args:
-        project: The project.
+        project: Its output root has the versions of the outputs.
         nodes: The outputs of the row, in the order in which they are made.
-        outcome: The outcome. It is returned unchanged if the files are not known.
+        outcome: The outcome, so far without these numbers.
         old: The version of a dataset that the row was made from before.
         new: The version that it is made from now.
+
+    Returns:
+        The outcome; unchanged if no built version of the row lists the files.
     """
-    # Names of the index files that were written for each version of the dataset; None if no built
-    # version of the row lists them.
     files_before = _index_files(project, nodes, old.digest)
     files_after = _index_files(project, nodes, new.digest)
     if files_before is None or files_after is None:
@@ -154,10 +159,13 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
     """Add to an outcome how many index files a build needs, and how many of them exist already.
 
     Args:
-        project: The project.
-        node: The output that is to be built. If it has no index files, the outcome is returned
-            unchanged.
-        outcome: The outcome.
+        project: The project, whose settings decide which files are needed.
+        node: The output that is to be built.
+        outcome: The outcome, so far without these numbers.
+
+    Returns:
+        The outcome; with the reason if the output cannot be built, and unchanged if it has no index
+        files.
     """
     if not isinstance(node.stage, SharesFiles):
         return outcome
@@ -172,98 +180,69 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
     return replace(outcome, index_files=len(planned.needed), kept_files=len(kept_files))
 
 
-def _source_digests(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:
-    """Return the digests of all versions that the last output of a row was made from.
+def _source_digests(
+    graph: Graph, row_nodes: Sequence[Node], node: Node, manifest: Manifest
+) -> set[str]:
+    """Return the digests of the versions that a version of an output was made from.
 
     Those of a blend, for example, are its index mappings, and the datasets that these are made
-    from.
+    from: outputs of the same row, views and packs lead on to what they were made from in turn.
 
     Args:
-        graph: The graph of the project's outputs.
-        nodes: The outputs of the row, in the order in which they are made.
-        manifest: Manifest of a version of the last output.
+        graph: The project's outputs, with what each is made from.
+        row_nodes: The outputs of a row of `nanoset status`.
+        node: The output.
+        manifest: Manifest of its version.
     """
     digests: set[str] = set()
-    for source in _sources(graph, nodes[-1], manifest):
-        digests.add(source.digest)
-        # Look further only behind outputs of the row, and views and packs.
-        if source.is_view_or_pack() or source.node in nodes:
-            digests |= _source_digests_of_version(graph, source)
-    return digests
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A version that another version was made from."""
-
-    digest: str
-    """Its digest."""
-    node: Node | None
-    """The output that it belongs to; None if nothing makes this output any more."""
-
-    def is_view_or_pack(self) -> bool:
-        """Return whether it is a view or packs, which are made from a dataset in turn."""
-        return self.node is not None and isinstance(self.node.stage, DerivedStage)
-
-
-def _sources(graph: Graph, node: Node, manifest: Manifest) -> Iterator[_Source]:
-    """Yield the versions that a version of an output was made from."""
     inputs = graph.inputs(node)
     for input_name, digest in manifest.recipe["parents"].items():
-        yield _Source(str(digest), inputs.get(input_name))
-
-
-def _source_digests_of_version(graph: Graph, version: _Source) -> set[str]:
-    """Return the digests of what a version was made from, directly or through derived datasets.
-
-    The result is empty if nothing is known of the version: it may have been deleted.
-    """
-    digests: set[str] = set()
-    manifest = _readable_manifest(graph, version)
-    if version.node is None or manifest is None:
-        return digests
-    for source in _sources(graph, version.node, manifest):
-        digests.add(source.digest)
-        if source.is_view_or_pack():
-            digests |= _source_digests_of_version(graph, source)
+        digests.add(str(digest))
+        source = inputs.get(input_name)
+        if source is None:
+            continue  # no output has this name any more
+        is_view_or_pack = isinstance(source.stage, DerivedStage)
+        if source in row_nodes or is_view_or_pack:
+            source_manifest = _readable_manifest(graph.project, source, str(digest))
+            if source_manifest is not None:
+                digests |= _source_digests(graph, row_nodes, source, source_manifest)
     return digests
 
 
-def _readable_manifest(graph: Graph, version: _Source) -> Manifest | None:
+def _readable_manifest(project: Project, node: Node, digest: str) -> Manifest | None:
     """Return the manifest of a version; None if the version was deleted, or is damaged.
 
-    `nanoset status` and `nanoset gc` report a manifest that cannot be read.
+    Args:
+        project: Its output root is searched.
+        node: The output that the version belongs to.
+        digest: Digest of the version.
     """
-    if version.node is None:
-        return None
-    outputs = graph.project.outputs
-    output_folder = outputs.folder / version.node.stage.layout.folder / version.node.name
+    outputs = project.outputs
+    output_folder = outputs.folder / node.stage.layout.folder / node.name
     try:
-        return outputs.manifest_at(output_folder / version.digest)
+        return outputs.manifest_at(output_folder / digest)
     except FormatError:
-        return None
+        return None  # `nanoset status` and `nanoset gc` report it
 
 
 def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -> set[str] | None:
     """Return the trainer's index files that were written for one version of a dataset.
 
     Args:
-        project: The project.
+        project: Its output root is searched.
         nodes: The outputs of a row of `nanoset status`, in the order in which they are made.
         dataset_digest: Digest of the version of the dataset.
 
     Returns:
         Names of the files; None if no version of the outputs is known to list them.
     """
-    versions = _versions_made_from(project, nodes, dataset_digest)
-    files_of_each = [
-        cache_files(version)
-        for node, version in versions.items()
-        if isinstance(node.stage, SharesFiles) and CACHE_FILES in version.facts
-    ]
-    if not files_of_each:
-        return None
-    return set().union(*files_of_each)
+    file_names: set[str] = set()
+    is_known = False
+    for node, version in _versions_made_from(project, nodes, dataset_digest).items():
+        if isinstance(node.stage, SharesFiles) and CACHE_FILES in version.facts:
+            file_names.update(cache_files(version))
+            is_known = True
+    return file_names if is_known else None
 
 
 def _versions_made_from(
@@ -292,7 +271,7 @@ def _newest_made_from(project: Project, node: Node, digests: Collection[str]) ->
     """Return the newest version of an output that was made from one of some versions, or None.
 
     Args:
-        project: The project.
+        project: Its output root is searched.
         node: The output.
         digests: Digests of versions of its inputs.
     """

@@ -60,7 +60,7 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
     If a purge is interrupted, calling this function again resumes it.
 
     Args:
-        project: The project.
+        project: Its output root contains the documents.
         plan: The documents, and the versions of outputs that contain them; as `plan_purge` just
             returned it.
         build: Builds the project.
@@ -114,8 +114,11 @@ class _ShardToShorten:
 def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
     """Record the erased documents of a corpus, and make its current shards without them.
 
+    A shard is the tokens of one range of the corpus's text. Only shards with such documents are
+    replaced.
+
     Args:
-        project: The project.
+        project: Its output root receives the record and the new shards.
         corpus: Name of the corpus.
         plan: The documents to erase.
     """
@@ -167,7 +170,11 @@ def _current_shards(project: Project, corpus: str) -> _CurrentShards | None:
     """Return the current shards of a corpus if documents can be removed from them, or None.
 
     That is possible if they were made by this version of the stage, and the inventory of the text
-    that they were made from still exists.
+    that they were made from, a list of its files, still exists.
+
+    Args:
+        project: Its output root is searched.
+        corpus: Name of the corpus.
     """
     outputs = project.outputs
     tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
@@ -193,6 +200,9 @@ def _places_in_text(
     Args:
         ranges: The ranges of the text: shard k was made from range k.
         shards: The shards with such documents.
+
+    Returns:
+        For each document, the piece of a file that contains it, and its position in the file.
     """
     places = []
     for shard in shards:
@@ -209,6 +219,13 @@ def _shorten_tasks(
 
     Before this, the documents have to be recorded as erased: the recipe of a new shard names the
     recorded documents in its range of the text.
+
+    Args:
+        current: The current shards of the corpus.
+        to_shorten: Those of them that contain such documents.
+
+    Returns:
+        A task for each of these shards; tasks can run in parallel.
     """
     ranges = current.ranges()
     digests = [shard.digest for shard in to_shorten]
@@ -230,7 +247,14 @@ def _shorten_tasks(
 
 
 def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:
-    """Return a digest of the id of each document of a corpus that is to be erased."""
+    """Return a digest of the id of each document of a corpus that is to be erased.
+
+    The record of a purge must not contain the ids themselves, which may be personal.
+
+    Args:
+        plan: The documents to erase, in all corpora.
+        corpus: Name of the corpus.
+    """
     digests: set[str] = set()
     for shard, documents in plan.documents.items():
         if shard.corpus == corpus:
@@ -244,7 +268,7 @@ def _shards_to_shorten(
     """Return the current shards of a corpus that contain documents to be erased.
 
     Args:
-        plan: The purge.
+        plan: The documents to erase, in current and in old shards.
         corpus: Name of the corpus.
         digests: Digests of its current shards, in order.
     """
@@ -291,7 +315,11 @@ def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
 def _requested_folders(project: Project) -> set[str]:
     """Return the folder of each output that nanoset.yaml or the raw folder requests.
 
-    They are paths below the root, such as datasets/web.
+    Args:
+        project: The project.
+
+    Returns:
+        Paths below the root, such as datasets/web.
     """
     nodes = requested_nodes(project.config, corpus_names(project))
     return {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
@@ -304,7 +332,7 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
     old one, if the setting was removed later.
 
     Args:
-        project: The project.
+        project: Its output root has the shards.
         plan: The versions that are to be erased.
 
     Raises:
@@ -319,17 +347,36 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
             if folder in erased_folders:
                 endangered_files.add(file)
         if endangered_files:
-            raise StorageError(
-                "tokens of current shards are in files that are to be erased",
-                where=project.outputs.folder,
-                found=", ".join(sorted(endangered_files)),
-                # With this setting, the next purge lets the shards refer to the current dataset.
-                remedy="set storage.shards: drop, and run the purge again",
-            )
+            raise _endangered_tokens_error(project, endangered_files)
+
+
+def _endangered_tokens_error(project: Project, files: Collection[str]) -> StorageError:
+    """Return the error that a purge would erase tokens which current shards need.
+
+    Args:
+        project: Its output root has the files.
+        files: The files with these tokens, as paths below the root.
+    """
+    return StorageError(
+        "tokens of current shards are in files that are to be erased",
+        where=project.outputs.folder,
+        found=", ".join(sorted(files)),
+        # With this setting, the next purge lets the shards refer to the current dataset.
+        remedy="set storage.shards: drop, and run the purge again",
+    )
 
 
 def _files_with_tokens(project: Project, corpus: str) -> list[str]:
-    """Return the files of datasets that current shards of a corpus have their tokens in."""
+    """Return the files of datasets in which current shards of a corpus have their tokens.
+
+    Args:
+        project: Its output root is searched.
+        corpus: Name of the corpus.
+
+    Returns:
+        Paths below the root, such as datasets/web/<digest>/web.bin; a path for each shard without a
+        file of its own.
+    """
     tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
     if tokenized is None:
         return []
@@ -343,7 +390,11 @@ def _file_with_tokens(shard: Manifest) -> str | None:
 
 
 def _stored_shards(outputs: OutputRoot) -> set[ShardKey]:
-    """Return all shards that are stored in an output root, current or not."""
+    """Return all shards that are stored in an output root, current or not.
+
+    Args:
+        outputs: The output root, whose files are listed.
+    """
     shards: set[ShardKey] = set()
     for output in all_outputs(outputs.access.listing()):
         if output.stage_folder == SHARDS:
@@ -355,7 +406,7 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
     """Erase the versions of a plan while no build can begin.
 
     Args:
-        project: The project.
+        project: Its output root has the versions.
         plan: The versions to erase, each before the versions that it was made from.
         shards_before_search: The shards that existed before the documents were searched.
 
@@ -382,18 +433,23 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
 
 
 def _paths_of_shards(shards: Iterable[ShardKey], corpora: Collection[str]) -> set[str]:
-    """Return the paths below the root of those shards that belong to some corpora."""
+    """Return where shards of some corpora are stored, such as shards/web/3f9c….
+
+    Args:
+        shards: Shards of any corpora.
+        corpora: Names of the corpora. Shards of others are left out.
+    """
     return {
         f"{SHARDS}/{shard.corpus}/{shard.digest}" for shard in shards if shard.corpus in corpora
     }
 
 
 def _conflicts_error(access: FileAccess, conflicts: Collection[str]) -> StorageError:
-    """Return the error that a build, which has ended, used or made versions during a purge.
+    """Return the error that a build used or made versions with the documents during a purge.
 
     Args:
         access: Access to the output root.
-        conflicts: Paths of the versions.
+        conflicts: Paths of the versions. The build has ended, so the purge can be repeated.
     """
     return StorageError(
         "a build made outputs from the documents that are to be erased, "

@@ -102,9 +102,13 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
     Nothing is written.
 
     Args:
-        project: The project.
-        ids: Ids of the documents.
+        project: Its output root is searched.
+        ids: Ids of the documents, such as URLs.
         corpora: The corpora that are searched; empty for all.
+
+    Returns:
+        The documents by shard, and the versions to erase: shards with such documents, and all that
+        was made from these.
 
     Raises:
         ConfigError: A corpus with such documents is not in the raw folder any more, so that its
@@ -133,10 +137,10 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
 
 
 def _searched_corpora(project: Project, corpora: Collection[str]) -> list[str]:
-    """Return the corpora to search, sorted.
+    """Return the corpora to search for documents, sorted.
 
     Args:
-        project: The project.
+        project: Its output root has a folder of shards for each corpus.
         corpora: The corpora that the user named; empty for all that have shards.
 
     Raises:
@@ -181,9 +185,17 @@ def _find_documents(
 def _documents_by_shard(
     project: Project, ids: Sequence[str], corpus: str
 ) -> Iterator[tuple[str, list[DocumentInShard]]]:
-    """Yield the digest of each shard of a corpus, with its documents that have one of some ids.
+    """Yield each shard of a corpus with its documents that have one of some ids.
 
     The shards are searched in parallel.
+
+    Args:
+        project: Its output root is searched.
+        ids: Ids of the documents.
+        corpus: Name of the corpus.
+
+    Yields:
+        Digest of the shard, and the documents; without any, an empty list.
     """
     import pyarrow as pa
 
@@ -205,11 +217,14 @@ def _documents_with_ids(shard: Manifest | None, ids: Any) -> list[DocumentInShar
     Args:
         shard: Its manifest; None if it is unfinished, so that it has no documents yet.
         ids: The ids, an Arrow array of texts.
+
+    Returns:
+        The documents, in the order of the shard. Their lines are counted within pieces of files.
     """
     if shard is None:
         return []
-    documents = []
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
+    documents = []
     for row, values in table.with_ids(ids):
         document = DocumentInShard(
             row=row,
@@ -257,7 +272,7 @@ def _check_in_raw_folder(
     The build after a purge drops every corpus without a folder of raw text.
 
     Args:
-        project: The project.
+        project: The project, whose raw folder is listed.
         current: Corpus → the documents in its current shards that are erased.
 
     Raises:
@@ -279,7 +294,12 @@ def _check_in_raw_folder(
 
 
 def _document_count(project: Project, corpus: str) -> int:
-    """Return the number of documents in the current shards of a corpus."""
+    """Return the number of documents in the current shards of a corpus; 0 if it has none.
+
+    Args:
+        project: Its output root is searched.
+        corpus: Name of the corpus.
+    """
     tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
     if tokenized is None:
         return 0
@@ -290,31 +310,22 @@ def _document_count(project: Project, corpus: str) -> int:
 def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterator[TaintedVersion]:
     """Yield the versions to erase: some shards, and all versions that were made from them.
 
-    Each comes before those that it was made from. So after an interruption, the next purge finds
-    the remaining versions by the shards, which are erased last.
-
     Args:
-        project: The project.
+        project: Its output root has the versions.
         shards: The shards that contain documents to be erased.
+
+    Yields:
+        Each version before those that it was made from. So after an interruption, the next purge
+        finds the remaining versions by the shards, which are erased last.
     """
     root = project.outputs
     outputs = all_outputs(root.access.listing())
     versions = list(_versions_to_examine(root, outputs, shards))
-    version_by_digest = {version.digest: version for version in versions}
-
-    # Start with the shards, and with datasets whose list of shards was deleted: these may contain
-    # any document.
-    stored_shards = [version.digest for version in versions if version.is_shard]
-    unclear_datasets = [version.digest for version in versions if version.has_unknown_shards]
-    sources = {*(shard.digest for shard in shards), *stored_shards, *unclear_datasets}
-
-    # `_made_from` returns each version after those that it was made from. Erase in reversed order.
-    descendants = _made_from(sources, version_by_digest)
-    erasure_order = [*reversed(descendants), *reversed(unclear_datasets), *stored_shards]
+    folder_by_digest = {version.digest: version.folder for version in versions}
 
     current = {output.current for output in outputs}
-    for digest in erasure_order:
-        manifest = root.manifest_at(version_by_digest[digest].folder)
+    for digest in _erasure_order(versions, shards):
+        manifest = root.manifest_at(folder_by_digest[digest])
         if manifest is not None:
             yield TaintedVersion(
                 path=version_path(manifest),
@@ -322,6 +333,28 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
                 is_current=digest in current,
                 files=own_files(manifest),
             )
+
+
+def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardKey]) -> list[str]:
+    """Return which versions to erase, each before those that it was made from.
+
+    Args:
+        versions: All versions that may have been made from the shards, and the shards.
+        shards: The shards that contain documents to be erased.
+
+    Returns:
+        Digests of the versions; the shards come last.
+    """
+    # Start with the shards, and with datasets whose list of shards was deleted: these may contain
+    # any document.
+    stored_shards = [version.digest for version in versions if version.is_shard]
+    unclear_datasets = [version.digest for version in versions if version.has_unknown_shards]
+    sources = {*(shard.digest for shard in shards), *stored_shards, *unclear_datasets}
+
+    # `_made_from` returns each version after those that it was made from. Erase in reversed order.
+    version_by_digest = {version.digest: version for version in versions}
+    descendants = _made_from(sources, version_by_digest)
+    return [*reversed(descendants), *reversed(unclear_datasets), *stored_shards]
 
 
 class _ExaminedVersion(NamedTuple):
@@ -348,21 +381,24 @@ def _versions_to_examine(
         root: The output root.
         outputs: All outputs below it.
         shards: The shards. All other shards are left out, since there may be many.
+
+    Yields:
+        The versions, each with what it was made from, which is read from its manifest.
     """
     corpora = {shard.corpus for shard in shards}
     shard_digests = {shard.digest for shard in shards}
     for output in outputs:
         is_shard = output.stage_folder == SHARDS
+        # Only a dataset of a corpus that has some of the shards may have been made from them.
+        is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
         digests = sorted(output.versions)
         if is_shard:
             digests = sorted(output.versions & shard_digests)
 
         # What each version was made from, read in parallel.
         parents_of_versions = root.each_version(_parents, output.stage_folder, output.name, digests)
-        is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
         for digest, parents in zip(digests, parents_of_versions, strict=True):
             folder = output.folder / digest
-            # Only a dataset of a corpus that has some of the shards may have been made from them.
             has_unknown_shards = is_dataset and not _knows_shards(root, folder, parents)
             yield _ExaminedVersion(digest, folder, parents, is_shard, has_unknown_shards)
 
@@ -371,6 +407,9 @@ def _made_from(
     sources: Collection[str], version_by_digest: Mapping[str, _ExaminedVersion]
 ) -> list[str]:
     """Return the versions that were made from some versions, directly or not.
+
+    For example, a dataset was made from a shard, and a view from the dataset: given the shard, the
+    result is the dataset and the view.
 
     Args:
         sources: Digests of versions, which are not returned themselves.
@@ -422,8 +461,8 @@ def _parents(root: OutputRoot, folder: Path) -> set[str]:
         folder: Folder of the version.
 
     Returns:
-        The digests. They are empty for a shard, which is made from raw text alone, and for an
-        unfinished version.
+        The digests; empty for a shard, which is made from raw text alone, and for an unfinished
+        version, which has no manifest.
     """
     manifest = root.manifest_at(folder)
     if manifest is None or manifest.stage == SHARDS:
@@ -436,14 +475,24 @@ def _parents(root: OutputRoot, folder: Path) -> set[str]:
 
 
 def version_path(manifest: Manifest) -> str:
-    """Return the folder of a version, as a path relative to the output root."""
+    """Return the folder of a version as a path below the output root, such as datasets/web/3f9c….
+
+    Args:
+        manifest: Manifest of the version.
+    """
     return f"{manifest.stage}/{manifest.name}/{manifest.digest}"
 
 
 def own_files(manifest: Manifest) -> dict[str, Any]:
-    """Return name → bytes and sha256 of a version's own files.
+    """Return the size and checksum of each file that is stored in a version's own folder.
 
     Files that are ranges of other versions' files are left out.
+
+    Args:
+        manifest: Manifest of the version.
+
+    Returns:
+        Name → {"bytes": …, "sha256": …}.
     """
     files: dict[str, Any] = {}
     for name, fact in manifest.files.items():

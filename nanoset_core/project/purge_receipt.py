@@ -45,7 +45,11 @@ class PurgeReceipt:
         self._unfinished_path = self.path.with_name(f".{self.path.name}")
 
     def is_unfinished(self) -> bool:
-        """Return whether an earlier purge of the same ids was interrupted."""
+        """Return whether an earlier purge of the same ids was interrupted.
+
+        Raises:
+            FormatError: The unfinished receipt is damaged.
+        """
         return self._read(self._unfinished_path) is not None
 
     def write_unfinished(self, plan: PurgePlan, day: str) -> PurgeRecord:
@@ -70,10 +74,12 @@ class PurgeReceipt:
     def _earlier_record(self, day: str) -> PurgeRecord:
         """Return what earlier purges of the same ids recorded; without one, an empty record.
 
-        In all cases, `existing` has the versions of outputs that existed before this purge.
-
         Args:
             day: Date of the purge, for an empty record.
+
+        Returns:
+            The record. Its field `existing` has the versions of outputs that existed before this
+            purge.
         """
         # A purge was interrupted, and this one resumes it. The versions that existed then are in
         # its receipt. Others were made by the purge itself.
@@ -115,6 +121,9 @@ class PurgeReceipt:
     def _read(self, path: Path) -> PurgeRecord | None:
         """Return the content of a receipt, or None if there is none.
 
+        Args:
+            path: Path of the JSON file, complete or unfinished.
+
         Raises:
             FormatError: The file is not a receipt.
         """
@@ -130,7 +139,16 @@ def _files_by_path(plan: PurgePlan) -> dict[str, Mapping[str, Any]]:
 
 
 def is_unfinished(project: Project, ids: Iterable[str], corpora: Iterable[str]) -> bool:
-    """Return whether an earlier purge of these ids was interrupted."""
+    """Return whether an earlier purge of these ids was interrupted.
+
+    Args:
+        project: Its output root may have an unfinished receipt.
+        ids: Ids of the documents.
+        corpora: The corpora that were searched; empty for all.
+
+    Raises:
+        FormatError: The unfinished receipt is damaged.
+    """
     return PurgeReceipt(project.outputs, ids, corpora).is_unfinished()
 
 
@@ -142,7 +160,11 @@ def _documents_of(plan: PurgePlan) -> Iterator[ErasedDocument]:
 
 
 def _each_document_once(documents: Iterable[ErasedDocument]) -> tuple[ErasedDocument, ...]:
-    """Return documents without repetitions; the last entry of a document counts."""
+    """Return documents without repetitions; of the same file and line, the last entry counts.
+
+    Args:
+        documents: Documents that this purge and earlier ones erased, in this order.
+    """
     document_by_place: dict[tuple[str, str, int], ErasedDocument] = {}
     for document in documents:
         document_by_place[document.corpus, document.file, document.line] = document
@@ -152,11 +174,14 @@ def _each_document_once(documents: Iterable[ErasedDocument]) -> tuple[ErasedDocu
 def _new_versions(
     outputs: OutputRoot, digests_before: Collection[str]
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the path of each version that did not exist before a purge → its own files.
+    """Return the files of each version that did not exist before a purge.
 
     Args:
         outputs: The output root.
         digests_before: Digests of the versions that existed before.
+
+    Returns:
+        Folder of the version below the root → size and checksum of its own files, by name.
     """
     files_by_version: dict[str, Mapping[str, Any]] = {}
     for output in all_outputs(outputs.access.listing()):
