@@ -35,7 +35,12 @@ nothing that two of them are equal.
 
 
 def hashes_recipe(corpus: str, shard_digest: str) -> Recipe:
-    """Return the recipe of the hashes of a shard's documents."""
+    """Return the recipe of the hashes of a shard's documents: what decides their values.
+
+    Args:
+        corpus: Name of the corpus.
+        shard_digest: Digest of the shard, which is made from a range of the corpus's text.
+    """
     return Recipe(HASHES_FOLDER, corpus, VERSION, {"shard": shard_digest})
 
 
@@ -44,7 +49,14 @@ class HashTask(DocumentsTask):
     """Hashes the documents of one shard."""
 
     def write(self, folder: Path) -> Written:
-        """Write a hash of each document, in their order."""
+        """Write a hash of each document, in their order.
+
+        Args:
+            folder: Folder of the output, which gets one file.
+
+        Returns:
+            The number of documents, as a fact of the output's manifest.
+        """
         dataset = open_dataset(self.root.rebase(self.dataset))
         np.save(folder / _HASHES_FILE, document_hashes(dataset, self.first, self.count))
         return Written({"documents": self.count})
@@ -144,6 +156,6 @@ def each_shards_hashes(
     # (n_shards,) the last of the bounds is the number of all documents
     first_documents = sharded.document_bounds[:-1].tolist()
     for first_document, digest in zip(first_documents, digests, strict=True):
-        path = outputs.access.fetch(corpus_folder / digest / _HASHES_FILE)
+        path = outputs.access.fetch(corpus_folder / digest / _HASHES_FILE)  # a local path
         hashes = np.load(path, mmap_mode="r", allow_pickle=False)
         yield ShardHashes(first_document, hashes)

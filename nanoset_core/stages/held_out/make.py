@@ -1,8 +1,16 @@
-"""Compare the held-out documents of a nanoset with those that it trains on."""
+"""Compare the held-out documents of a nanoset with those that it trains on.
+
+A document is held out if the splits valid or test read it. The result is a list such as
+
+    split   file      line   train_file   train_line
+    valid   a.jsonl     12   a.jsonl              12     train reads the same document
+    test    b.jsonl      7   a.jsonl              93     train reads a copy of it
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,6 +29,7 @@ from nanoset_core.stages.held_out.hashes import (
 from nanoset_core.stages.held_out.search import (
     HeldOutPairs,
     ReadCorpus,
+    TrainCopies,
     count_train_copies,
     find_copies,
     find_shared,
@@ -49,11 +58,10 @@ def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, s
     nanoset = NanosetContext(project, nanoset_name)
     options: dict[str, Any] = {}
     for split in SPLITS:
-        # Leave out options such as `seed`, which do not decide which documents a split reads.
-        split_options = nanoset.options(split)
-        options[split] = {
-            name: value for name, value in split_options.items() if name not in _IRRELEVANT_OPTIONS
-        }
+        split_options = dict(nanoset.options(split))
+        for name in _IRRELEVANT_OPTIONS & split_options.keys():
+            del split_options[name]
+        options[split] = split_options
 
     # With the setting `held_out`, the comparison also finds copies: documents with the same tokens.
     options["copies"] = nanoset.spec.held_out is not None
@@ -72,6 +80,9 @@ def compare_held_out(project: Project, name: str) -> Manifest:
         project: The project.
         name: The nanoset.
 
+    Returns:
+        Manifest of the result, with counts and a table of the first documents.
+
     Raises:
         MissingError: A dataset has not been built.
         StaleError: Two views were made from different versions of their corpus.
@@ -80,39 +91,74 @@ def compare_held_out(project: Project, name: str) -> Manifest:
     outputs = project.outputs
     nanoset = NanosetContext(project, name)
     recipe = held_out_recipe(project, name, nanoset.digests(nanoset.spec.corpora))
-    existing = None if project.rebuild else outputs.find(recipe)
-    if existing is not None:
-        return outputs.make_current(existing)
+    comparison = None if project.rebuild else outputs.find(recipe)
+    if comparison is None:
+        comparison = _compare(project, nanoset, recipe)
+    return outputs.make_current(comparison)
 
+
+def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manifest:
+    """Find the documents of valid and test that train reads, too, and commit the list of them.
+
+    Args:
+        project: The project.
+        nanoset: The nanoset.
+        recipe: Recipe of the result.
+    """
     corpora = read_corpora(project, nanoset)
     shared = find_shared(corpora)
-    copies = HeldOutPairs.none()
-    hash_digests: list[list[str]] = []  # of each corpus, for each of its shards
-    facts: dict[str, Any] = {}
+    copies = _Copies()
     if nanoset.spec.held_out is not None:
-        hash_digests = [_hash_documents(project, name, corpus) for corpus in corpora]
-        hashes_of = partial(_stored_hashes, project, corpora, hash_digests)
-        copies = find_copies(corpora, hashes_of)
-        train_copies = count_train_copies(corpora, hashes_of)
-        facts[TRAIN_COPIES] = [counts._asdict() for counts in train_copies]
+        copies = _find_all_copies(project, nanoset.name, corpora)
 
     # List the first of them, with the lines that they come from.
-    listed_pairs = HeldOutPairs.concatenate([shared, copies]).first(_MAX_LISTED)
-    rows = _list_pairs(project, corpora, listed_pairs)
-    facts |= {
+    all_pairs = HeldOutPairs.concatenate([shared, copies.held_out])
+    rows = _list_pairs(project, corpora, all_pairs.first(_MAX_LISTED))
+    facts: dict[str, Any] = {
         "held_out": sum(corpus.count_held_out() for corpus in corpora),
         "shared": len(shared.documents),
-        "copies": len(copies.documents),
+        "copies": len(copies.held_out.documents),
         "first": rows[:_MAX_SHOWN],
-        HASHES: list(chain.from_iterable(hash_digests)),
+        HASHES: copies.hash_digests,
     }
+    if copies.in_train is not None:
+        facts[TRAIN_COPIES] = [counts._asdict() for counts in copies.in_train]
 
     def write(folder: Path) -> Written:
-        """Write the list to a folder."""
+        """Write the list to a folder, and return the facts of the result."""
         write_rows(folder / SHARED, rows, _list_columns())
         return Written(facts)
 
-    return outputs.make_current(outputs.commit(recipe, write))
+    return project.outputs.commit(recipe, write)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """Documents with the same tokens as a document that train reads."""
+
+    held_out: HeldOutPairs = field(default_factory=HeldOutPairs.none)
+    """Copies that valid or test read."""
+    in_train: Sequence[TrainCopies] | None = None
+    """Counts of copies that train reads itself, by corpus; None if copies were not searched."""
+    hash_digests: Sequence[str] = ()
+    """Digests of the hashes that were compared: one for each shard of each corpus."""
+
+
+def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[ReadCorpus]) -> _Copies:
+    """Find copies of documents that train reads, by hashes of the tokens of all documents.
+
+    Args:
+        project: The project.
+        nanoset_name: Name of the nanoset, for the progress.
+        corpora: The corpora that it reads.
+    """
+    hash_digests = [_hash_documents(project, nanoset_name, corpus) for corpus in corpora]
+    hashes_of = partial(_stored_hashes, project, corpora, hash_digests)
+    return _Copies(
+        held_out=find_copies(corpora, hashes_of),
+        in_train=count_train_copies(corpora, hashes_of),
+        hash_digests=list(chain.from_iterable(hash_digests)),
+    )
 
 
 def _stored_hashes(
@@ -138,7 +184,9 @@ def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> 
     Each shard's hashes are a separate output. After an append, only those of new shards are made.
 
     Args:
+        project: The project.
         nanoset_name: Name of the nanoset whose splits are compared, for the progress.
+        corpus: The corpus.
 
     Returns:
         For each shard, the digest of the output with its hashes.
@@ -167,6 +215,7 @@ def _list_pairs(
     """Return where both documents of each pair come from, as rows of a table.
 
     Args:
+        project: The project.
         corpora: The corpora, by number.
         pairs: Held-out documents, each with a document of train that has the same tokens.
 
@@ -183,16 +232,10 @@ def _list_pairs(
         places_by_corpus.append(_places(project, corpus, documents))
 
     rows = []
-    for corpus_number, document, train_corpus_number, train_document in zip(
-        pairs.corpora.tolist(),
-        pairs.documents.tolist(),
-        pairs.train_corpora.tolist(),
-        pairs.train_documents.tolist(),
-        strict=True,
-    ):
-        row = {"split": corpora[corpus_number].split_holding_out(document)}
-        row |= places_by_corpus[corpus_number][document]
-        train_place = places_by_corpus[train_corpus_number][train_document]
+    for pair in pairs.each():
+        row = {"split": corpora[pair.corpus].split_holding_out(pair.document)}
+        row |= places_by_corpus[pair.corpus][pair.document]
+        train_place = places_by_corpus[pair.train_corpus][pair.train_document]
         for column, value in train_place.items():
             row[f"train_{column}"] = value
         rows.append(row)
@@ -205,6 +248,8 @@ def _places(
     """Return where some documents of a corpus come from.
 
     Args:
+        project: The project.
+        corpus: The corpus.
         documents: Numbers of the documents.
 
     Returns:

@@ -16,7 +16,7 @@ although each document is read once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -54,9 +54,11 @@ class ReadCorpus:
     """A corpus of which a nanoset reads documents."""
 
     project: Project
+    """The project of the corpus."""
     dataset: Manifest
+    """The corpus's dataset."""
     index: Index
-    """The corpus's `.idx`."""
+    """The `.idx` of the dataset."""
     marks: NDArray[np.uint8]
     """Bits that say which splits read each document, shape (n_documents,)."""
 
@@ -71,11 +73,27 @@ class ReadCorpus:
         return Sharded.of(self.project, self.dataset)
 
     def is_in_train(self, first_document: int, count: int) -> NDArray[np.bool_]:
-        """Return which of `count` consecutive documents train reads, shape (count,)."""
+        """Return which of some consecutive documents train reads.
+
+        Args:
+            first_document: Number of the first document.
+            count: Number of documents.
+
+        Returns:
+            bool, shape (count,).
+        """
         return (self.marks[first_document : first_document + count] & _TRAIN) > 0
 
     def is_held_out(self, first_document: int, count: int) -> NDArray[np.bool_]:
-        """Return which of `count` consecutive documents valid or test read, shape (count,)."""
+        """Return which of some consecutive documents valid or test read.
+
+        Args:
+            first_document: Number of the first document.
+            count: Number of documents.
+
+        Returns:
+            bool, shape (count,).
+        """
         return (self.marks[first_document : first_document + count] & _HELD_OUT) > 0
 
     def count_held_out(self) -> int:
@@ -83,31 +101,66 @@ class ReadCorpus:
         return int(np.count_nonzero(self.marks & _HELD_OUT))
 
     def count_tokens(self, documents: NDArray[np.int64]) -> int:
-        """Return the number of tokens of some documents; each has at least one."""
-        # The sequences of a document are consecutive in the .bin.
+        """Return how many tokens some documents have together.
+
+        Args:
+            documents: Numbers of the documents, shape (n_documents,). Each has at least one token.
+        """
+        # (n_documents,) The sequences of a document are consecutive in the .bin, in which the
+        # pointers say at which byte a sequence starts.
         first_sequences = self.index.document_indices[documents]
         last_sequences = self.index.document_indices[documents + 1] - 1
         pointers = self.index.sequence_pointers
         bytes_before_last = pointers[last_sequences] - pointers[first_sequences]
+
         tokens_before_last = bytes_before_last // self.index.dtype.itemsize
-        last_tokens = self.index.sequence_lengths[last_sequences]
-        return int(tokens_before_last.sum()) + int(last_tokens.sum(dtype=np.int64))
+        tokens_of_last = self.index.sequence_lengths[last_sequences]
+        return int(tokens_before_last.sum()) + int(tokens_of_last.sum(dtype=np.int64))
 
     def split_holding_out(self, document: int) -> SplitName:
-        """Return the split that reads a held-out document; valid if both do."""
+        """Return the split that reads a held-out document.
+
+        Args:
+            document: Number of the document, which valid or test reads.
+
+        Returns:
+            "valid" or "test"; "valid" if both read it.
+        """
         return "valid" if self.marks[document] & _VALID else "test"
+
+
+class HeldOutPair(NamedTuple):
+    """A held-out document, and a document that train reads with the same tokens.
+
+    Corpora are numbers in a list of `ReadCorpus`.
+    """
+
+    corpus: int
+    """Number of the held-out document's corpus."""
+    document: int
+    """Number of the held-out document."""
+    train_corpus: int
+    """Number of the other document's corpus."""
+    train_document: int
+    """Number of the document that train reads; may be the held-out document itself."""
 
 
 class HeldOutPairs(NamedTuple):
     """Pairs of a held-out document, and a document that train reads with the same tokens.
 
-    Each array is int64 of shape (n_pairs,). Corpora are numbers in a list of `ReadCorpus`.
+    The fields are those of `HeldOutPair`; each array is int64 of shape (n_pairs,).
     """
 
     corpora: NDArray[np.int64]
     documents: NDArray[np.int64]
     train_corpora: NDArray[np.int64]
     train_documents: NDArray[np.int64]
+
+    def each(self) -> Iterator[HeldOutPair]:
+        """Yield the pairs one by one."""
+        columns = [column.tolist() for column in self]
+        for values in zip(*columns, strict=True):
+            yield HeldOutPair(*values)
 
     @staticmethod
     def none() -> HeldOutPairs:
@@ -116,16 +169,28 @@ class HeldOutPairs(NamedTuple):
         return HeldOutPairs(empty, empty, empty, empty)
 
     def first(self, count: int) -> HeldOutPairs:
-        """Return the first pairs."""
+        """Return the first pairs.
+
+        Args:
+            count: How many at most.
+        """
         return HeldOutPairs(*[column[:count] for column in self])
 
     def where(self, mask: NDArray[np.bool_]) -> HeldOutPairs:
-        """Return the pairs for which a mask, shape (n_pairs,), is True."""
+        """Return some of the pairs.
+
+        Args:
+            mask: True for these pairs, shape (n_pairs,).
+        """
         return HeldOutPairs(*[column[mask] for column in self])
 
     @staticmethod
     def concatenate(parts: Sequence[HeldOutPairs]) -> HeldOutPairs:
-        """Return the pairs of all parts, in order."""
+        """Return the pairs of all parts, in order.
+
+        Args:
+            parts: The parts, at least one.
+        """
         columns = zip(*parts, strict=True)
         return HeldOutPairs(*[np.concatenate(arrays) for arrays in columns])
 
@@ -149,6 +214,7 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
     datasets = Datasets(project.outputs)
     corpus_by_name: dict[str, ReadCorpus] = {}
     for split_number, split in enumerate(SPLITS):
+        split_bit = 1 << split_number
         planned = nanoset.plan(split)
         if planned.plan is None or not planned.plan.members:
             continue  # the split reads no documents
@@ -157,7 +223,7 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
             dataset = datasets.open(nanoset.dataset(name))
             corpus = _corpus_of(dataset, corpus_by_name, project)
             for documents in dataset.documents_in(*member.rows):
-                corpus.marks[documents] |= 1 << split_number
+                corpus.marks[documents] |= split_bit
     return list(corpus_by_name.values())
 
 
@@ -169,19 +235,17 @@ def _corpus_of(
     Args:
         dataset: The corpus itself, or a view or pack of it.
         corpus_by_name: Receives the corpus, if it is not in there.
+        project: The project.
 
     Raises:
         StaleError: Another dataset was made from another version of the corpus, in which documents
             have other numbers.
     """
     manifest = dataset.corpus.manifest
-    if manifest.name not in corpus_by_name:
-        index = dataset.corpus.index
-        n_documents = len(index.document_indices) - 1  # they are bounds
-        marks = np.zeros(n_documents, np.uint8)  # bit k of a document's byte: split k reads it
-        corpus_by_name[manifest.name] = ReadCorpus(project, manifest, index, marks)
-
-    corpus = corpus_by_name[manifest.name]
+    corpus = corpus_by_name.get(manifest.name)
+    if corpus is None:
+        corpus = _unread_corpus(dataset.corpus, project)
+        corpus_by_name[manifest.name] = corpus
     if corpus.dataset.digest != manifest.digest:
         raise StaleError(
             "views of a nanoset are of several versions of their corpus",
@@ -191,8 +255,24 @@ def _corpus_of(
     return corpus
 
 
+def _unread_corpus(dataset: Dataset, project: Project) -> ReadCorpus:
+    """Return a corpus of which no split reads a document so far.
+
+    Args:
+        dataset: The corpus.
+        project: The project.
+    """
+    n_documents = len(dataset.index.document_indices) - 1  # they are bounds
+    marks = np.zeros(n_documents, np.uint8)  # bit k of a document's byte: split k reads it
+    return ReadCorpus(project, dataset.manifest, dataset.index, marks)
+
+
 def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
-    """Return the documents that both train and another split read, each as a pair with itself."""
+    """Return the documents that both train and another split read, each as a pair with itself.
+
+    Args:
+        corpora: The corpora that the nanoset reads.
+    """
     parts = [HeldOutPairs.none()]
     for number, corpus in enumerate(corpora):
         n_documents = len(corpus.marks)
@@ -238,8 +318,11 @@ class TrainCopies(NamedTuple):
     """The documents of a corpus that train reads although it reads the same tokens before."""
 
     corpus: str
+    """Name of the corpus."""
     documents: int
+    """How many documents are copies."""
     tokens: int
+    """How many tokens they have together."""
 
 
 def count_train_copies(
@@ -261,29 +344,127 @@ def count_train_copies(
     Returns:
         The counts of each corpus with copies.
     """
-    n_copies = np.zeros(len(corpora), np.int64)
-    n_tokens = np.zeros(len(corpora), np.int64)
+    n_documents = [0] * len(corpora)
+    n_tokens = [0] * len(corpora)
 
     # Equal hashes have equal remainders. So documents can be compared in groups of one remainder.
     n_train = sum(int(np.count_nonzero(corpus.marks & _TRAIN)) for corpus in corpora)
     n_groups = n_train // max_documents + 1
     for remainder in range(n_groups):
-        group = _train_documents(corpora, hashes_of, n_groups, remainder)
-
-        # Sort by hash. Documents with equal hashes stay in order, so that copies follow the first.
-        order = np.argsort(group.hashes, kind="stable")
-        sorted_hashes = group.hashes[order]
-        copies = order[1:][sorted_hashes[1:] == sorted_hashes[:-1]]  # indices in the group
+        copies = _copies_in(_train_documents(corpora, hashes_of, n_groups, remainder))
         for number, corpus in enumerate(corpora):
-            documents = group.documents[copies[group.corpora[copies] == number]]
-            n_copies[number] += len(documents)
+            documents = copies.documents[copies.corpora == number]
+            n_documents[number] += len(documents)
             n_tokens[number] += corpus.count_tokens(documents)
 
     counts = []
-    for number in np.flatnonzero(n_copies).tolist():
-        name = corpora[number].name
-        counts.append(TrainCopies(name, int(n_copies[number]), int(n_tokens[number])))
+    for number, corpus in enumerate(corpora):
+        if n_documents[number] > 0:
+            counts.append(TrainCopies(corpus.name, n_documents[number], n_tokens[number]))
     return counts
+
+
+def _copies_in(group: _HashedDocuments) -> _HashedDocuments:
+    """Return the documents of a group that have the hash of an earlier document of the group.
+
+    For example, of documents with the hashes 7 3 7 7, the third and the fourth.
+
+    Args:
+        group: The documents.
+
+    Returns:
+        The copies, sorted by hash.
+    """
+    # Documents with equal hashes stay in order, so that copies follow the first of them.
+    by_hash = group.select(np.argsort(group.hashes, kind="stable"))
+    is_copy = by_hash.hashes[1:] == by_hash.hashes[:-1]  # for each document but the first
+    return by_hash.select(1 + np.flatnonzero(is_copy))
+
+
+class _HashedDocuments(NamedTuple):
+    """Documents and their hashes; each array has the shape (n_documents,)."""
+
+    corpora: NDArray[np.int64]
+    """Number of each document's corpus in a list of `ReadCorpus`."""
+    documents: NDArray[np.int64]
+    """Number of each document in its corpus."""
+    hashes: NDArray[np.uint64]
+    """Hash of each document's tokens."""
+
+    def select(self, indices: NDArray[np.int64]) -> _HashedDocuments:
+        """Return some of the documents.
+
+        Args:
+            indices: Their indices, in the order in which they are returned.
+        """
+        return _HashedDocuments(
+            corpora=self.corpora[indices],
+            documents=self.documents[indices],
+            hashes=self.hashes[indices],
+        )
+
+    @staticmethod
+    def concatenate(parts: Iterable[_HashedDocuments]) -> _HashedDocuments:
+        """Return the documents of all parts, in order.
+
+        Args:
+            parts: The parts; without any, the result has no documents.
+        """
+        empty = np.empty(0, np.int64)
+        no_documents = _HashedDocuments(empty, empty, np.empty(0, np.uint64))
+        columns = zip(no_documents, *parts, strict=True)
+        return _HashedDocuments(*[np.concatenate(arrays) for arrays in columns])
+
+
+class _HashedShard(NamedTuple):
+    """Consecutive documents of a corpus, which splits of a nanoset may read, and their hashes."""
+
+    corpus_number: int
+    """Number of the corpus in a list of `ReadCorpus`."""
+    first_document: int
+    """Number of the first document in its corpus."""
+    hashes: NDArray[np.uint64]
+    """Hash of each document's tokens, shape (n_documents,)."""
+    is_in_train: NDArray[np.bool_]
+    """Whether train reads each document, shape (n_documents,)."""
+    is_held_out: NDArray[np.bool_]
+    """Whether valid or test reads each document, shape (n_documents,)."""
+
+    def select(self, mask: NDArray[np.bool_]) -> _HashedDocuments:
+        """Return some of the documents, without those that have no hash.
+
+        These have hardly any tokens: that two of them are equal proves nothing.
+
+        Args:
+            mask: True for the documents to return, shape (n_documents,).
+        """
+        selected = np.flatnonzero(mask & (self.hashes != _NO_HASH))
+        return _HashedDocuments(
+            corpora=np.full(len(selected), self.corpus_number),
+            documents=self.first_document + selected,
+            hashes=self.hashes[selected],
+        )
+
+
+def _hashed_shards(
+    corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus
+) -> Iterator[_HashedShard]:
+    """Yield the documents of all corpora, shard by shard.
+
+    Args:
+        corpora: The corpora.
+        hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
+            shard by shard.
+    """
+    for number, corpus in enumerate(corpora):
+        for first_document, hashes in hashes_of(number):
+            yield _HashedShard(
+                corpus_number=number,
+                first_document=first_document,
+                hashes=hashes,
+                is_in_train=corpus.is_in_train(first_document, len(hashes)),
+                is_held_out=corpus.is_held_out(first_document, len(hashes)),
+            )
 
 
 def _train_documents(
@@ -292,40 +473,16 @@ def _train_documents(
     """Return the documents that train reads and whose hashes have a certain remainder.
 
     Args:
-        hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
-            shard by shard.
+        corpora: The corpora.
+        hashes_of: Yields the hashes of a corpus's documents, see `_hashed_shards`.
         n_groups: The number by which hashes are divided.
         remainder: The remainder that is selected.
     """
-    parts = [_HashedDocuments.none()]
-    for corpus_number, corpus in enumerate(corpora):
-        for first_document, hashes in hashes_of(corpus_number):
-            is_in_group = hashes % np.uint64(n_groups) == remainder
-            is_in_train = corpus.is_in_train(first_document, len(hashes))
-            selected = np.flatnonzero(is_in_group & is_in_train & (hashes != _NO_HASH))
-            numbers = np.full(len(selected), corpus_number)
-            parts.append(_HashedDocuments(numbers, first_document + selected, hashes[selected]))
+    parts = []
+    for shard in _hashed_shards(corpora, hashes_of):
+        is_in_group = shard.hashes % np.uint64(n_groups) == remainder
+        parts.append(shard.select(shard.is_in_train & is_in_group))
     return _HashedDocuments.concatenate(parts)
-
-
-class _HashedDocuments(NamedTuple):
-    """Documents and their hashes; each array has the shape (n_documents,)."""
-
-    corpora: NDArray[np.int64]
-    documents: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
-
-    @staticmethod
-    def none() -> _HashedDocuments:
-        """Return no documents."""
-        empty = np.empty(0, np.int64)
-        return _HashedDocuments(empty, empty, np.empty(0, np.uint64))
-
-    @staticmethod
-    def concatenate(parts: Sequence[_HashedDocuments]) -> _HashedDocuments:
-        """Return the documents of all parts, in order."""
-        columns = zip(*parts, strict=True)
-        return _HashedDocuments(*[np.concatenate(arrays) for arrays in columns])
 
 
 def _held_out_documents(
@@ -333,20 +490,13 @@ def _held_out_documents(
 ) -> _HashedDocuments:
     """Return the documents that valid or test read and train does not, with their hashes.
 
-    Documents with hardly any tokens, which have no hash, are left out: equal ones prove nothing.
-
     Args:
-        hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
-            shard by shard.
+        corpora: The corpora.
+        hashes_of: Yields the hashes of a corpus's documents, see `_hashed_shards`.
     """
-    parts = [_HashedDocuments.none()]
-    for corpus_number, corpus in enumerate(corpora):
-        for first_document, hashes in hashes_of(corpus_number):
-            is_held_out = corpus.is_held_out(first_document, len(hashes))
-            is_in_train = corpus.is_in_train(first_document, len(hashes))
-            selected = np.flatnonzero(is_held_out & ~is_in_train & (hashes != _NO_HASH))
-            numbers = np.full(len(selected), corpus_number)
-            parts.append(_HashedDocuments(numbers, first_document + selected, hashes[selected]))
+    parts = []
+    for shard in _hashed_shards(corpora, hashes_of):
+        parts.append(shard.select(shard.is_held_out & ~shard.is_in_train))
     return _HashedDocuments.concatenate(parts)
 
 
@@ -365,28 +515,24 @@ class _TrainDocuments:
         self.documents = np.full(len(hashes), -1)
         """int64, shape (n_hashes,): -1 if train reads no document with the hash."""
 
-    def add(
-        self, corpus_number: int, documents: NDArray[np.int64], hashes: NDArray[np.uint64]
-    ) -> None:
+    def add(self, documents: _HashedDocuments) -> None:
         """Enter documents that train reads, for each held-out hash that has no document yet.
 
         Args:
-            corpus_number: Number of their corpus.
-            documents: Their numbers, ascending; shape (n_documents,).
-            hashes: Their hashes, shape (n_documents,).
+            documents: The documents, in order.
         """
         # Ignore documents whose hash is that of no held-out document.
-        hash_indices = _indices_in_sorted(self._hashes, hashes)  # -1 if missing
-        documents = documents[hash_indices >= 0]
-        hash_indices = hash_indices[hash_indices >= 0]
+        hash_indices = _indices_in_sorted(self._hashes, documents.hashes)  # -1 if missing
+        known = np.flatnonzero(hash_indices >= 0)
 
         # Several documents may have the same hash: take the first one.
-        hash_indices, first_positions = np.unique(hash_indices, return_index=True)
-        documents = documents[first_positions]
+        hash_indices, first_positions = np.unique(hash_indices[known], return_index=True)
+        firsts = documents.select(known[first_positions])
 
-        has_no_document = self.documents[hash_indices] < 0
-        self.corpora[hash_indices[has_no_document]] = corpus_number
-        self.documents[hash_indices[has_no_document]] = documents[has_no_document]
+        # Keep the documents of earlier calls.
+        is_new = self.documents[hash_indices] < 0
+        self.corpora[hash_indices[is_new]] = firsts.corpora[is_new]
+        self.documents[hash_indices[is_new]] = firsts.documents[is_new]
 
 
 def _first_train_documents(
@@ -395,17 +541,13 @@ def _first_train_documents(
     """Find, for each hash of a held-out document, the first document of train that has it.
 
     Args:
-        hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
-            shard by shard.
+        corpora: The corpora.
+        hashes_of: Yields the hashes of a corpus's documents, see `_hashed_shards`.
         held_out_hashes: The hashes: distinct, ascending, at least one; shape (n_hashes,).
     """
     train = _TrainDocuments(held_out_hashes)
-    for corpus_number, corpus in enumerate(corpora):
-        for first_document, hashes in hashes_of(corpus_number):  # of each shard
-            is_in_train = corpus.is_in_train(first_document, len(hashes))
-            has_hash = hashes != _NO_HASH  # documents with hardly any tokens have none
-            selected = np.flatnonzero(is_in_train & has_hash)
-            train.add(corpus_number, first_document + selected, hashes[selected])
+    for shard in _hashed_shards(corpora, hashes_of):
+        train.add(shard.select(shard.is_in_train))
     return train
 
 
@@ -413,6 +555,8 @@ def _indices_in_sorted(
     sorted_hashes: NDArray[np.uint64], hashes: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
     """Return the index of each of some hashes in a sorted array, or -1 if it is not in there.
+
+    For example, the hashes 5 and 6 have the indices 1 and -1 in [2, 5, 9].
 
     Args:
         sorted_hashes: Distinct hashes, ascending, at least one.

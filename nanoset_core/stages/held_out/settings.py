@@ -47,7 +47,14 @@ def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
 
 
 def _names_by_split(spec: ResolvedNanoset) -> list[Sequence[str]]:
-    """Return the datasets that each split reads: none if its share is 0."""
+    """Return the datasets that each split reads: none if its share is 0.
+
+    Args:
+        spec: The settings of the nanoset. With `split: "99,1,0"`, test reads none.
+
+    Returns:
+        Names of the datasets of train, valid and test.
+    """
     names_by_split: list[Sequence[str]] = [corpora_of(spec.blend_of(split)) for split in SPLITS]
     if spec.shares is not None:
         for number, share in enumerate(parse_split(spec.shares)):
@@ -62,6 +69,11 @@ def _have_common_corpus(
     """Return whether a dataset is made from the same corpus as one of some other datasets.
 
     A dataset is a corpus, or a view or pack, which is made from a corpus.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        names: Names of datasets.
+        other_names: Names of the other datasets.
     """
     corpora = {base_of(config.derived, name) for name in names}
     other_corpora = {base_of(config.derived, name) for name in other_names}

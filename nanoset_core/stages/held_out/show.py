@@ -41,7 +41,14 @@ def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
 
 
 def _how_many(facts: Mapping[str, Any]) -> str:
-    """Return how many held-out documents train reads, and how many of them as a copy."""
+    """Return how many held-out documents train reads, and how many of them as a copy.
+
+    Args:
+        facts: What a comparison of a nanoset's splits has found.
+
+    Returns:
+        Such as "5 of 200 documents that are held out are in train, 2 of them as a copy".
+    """
     n_copies = facts["copies"]
     n_in_train = facts["shared"] + n_copies
     text = f"{n_in_train:,} of {facts['held_out']:,} documents that are held out are in train"
@@ -51,19 +58,32 @@ def _how_many(facts: Mapping[str, Any]) -> str:
 
 
 def _line_of(row: Mapping[str, Any], prefix: str = "") -> str:
-    """Return the file and line of the document that the columns with a prefix describe."""
+    """Return the file and line of one of the two documents in a row, such as "web/a.jsonl:12".
+
+    Args:
+        row: A held-out document, and one of train with the same tokens.
+        prefix: What the names of the document's columns begin with: "" or "train_".
+    """
     return f"{row[f'{prefix}corpus']}/{row[f'{prefix}file']}:{row[f'{prefix}line']}"
 
 
 def _where_held_out(row: Mapping[str, Any]) -> str:
-    """Return the line, split and id of a held-out document, from its row in the list of these."""
+    """Return the line, split and id of a held-out document, such as "web/a.jsonl:12 (valid)".
+
+    Args:
+        row: The document, as the list of held-out documents in train describes it.
+    """
     if row["id"] is None:
         return f"{_line_of(row)} ({row['split']})"
     return f"{_line_of(row)} ({row['split']}, id {row['id']!r})"
 
 
 def _relation_to_train(row: Mapping[str, Any]) -> str:
-    """Return whether train reads a held-out document itself or a copy, as a clause."""
+    """Return whether train reads a held-out document itself or a copy, as a clause.
+
+    Args:
+        row: The document, as the list of held-out documents in train describes it.
+    """
     train_line = _line_of(row, prefix="train_")
     if train_line == _line_of(row):
         return "train reads it"
@@ -71,7 +91,11 @@ def _relation_to_train(row: Mapping[str, Any]) -> str:
 
 
 def held_out_summary(manifest: Manifest) -> Summary:
-    """Return the figures of a comparison, and a warning if train reads held-out documents."""
+    """Return the figures of a comparison, and a warning if train reads held-out documents.
+
+    Args:
+        manifest: Manifest of the comparison of a nanoset's splits.
+    """
     figures = counted(manifest)
     details: dict[str, str] = {}
     if TRAIN_COPIES in manifest.facts:
@@ -80,24 +104,38 @@ def held_out_summary(manifest: Manifest) -> Summary:
         figures["copied_tokens"] = counts.tokens
         details["copies in train"] = f"{counts.documents:,}"
         details["copied tokens"] = f"{counts.tokens:,}"
+    return Summary(figures, details, warnings=_warnings(manifest))
 
-    warnings: list[str] = []
+
+def _warnings(manifest: Manifest) -> list[str]:
+    """Return a warning if train reads held-out documents, with the first one as an example.
+
+    Args:
+        manifest: Manifest of the comparison of a nanoset's splits.
+    """
     finding = held_out_finding(manifest.facts)
-    if finding is not None:
-        example = f"{finding.where}: {finding.relation_to_train}"
-        warnings.append(f"{finding.what}: {example}; see {manifest.url(SHARED)}")
-    return Summary(figures, details, warnings)
+    if finding is None:
+        return []
+    example = f"{finding.where}: {finding.relation_to_train}"
+    return [f"{finding.what}: {example}; see {manifest.url(SHARED)}"]
 
 
 class CopiedText(NamedTuple):
     """Documents of train that are copies of other documents of train."""
 
     documents: int
+    """How many documents."""
     tokens: int
+    """How many tokens they have together."""
 
 
 def total_train_copies(facts: Mapping[str, Any]) -> CopiedText:
-    """Return how many documents of train are copies of others, over all corpora."""
+    """Return how many documents of train are copies of others, over all corpora.
+
+    Args:
+        facts: What a comparison that searched for copies has found. Its fact TRAIN_COPIES has the
+            counts of each corpus.
+    """
     rows = facts[TRAIN_COPIES]
     return CopiedText(
         documents=sum(row["documents"] for row in rows),

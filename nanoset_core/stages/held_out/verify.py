@@ -1,4 +1,8 @@
-"""Verify the comparison of a nanoset's splits: whether train reads documents that are held out."""
+"""Verify the comparison of a nanoset's splits: whether train reads documents that are held out.
+
+For example, if train reads line 12 of web/a.jsonl, and so does valid, the report has an error or a
+warning with this line, depending on the nanoset's setting `held_out`.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,10 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
         project: The project.
         nanoset: Name of the nanoset.
         deep: Compare the sha256 of the comparison's files; otherwise only their sizes.
+
+    Returns:
+        The report. Documents that leaked are an error in it if the nanoset sets `held_out: block`,
+        and a warning otherwise.
     """
     key = Key(nanoset)
     report = Report(HELD_OUT.report_name(key))
@@ -29,18 +37,16 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
 
         # Documents of valid and test that train reads make a validation loss meaningless.
         finding = held_out_finding(manifest.facts)
-        if finding is None:
-            return report
-        severity: Severity = "warning"
-        if project.nanoset(nanoset).held_out == "block":
-            severity = "error"
-        report.add(
-            finding.what,
-            severity=severity,
-            where=finding.where,
-            found=finding.relation_to_train,
-            expected="none of them",
-            remedy="leave these out of what train reads, by `exclude` or `split` of a view; "
-            f"{manifest.url(SHARED)} lists them",
-        )
+        if finding is not None:
+            blocks_training = project.nanoset(nanoset).held_out == "block"
+            severity: Severity = "error" if blocks_training else "warning"
+            report.add(
+                finding.what,
+                severity=severity,
+                where=finding.where,
+                found=finding.relation_to_train,
+                expected="none of them",
+                remedy="leave these out of what train reads, by `exclude` or `split` of a view; "
+                f"{manifest.url(SHARED)} lists them",
+            )
     return report
