@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from nanoset_core.text.endings import is_text, is_txt_or_csv
@@ -29,22 +30,35 @@ def text_beside(folder: Path, *, has_corpora: bool) -> list[str]:
 
     `nanoset init` mentions them, since a user who put text there may expect that it is read.
 
-    Files such as .txt and .csv are only mentioned if `raw` has no text at all, and if they are in
-    subfolders: a project's folder may have a requirements.txt.
-
     Args:
         folder: The project's folder.
-        has_corpora: Whether `raw` has text.
+        has_corpora: Whether `raw` has text. Otherwise files such as .txt and .csv are mentioned as
+            well, if they are in subfolders: the folder itself may have a requirements.txt.
 
     Returns:
         Paths relative to the project's folder, sorted.
     """
     files = []
-    # Folders that were not searched yet, each with its number of levels below the project's folder.
-    unsearched = [(folder, 0)]
+    for file in _files_outside_raw(folder):
+        is_in_subfolder = file.parent != folder
+        may_be_txt = is_in_subfolder and not has_corpora
+        if _is_meant_as_text(file.name, may_be_txt=may_be_txt):
+            files.append(file.relative_to(folder).as_posix())
+    return sorted(files)
+
+
+def _files_outside_raw(folder: Path) -> Iterator[Path]:
+    """Yield the files in a project's folder and two levels below, without raw text and outputs.
+
+    Hidden files and folders are left out. The search ends after about 10,000 entries.
+
+    Args:
+        folder: The project's folder.
+    """
+    unsearched = [folder]
     n_entries = 0
     while unsearched and n_entries < _MOST_ENTRIES:
-        current, depth = unsearched.pop()
+        current = unsearched.pop()
         try:
             entries = list(os.scandir(current))
         except OSError:
@@ -52,18 +66,16 @@ def text_beside(folder: Path, *, has_corpora: bool) -> list[str]:
             continue
         n_entries += len(entries)
         for entry in entries:
-            is_hidden = entry.name.startswith(".")
-            is_raw_folder = depth == 0 and entry.name == RAW
-            if is_hidden or is_raw_folder:
-                continue
             path = Path(entry.path)
-            if entry.is_dir(follow_symlinks=False):
-                # Tables below the folder for outputs may be outputs themselves.
-                if depth < _DEPTH and current != folder / _OUTPUTS:
-                    unsearched.append((path, depth + 1))
-            elif _is_meant_as_text(entry.name, may_be_txt=depth > 0 and not has_corpora):
-                files.append(path.relative_to(folder).as_posix())
-    return sorted(files)
+            if entry.name.startswith(".") or path == folder / RAW:
+                continue
+            if not entry.is_dir(follow_symlinks=False):
+                yield path
+                continue
+            # Tables below the folder for outputs may be outputs themselves.
+            depth = len(path.relative_to(folder).parts)
+            if depth <= _DEPTH and current != folder / _OUTPUTS:
+                unsearched.append(path)
 
 
 def _is_meant_as_text(name: str, *, may_be_txt: bool) -> bool:

@@ -24,7 +24,7 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
     The next command that needs such a file downloads it again.
 
     Args:
-        project: The project.
+        project: Its root is in a bucket, and it has a folder for copies on this machine.
         remove: Whether to remove the copies, too.
 
     Returns:
@@ -65,8 +65,7 @@ def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> dict[P
 
     Args:
         access: Access to the bucket, and to the folder with local copies of its objects.
-        busy_names: Corpora, nanosets and so on that builds on this machine work on, whose copies
-            are left out.
+        busy_names: Corpora, nanosets and so on that builds on this machine work on.
 
     Returns:
         Path → size in bytes.
@@ -75,21 +74,29 @@ def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> dict[P
     if not access.folder.is_dir():
         return copies
     for stored in access.store.list():
-        # Files of outputs are in a folder of their stage, such as datasets/web/<digest>/web.bin.
-        # Objects without a folder are no files of outputs, nor are the leases of builds.
-        stage_folder, *names = stored.name.split("/")
-        if not names or stage_folder == LEASE_FOLDER:
-            continue
-        subject = names[0]  # a corpus, nanoset or webdataset
-        file_name = names[-1]
-        if subject in busy_names or file_name in _ALWAYS_KEPT:
-            continue
         # Another program may have stored an object with a name such as a/../../b, whose path would
         # be outside the folder of copies.
-        if not is_inside(stored.name):
+        if not is_inside(stored.name) or not _may_be_removed(stored.name, busy_names):
             continue
         # A file of another size is no copy of the object as it is now.
         path = access.folder / stored.name
         if path.is_file() and path.stat().st_size == stored.size:
             copies[path] = stored.size
     return copies
+
+
+def _may_be_removed(name: str, busy_names: Collection[str]) -> bool:
+    """Return whether an object is a file of an output whose local copy nothing needs now.
+
+    Args:
+        name: Name of the object, such as datasets/web/<digest>/web.bin: the folder of a stage, the
+            name of a corpus, nanoset or webdataset, and so on.
+        busy_names: Corpora, nanosets and so on that builds on this machine work on.
+    """
+    # Objects without a folder are no files of outputs, nor are the leases of builds.
+    stage_folder, *names = name.split("/")
+    if not names or stage_folder == LEASE_FOLDER:
+        return False
+    subject = names[0]
+    file_name = names[-1]
+    return subject not in busy_names and file_name not in _ALWAYS_KEPT

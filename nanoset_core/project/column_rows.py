@@ -1,13 +1,19 @@
-"""Rows that show the statistics of columns, for the terminal and the UI."""
+"""Rows that show the statistics of columns, for the terminal and the UI.
+
+A table of all columns has a row for each column. The table of one column has a row for each bin of
+its histogram, or for each frequent value: for example, the value "en" with 1,200 documents, their
+tokens, and a bar.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nanoset_core.project.column_statistics import ColumnStatistics, CorpusColumns
+from nanoset_core.project.column_statistics import ColumnStatistics, CorpusColumns, NumberStatistics
 from nanoset_core.records.text import format_number
 from nanoset_core.sampling.frequent import FrequentValue
+from nanoset_core.sampling.histogram import Bin
 
 _BAR_CHARACTERS = 20
 _VALUE_CHARACTERS = 60
@@ -44,44 +50,65 @@ class ValueRow(NamedTuple):
 
 
 def column_rows(columns: Sequence[ColumnStatistics]) -> list[ColumnRow]:
-    """Return a row for each column."""
+    """Return the rows of the table that lists the columns of a corpus.
+
+    Args:
+        columns: The statistics of each column.
+    """
     rows: list[ColumnRow] = []
     for column in columns:
         distinct = f"{column.distinct:,}"
         if not column.is_distinct_exact:
             distinct = f"about {column.distinct:,}"
-        # Only numbers have a distribution: minimum, three quantiles, maximum.
-        distribution = ["", "", "", "", ""]
-        numbers = column.numbers
-        if numbers is not None:
-            distribution = [
-                _number_text(numbers.minimum),
-                _number_text(numbers.quantiles["0.05"]),
-                _number_text(numbers.quantiles["0.5"]),
-                _number_text(numbers.quantiles["0.95"]),
-                _number_text(numbers.maximum),
-            ]
+        distribution = _distribution_cells(column.numbers)
         rows.append(ColumnRow(column.name, column.type, column.nulls, distinct, *distribution))
     return rows
 
 
-def value_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[ValueRow]:
-    """Return the histogram of a column of numbers, or the most frequent values of another one.
+def _distribution_cells(numbers: NumberStatistics | None) -> list[str]:
+    """Return the cells that show how numbers are distributed.
 
-    Documents with other values, without a value, and with NaN follow.
+    Args:
+        numbers: Their statistics; None for a column of texts, whose cells are empty.
+
+    Returns:
+        Minimum, three quantiles (5 %, the median and 95 %) and maximum, such as
+        ["1", "12", "340", "2,100", "81,000"].
+    """
+    if numbers is None:
+        return ["", "", "", "", ""]
+    return [
+        _number_text(numbers.minimum),
+        _number_text(numbers.quantiles["0.05"]),
+        _number_text(numbers.quantiles["0.5"]),
+        _number_text(numbers.quantiles["0.95"]),
+        _number_text(numbers.maximum),
+    ]
+
+
+def value_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[ValueRow]:
+    """Return the rows of the table of one column.
 
     Args:
         statistics: All columns of the corpus.
         column: One of them.
+
+    Returns:
+        The histogram of a column of numbers, or the most frequent values of another one. Documents
+        with other values, without a value, and with NaN follow.
     """
     if column.numbers is not None:
-        return _histogram_rows(column)
+        return _histogram_rows(column, column.numbers.bins)
     return _frequent_rows(statistics, column)
 
 
-def _histogram_rows(column: ColumnStatistics) -> list[ValueRow]:
-    """Return a row for each bin of the histogram of a column of numbers."""
-    bins = [] if column.numbers is None else column.numbers.bins
+def _histogram_rows(column: ColumnStatistics, bins: Sequence[Bin]) -> list[ValueRow]:
+    """Return a row for each bin of the histogram of a column of numbers.
+
+    Args:
+        column: The statistics of the column.
+        bins: The bins, such as "0.5 to 1", in ascending order. Nulls and NaN follow.
+    """
     # The row with the most documents has the longest bar.
     longest = max(column.nulls, column.nans)
     for histogram_bin in bins:
@@ -103,22 +130,15 @@ def _histogram_rows(column: ColumnStatistics) -> list[ValueRow]:
 def _frequent_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[ValueRow]:
     """Return a row for each of the most frequent values of a column of texts or booleans.
 
-    All other values have one row together, and so have documents without a value.
+    Args:
+        statistics: All columns of the corpus, whose documents have the longest bar.
+        column: The statistics of the column.
+
+    Returns:
+        The values, most frequent first; then one row for all other values, and one for null.
     """
-    listed = column.values
-    # If even the most frequent values occur only once, as ids do, do not list any of them.
-    all_occur_once = all(value.max_documents == 1 for value in listed)
-    if all_occur_once and column.distinct > len(listed):
-        listed = ()
-
-    rows: list[ValueRow] = []
-    for value in listed:
-        documents = f"{value.documents:,}"
-        if value.max_documents > value.documents:  # not counted exactly, to save memory
-            documents = f"{value.documents:,} to {value.max_documents:,}"
-        bar = _bar(value.documents, statistics.documents)
-        rows.append(ValueRow(_value_text(value.value), documents, value.tokens, bar))
-
+    listed = _listed_values(column)
+    rows = [_frequent_row(value, statistics.documents) for value in listed]
     if column.distinct > len(listed):
         rows.append(_other_values_row(statistics, column, listed))
     if column.nulls:
@@ -126,10 +146,45 @@ def _frequent_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[
     return rows
 
 
+def _listed_values(column: ColumnStatistics) -> Sequence[FrequentValue]:
+    """Return the values of a column that are worth a row each, most frequent first.
+
+    Args:
+        column: The statistics of the column. If even its most frequent values occur only once, as
+            ids do, none is worth a row, unless these are all values.
+    """
+    all_occur_once = all(value.max_documents == 1 for value in column.values)
+    if all_occur_once and column.distinct > len(column.values):
+        return ()
+    return column.values
+
+
+def _frequent_row(value: FrequentValue, longest: int) -> ValueRow:
+    """Return the row of one value, such as "en" with "1,200" documents.
+
+    Args:
+        value: The value. If it was not counted exactly, to save memory, the row has a range such as
+            "1,150 to 1,200".
+        longest: The documents of the longest bar.
+    """
+    documents = f"{value.documents:,}"
+    if value.max_documents > value.documents:
+        documents = f"{value.documents:,} to {value.max_documents:,}"
+    return ValueRow(
+        _value_text(value.value), documents, value.tokens, _bar(value.documents, longest)
+    )
+
+
 def _other_values_row(
     statistics: CorpusColumns, column: ColumnStatistics, listed: Sequence[FrequentValue]
 ) -> ValueRow:
-    """Return the row for all values of a column that are not listed: such as "12 other values"."""
+    """Return the row for all values of a column that are not listed: such as "12 other values".
+
+    Args:
+        statistics: All columns of the corpus, with the number of its documents.
+        column: The statistics of the column.
+        listed: The values that have a row of their own.
+    """
     n_values = column.distinct - len(listed)
     label = f"{n_values:,} other values" if listed else f"{n_values:,} values"
     if not column.is_distinct_exact:
@@ -156,7 +211,14 @@ def _value_row(label: str, documents: int, tokens: int | None, longest: int) -> 
 
 
 def uncounted_text(column: ColumnStatistics) -> str:
-    """Return which values may be missing among the most frequent ones; empty if none are."""
+    """Return a sentence about values that may be missing among the most frequent ones.
+
+    Args:
+        column: The statistics of the column.
+
+    Returns:
+        The sentence; empty if all values were counted.
+    """
     if not column.uncounted:
         return ""
     return (

@@ -1,5 +1,8 @@
 """Statistics of the columns of a corpus's documents: types, distinct values, quantiles, counts.
 
+For example, the column `lang` has 12 distinct values, of which "en" is the most frequent one; the
+median of the column `score` is 0.7.
+
 The tables of the documents are read once. Texts are counted while they are read. Numbers are also
 written to scratch files, from which quantiles and histograms are computed afterwards. So memory is
 bounded, however many documents there are.
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.document_tables.scan import TOKENS_COLUMN, DocumentScan
 from nanoset_core.errors import ConfigError, one_of, remedy_for_name
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.distinct import DistinctCounter
 from nanoset_core.sampling.frequent import FrequentValue, FrequentValues
@@ -106,13 +110,13 @@ def corpus_columns(
     """Compute statistics of the columns of a tokenized corpus.
 
     Args:
-        project: The project.
-        corpus: The corpus.
+        project: Its output root has the tables of the documents.
+        corpus: Name of the corpus.
         names: The columns; default: file, id, tokens, and all that were built for the corpus.
         n_values: How many of the most frequent values to report.
 
     Raises:
-        ConfigError: There is no such column.
+        ConfigError: There is no such column, or no such corpus.
         MissingError: The corpus or its columns have not been built.
         FormatError: A table is damaged.
     """
@@ -123,8 +127,27 @@ def corpus_columns(
         names = [*_ALWAYS_SHOWN, *further_names]
     unbuilt = _unbuilt_columns(project, corpus, further_names)
     _check_names(project, names, further_names, unbuilt)
+    return CorpusColumns(
+        corpus,
+        documents=tokenized.facts["documents"],
+        tokens=tokenized.facts["tokens"],
+        columns=_read_columns(project, corpus, tokenized, names, n_values),
+        unbuilt=unbuilt,
+    )
 
-    # Read the tables of all documents once.
+
+def _read_columns(
+    project: Project, corpus: str, tokenized: Manifest, names: Sequence[str], n_values: int
+) -> list[ColumnStatistics]:
+    """Read the tables of all documents of a corpus once, and return the statistics of columns.
+
+    Args:
+        project: Its output root has the tables.
+        corpus: Name of the corpus.
+        tokenized: Manifest of the corpus's set of shards; each shard has a table.
+        names: The columns.
+        n_values: How many of the most frequent values to report.
+    """
     work = project.progress.work(ACTIVITY, corpus, int(tokenized.facts["documents"]))
     used_names = [name for name in names if name not in DOCUMENT_COLUMNS]
     scan = DocumentScan({TOKENS_COLUMN, *names})
@@ -134,17 +157,20 @@ def corpus_columns(
             for batch in scan.batches(tables.relation):
                 reading.add(batch.columns)
                 work.advance(len(batch.rows))
-        return CorpusColumns(
-            corpus,
-            documents=tokenized.facts["documents"],
-            tokens=tokenized.facts["tokens"],
-            columns=reading.statistics(),
-            unbuilt=unbuilt,
-        )
+        return reading.statistics()
 
 
 def _unbuilt_columns(project: Project, corpus: str, built: Collection[str]) -> list[str]:
-    """Return the columns that nanoset.yaml requests and that have not been built."""
+    """Return the columns that nanoset.yaml requests and that have not been built.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        built: Columns that exist.
+
+    Returns:
+        Names of columns; "attributes of <corpus>" for all columns of another team's tables.
+    """
     requested = project.config.documents_of(corpus).columns
     unbuilt = [name for name in requested if name not in built]
     if corpus in project.config.attributes:
@@ -155,7 +181,16 @@ def _unbuilt_columns(project: Project, corpus: str, built: Collection[str]) -> l
 
 
 def _check_corpus(project: Project, name: str) -> None:
-    """Raise a ConfigError if there is no tokenized corpus of a name."""
+    """Check that a corpus exists and is tokenized.
+
+    Args:
+        project: Its output root has a folder for each tokenized corpus.
+        name: The name that the user gave.
+
+    Raises:
+        ConfigError: There is no such corpus; or it is the name of a view or packs, whose documents
+            have the columns of their corpus.
+    """
     outputs = project.outputs
     folder = outputs.folder / TOKENIZED.layout.folder
     corpora = sorted(outputs.access.names(folder))
@@ -212,23 +247,33 @@ class _ColumnReader(Protocol):
     """Collects the statistics of one column while its documents are read."""
 
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
-        """Add the values of some documents, an Arrow array, and the tokens of each document."""
+        """Add the values of some documents.
+
+        Args:
+            array: The values, an Arrow array of n_documents.
+            tokens: How many tokens each document has, shape (n_documents,).
+        """
         ...
 
     def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
-        """Return the statistics, given the tokens of all documents, shape (n_documents,)."""
+        """Return the statistics of all values that were added.
+
+        Args:
+            name: Name of the column.
+            tokens: How many tokens each of all documents has, shape (n_documents,).
+        """
         ...
 
 
 class ColumnReading:
-    """The pass over the tables of a corpus."""
+    """Collects the statistics of columns while the tables of a corpus are read, batch by batch."""
 
     def __init__(self, names: Sequence[str], scratch: Path, n_values: int) -> None:
         """Begin with no document.
 
         Args:
             names: The columns.
-            scratch: An empty folder.
+            scratch: An empty folder for scratch files, which the caller removes.
             n_values: How many of the most frequent values to report.
         """
         self._names = names
@@ -238,7 +283,12 @@ class ColumnReading:
         self._readers: dict[str, _ColumnReader] = {}  # filled when the types are known
 
     def add(self, arrays: Mapping[str, Any]) -> None:
-        """Add some documents: the name of each column → an Arrow array."""
+        """Add some documents.
+
+        Args:
+            arrays: Name of each column, and of that with the numbers of tokens → Arrow array with
+                the values of these documents.
+        """
         tokens = arrays[TOKENS_COLUMN].to_numpy()
         self._tokens.append(tokens)
         for number, name in enumerate(self._names):
@@ -254,7 +304,13 @@ class ColumnReading:
 
 
 def _reader_of(arrow_type: Any, path: Path, n_values: int) -> _ColumnReader:
-    """Return what collects the statistics of a column of an Arrow type."""
+    """Return what collects the statistics of a column of a type.
+
+    Args:
+        arrow_type: The Arrow type, such as int64 or large_string.
+        path: A scratch file, for the values of a column of numbers.
+        n_values: How many of the most frequent values to report, of other columns.
+    """
     from pyarrow import types
 
     type_name = str(arrow_type).removeprefix("large_")  # DuckDB returns texts as large_string
@@ -275,15 +331,22 @@ class _TextReader:
     n_documents: int = 0
 
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
-        """Add the values of some documents, an Arrow array, and the tokens of each document."""
+        """Add the values of some documents: count documents and tokens by value.
+
+        Args:
+            array: The values, an Arrow array of n_documents.
+            tokens: How many tokens each document has, shape (n_documents,).
+        """
         import pyarrow as pa
 
-        # Count documents and tokens by value.
+        # For example, the values "en", null, "de", "en" have the distinct texts ["en", "de"] and
+        # the indices [0, 2, 1, 0]: nulls have the index after the last text.
         encoded = array.cast(pa.large_string()).dictionary_encode()
-        texts = encoded.dictionary  # the distinct values of this array
+        texts = encoded.dictionary
         n_texts = len(texts)
-        # (n_documents,) index of each document's value; nulls have the index after the last one
+        # (n_documents,) index of each document's value
         indices = encoded.indices.fill_null(n_texts).to_numpy(zero_copy_only=False)
+        # (n_texts + 1,) documents and tokens of each value; the last ones are those of nulls
         documents_by_text = np.bincount(indices, minlength=n_texts + 1)
         tokens_by_text = np.bincount(indices, tokens, n_texts + 1).astype(np.int64)
         self.nulls += int(documents_by_text[n_texts])
@@ -300,7 +363,12 @@ class _TextReader:
         )
 
     def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
-        """Return the statistics; `tokens` is not used, since `add` has counted the tokens."""
+        """Return the statistics of all values that were added.
+
+        Args:
+            name: Name of the column.
+            tokens: Not used, since `add` has counted the tokens.
+        """
         n_values = self.n_documents - self.nulls
         return ColumnStatistics(
             name,
@@ -326,7 +394,12 @@ class _NumberReader:
     distinct: DistinctCounter = field(default_factory=DistinctCounter)
 
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
-        """Add the values of some documents, an Arrow array; the tokens are not needed yet."""
+        """Add the values of some documents.
+
+        Args:
+            array: The numbers, an Arrow array.
+            tokens: Not used yet: `statistics` gets those of all documents.
+        """
         import pyarrow as pa
 
         self.column.append(array)
@@ -336,33 +409,36 @@ class _NumberReader:
         self.distinct.add(mix(order_keys(values)))
 
     def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
-        """Return the statistics, given the tokens of all documents, shape (n_documents,)."""
-        faults = self.column.faults()
+        """Return the statistics of all values that were added.
+
+        Args:
+            name: Name of the column.
+            tokens: How many tokens each of all documents has, shape (n_documents,).
+        """
+        faults = self.column.faults()  # (n_documents,) 0 for a number, or NULL, or NAN
+        is_null = faults == NULL
         n_values = int(np.count_nonzero(faults == 0))
         return ColumnStatistics(
             name,
             self.type,
-            nulls=int(np.count_nonzero(faults == NULL)),
-            null_tokens=int(tokens[faults == NULL].sum(dtype=np.int64)),
+            nulls=int(np.count_nonzero(is_null)),
+            null_tokens=int(tokens[is_null].sum(dtype=np.int64)),
             nans=int(np.count_nonzero(faults == NAN)),
             # An estimated count may exceed the number of values.
             distinct=min(self.distinct.count, n_values),
             is_distinct_exact=self.distinct.is_exact,
-            numbers=self._numbers(tokens),
+            numbers=self._numbers(tokens) if n_values else None,
         )
 
-    def _numbers(self, tokens: NDArray[np.int32]) -> NumberStatistics | None:
-        """Return the distribution of the values; None if there are none.
+    def _numbers(self, tokens: NDArray[np.int32]) -> NumberStatistics:
+        """Return how the values are distributed; there must be at least one.
 
         Args:
-            tokens: Tokens of all documents, shape (n_documents,).
+            tokens: How many tokens each of all documents has, shape (n_documents,).
         """
+        # Find the values at some ranks, their places in ascending order: of 101 values, the median
+        # has rank 50. The column stores each value as a uint64 key that sorts in the same way.
         n_values = int(np.count_nonzero(self.column.faults() == 0))
-        if n_values == 0:
-            return None
-
-        # Find the values at some ranks: their numbers in ascending order, from 0. The column stores
-        # each value as a uint64 key that sorts in the same way.
         last_rank = n_values - 1
         ranks = [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
         keys = keys_at_ranks(self._key_chunks, [0, *ranks, last_rank])
@@ -383,12 +459,16 @@ class _NumberReader:
             yield keys[chunk][faults[chunk] == 0]
 
     def _weighed_chunks(self, tokens: NDArray[np.int32]) -> Iterator[WeighedValues]:
-        """Yield all values in chunks, with the documents and tokens of each."""
+        """Yield all values in chunks, with the documents and tokens of each, for a histogram.
+
+        Args:
+            tokens: How many tokens each of all documents has, shape (n_documents,).
+        """
         keys = self.column.keys()
         faults = self.column.faults()
         for start in range(0, len(keys), CHUNK_DOCUMENTS):
             chunk = slice(start, start + CHUNK_DOCUMENTS)
             is_value = faults[chunk] == 0
             values = values_of_keys(keys[chunk][is_value], self.column.dtype)
-            documents = np.ones(len(values), np.int64)
+            documents = np.ones(len(values), np.int64)  # each value is that of one document
             yield WeighedValues(values, [documents, tokens[chunk][is_value].astype(np.int64)])

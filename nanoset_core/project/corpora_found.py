@@ -1,4 +1,10 @@
-"""Find the corpora in a raw folder for `nanoset init`, with their splits and their text keys."""
+"""Find the corpora in a raw folder for `nanoset init`, with their splits and their text keys.
+
+A folder is a corpus. If its file names say that some files are for validation or tests, these are a
+corpus of their own: a folder `web` with a.jsonl, b.jsonl and valid.jsonl gives the corpora `web`,
+for training, and `web_valid`, for validation. The first lines of a corpus show which of their keys
+has the text.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +51,15 @@ class FoundCorpus:
             id_key: The key of the id in most corpora.
 
         Returns:
-            Keys of the corpus's section and their values; empty if it needs none.
+            Keys of the corpus's section and their values, such as {"text_key": "body"}; empty if it
+            needs none.
         """
         values: dict[str, Any] = {}
         if self.name != self.folder:
             values["folder"] = self.folder
-        if self.text_key is not None and self.text_key != text_key:
+        if self.text_key not in (None, text_key):
             values["text_key"] = ExplainedValue(self.text_key, f"Its first lines have {self.keys}.")
-        if self.keys.id is not None and self.keys.id != id_key:
+        if self.keys.id not in (None, id_key):
             values["id_key"] = self.keys.id
         return {**values, **self._file_settings()}
 
@@ -60,7 +67,10 @@ class FoundCorpus:
         """Return the settings that say which files of its folder the corpus has, if not all.
 
         For example, the files `valid*` of a folder are a corpus for validation, and all others one
-        for training. Each setting is a list of name patterns, with a comment for nanoset.yaml.
+        for training.
+
+        Returns:
+            "files" or "exclude" → a list of name patterns, with a comment for nanoset.yaml.
         """
         n_files = format_count(len(self.contents.texts), "file")
         corpus_size = f"{n_files}, {format_bytes(self.contents.size)}"
@@ -77,11 +87,14 @@ class FoundCorpus:
 def divided(text: RawText) -> list[FoundCorpus]:
     """Return the corpora of the raw folder, with files for validation and test as separate corpora.
 
-    Such files are recognised by their names, such as `valid.jsonl`. If there are no other files in
-    the whole raw folder, they are for training.
+    Such files are recognised by their names, such as `valid.jsonl`.
 
     Args:
         text: The folders of the raw folder, with their files.
+
+    Returns:
+        The corpora, each for one split. If no file in the whole raw folder is for training, all
+        folders are: then a corpus is a folder.
     """
     corpora: list[FoundCorpus] = []
     for folder, contents in text.corpora.items():
@@ -106,6 +119,9 @@ def _divide_folder(
         folder: Name of the folder.
         contents: Its files.
         folder_names: Names of all folders, which no other corpus may have.
+
+    Returns:
+        The first corpus has the name of the folder, the others are named `web_valid` and so on.
     """
     # A folder such as `web_valid` is for one split as a whole.
     folder_split = _held_out_split_of_folder(folder)
@@ -117,14 +133,12 @@ def _divide_folder(
     choices = _choices_of_splits(patterns)
     splits = [split for split, choice in choices.items() if contents.chosen(choice).texts]
 
-    # The first one, mostly train, is the corpus with the name of the folder. It also gets the files
-    # of no split. The others are named `web_valid` and so on.
+    # The first one, mostly train, also gets the files of no split.
     corpora = []
     for split in splits:
-        if split == splits[0]:
-            name = folder
-            choice = FileChoice(exclude=_patterns_of_others(patterns, split))
-        else:
+        name = folder
+        choice = FileChoice(exclude=_patterns_of_others(patterns, split))
+        if split != splits[0]:
             name = _free_name(f"{folder}_{split}", folder_names)
             choice = choices[split]
         corpora.append(FoundCorpus(name, folder, contents.chosen(choice), split, choice))
@@ -155,7 +169,10 @@ def _choices_of_splits(patterns: Mapping[SplitName, Sequence[str]]) -> dict[Spli
     """Return which files each split has: valid and test by patterns, and train all others.
 
     Args:
-        patterns: valid and test → the name patterns of their files. A split without any has none.
+        patterns: valid and test → the name patterns of their files, such as `valid*`.
+
+    Returns:
+        train, and each split with patterns → the choice of its files.
     """
     choices: dict[SplitName, FileChoice] = {}
     choices["train"] = FileChoice(exclude=_patterns_of_others(patterns, "train"))
@@ -195,6 +212,8 @@ def _patterns_of_others(
 ) -> tuple[str, ...]:
     """Return the name patterns of all splits but one.
 
+    For example, {"valid": ["valid*"], "test": ["test*"]} and "test" give ("valid*",).
+
     Args:
         patterns: Split → patterns of the names of its files.
         split: The split whose patterns are left out.
@@ -226,6 +245,9 @@ def with_keys(
         found: Its corpora.
         text_key: Key of the text of all corpora; None to look for it.
         ask: Asks the user a question with some answers; returns None if there is no answer.
+
+    Returns:
+        The same corpora, each with the key of its text and, if there is one, that of its ids.
 
     Raises:
         ConfigError: A corpus has no key that is certainly that of the text, and there is no answer.
@@ -269,7 +291,12 @@ def _with_text_key(
 
 
 def _unclear_text_key_error(file: Path, keys: LineKeys) -> ConfigError:
-    """Return the error that no key of a file is certainly that of the text."""
+    """Return the error that no key of a file is certainly that of the text.
+
+    Args:
+        file: The first file of a corpus.
+        keys: The keys of its first lines, which the error lists.
+    """
     return ConfigError(
         "it is not clear which key is that of the text",
         where=file,

@@ -1,4 +1,8 @@
-"""Estimate how much disk space a build takes, and refuse it if there is too little."""
+"""Estimate how much disk space a build takes, and refuse it if there is too little.
+
+The estimate follows from the size of the raw text and the settings. For example, 40 GB of text may
+give 20 GB of shards and 20 GB of datasets: a build with 30 GB of free space is refused.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +37,11 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     Indexes and other small files are not counted.
 
     Args:
-        project: The project.
+        project: The project, whose raw folder is listed.
         nodes: The outputs that will be made.
 
     Returns:
-        Kind of output, such as "shards" → bytes.
+        Kind of output, such as "shards" → bytes; 0 for a kind that is not made.
     """
     # Several outputs are made from the same corpus: look at the text of each corpus once.
     text_of = functools.cache(functools.partial(_estimate_text, project))
@@ -51,13 +55,16 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 def _estimate_text(project: Project, corpus: str) -> TextEstimate:
     """Return what is known of the size of a corpus: that of its text, and an earlier build of it.
 
-    The tokens of an earlier build show about how many tokens a byte of this text has.
+    Args:
+        project: The project, whose raw folder and outputs are looked at.
+        corpus: Name of the corpus. If it cannot be listed, its size counts as unknown: the step
+            that has to read its files will report why.
     """
-    # An estimate need not report errors: the step that has to read these files will do so.
     try:
         text_bytes = list_contents(project, corpus).size
     except NanosetError:
         return TextEstimate()
+    # The tokens of an earlier build show about how many tokens a byte of this text has.
     try:
         earlier_build = project.outputs.live(TOKENIZED.layout.folder, corpus)
     except NanosetError:
@@ -71,7 +78,7 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
     Nothing is done for small builds, and for outputs in a bucket.
 
     Args:
-        project: The project.
+        project: The project, whose root is on the disk.
         nodes: The outputs that will be made.
         say: Prints a line for the user.
 
@@ -82,7 +89,7 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
         return
 
     # Estimate the need, and leave small builds alone.
-    need = {what: size for what, size in disk_need(project, nodes).items() if size}
+    need = {kind: size for kind, size in disk_need(project, nodes).items() if size}
     total = sum(need.values())
     if total < LEAST_BYTES:
         return
@@ -90,23 +97,46 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
     # Compare it with the free space.
     folder = project.outputs.folder
     free = shutil.disk_usage(_nearest_existing_folder(folder)).free
-    sizes = ", ".join(f"{what} {format_bytes(size)}" for what, size in need.items())
     if free < _REQUIRED_SHARE * total:
-        raise StorageError(
-            "the disk has too little room for this build",
-            where=folder,
-            found=f"{format_bytes(free)} free",
-            expected=f"about {format_bytes(total)}: {sizes}",
-            remedy=(
-                "run `nanoset gc --yes`, give `root` a larger disk or a bucket, "
-                "or build less at once (--select)"
-            ),
-        )
+        raise _too_little_room_error(folder, free, need)
+    sizes = _sizes_text(need)
     say(f"takes about {format_bytes(total)} of disk ({sizes}); {format_bytes(free)} are free")
+
+
+def _sizes_text(need: Mapping[str, int]) -> str:
+    """Return sizes as text, such as "shards 1.2 GB, datasets 1.1 GB".
+
+    Args:
+        need: Kind of output → bytes.
+    """
+    return ", ".join(f"{kind} {format_bytes(size)}" for kind, size in need.items())
+
+
+def _too_little_room_error(folder: Path, free: int, need: Mapping[str, int]) -> StorageError:
+    """Return the error that a build would fill the disk.
+
+    Args:
+        folder: Folder of the outputs.
+        free: Bytes that are free on its disk.
+        need: Kind of output → bytes that the build would take, by estimate.
+    """
+    return StorageError(
+        "the disk has too little room for this build",
+        where=folder,
+        found=f"{format_bytes(free)} free",
+        expected=f"about {format_bytes(sum(need.values()))}: {_sizes_text(need)}",
+        remedy=(
+            "run `nanoset gc --yes`, give `root` a larger disk or a bucket, "
+            "or build less at once (--select)"
+        ),
+    )
 
 
 def free_bytes(project: Project) -> int | None:
     """Return how many bytes of the outputs' disk are free, or None if they are in a bucket.
+
+    Args:
+        project: Its root need not exist yet: then the nearest folder above it counts.
 
     Raises:
         StorageError: The disk cannot be queried.
@@ -130,14 +160,13 @@ def _nearest_existing_folder(folder: Path) -> Path:
 def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     """Return the stored size of the text that some outputs are made from, for each corpus.
 
-    A corpus that cannot be read counts as empty: the step that has to read it will report why.
-
     Args:
-        project: The project.
+        project: The project, whose raw folder is listed.
         nodes: The outputs. Only those of corpora, such as shards, read text.
 
     Returns:
-        Corpus → bytes.
+        Corpus → bytes, such as {"web": 3200000000}. A corpus that cannot be read counts as empty:
+        the step that has to read it will report why.
     """
     size_by_corpus = dict.fromkeys((node.key.subject for node in nodes if node.is_of_corpus), 0)
     for corpus in size_by_corpus:
@@ -149,7 +178,7 @@ def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
     """Return the first line that a build prints: how many steps it has, and how much text it reads.
 
-    For example `plan: 12 steps, from 3.2 GB of text in 2 corpora`.
+    For example, 12 steps and two corpora give `plan: 12 steps, from 3.2 GB of text in 2 corpora`.
 
     Args:
         step_count: Number of steps; each makes one output.
@@ -165,11 +194,9 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
     """Return the outputs of a corpus that are missing, or not made from its current inventory.
 
-    The inventory lists the files of the corpus. They are not looked at again.
-
     Args:
-        project: The project.
-        corpus: Name of the corpus.
+        project: The project, whose outputs are looked at.
+        corpus: Name of the corpus. Its inventory lists its files; they are not looked at again.
 
     Raises:
         MissingError: The corpus has no inventory.

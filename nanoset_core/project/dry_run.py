@@ -1,4 +1,8 @@
-"""Plan a build without building or writing anything: its steps, its text, and its disk space."""
+"""Plan a build without building or writing anything: its steps, its text, and its disk space.
+
+For example, after a file was added to the corpus `web`, the plan has the row of `web` with the
+steps inventory, shards and dataset, and the rows of what is made from `web`.
+"""
 
 from __future__ import annotations
 
@@ -112,6 +116,9 @@ def plan(
         selected: The outputs that are to be built.
         label_of: Returns what the build calls the step that makes an output.
         force: Whether to rebuild the selected outputs even if they are up to date.
+
+    Raises:
+        StorageError: The disk of the outputs cannot be queried.
     """
     project = survey.graph.project
     due = _due_nodes(survey.graph, selected, force=force)
@@ -132,7 +139,7 @@ def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[No
     """Return what a build would make: selected outputs that are stale, and their stale inputs.
 
     Args:
-        graph: The graph of the project's outputs.
+        graph: The project's outputs, with the reasons why they are stale.
         selected: The outputs that are to be built.
         force: Whether to include the selected outputs that are up to date.
     """
@@ -150,7 +157,15 @@ def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[No
 
 
 def _disk_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return what takes disk space if some outputs are made → how many bytes, about."""
+    """Estimate how much disk space some outputs take.
+
+    Args:
+        project: The project, whose raw folder is listed.
+        nodes: The outputs.
+
+    Returns:
+        Kind of output, such as "shards" → bytes; kinds that are not made are left out.
+    """
     if not nodes:
         return {}
     return {kind: size for kind, size in disk_need(project, nodes).items() if size}
@@ -179,24 +194,27 @@ def _planned_rows(
             continue
         findings = CorpusFindings(failure=_corpus_failure(survey, row_nodes))
         row = status_row(survey.graph, row_nodes, budget, findings)
-        state = row.state
-        steps = tuple(label_of(node) for node in due_nodes)
-        if any(node in blocked for node in due_nodes):
-            # The outputs of a row are made from each other, so the build takes none of its steps.
-            state = "failing"
-            steps = ()
+
+        # The outputs of a row are made from each other. If one is blocked, so are all steps.
+        is_blocked = any(node in blocked for node in due_nodes)
+        steps = [] if is_blocked else [label_of(node) for node in due_nodes]
         yield PlannedRow(
             kind=row.kind,
             name=row.name,
             part=row.part,
-            state=state,
+            state="failing" if is_blocked else row.state,
             why=row.why or (FORCED,),  # without a reason, the user has asked for a rebuild
-            steps=steps,
+            steps=tuple(steps),
         )
 
 
 def _corpus_failure(survey: ProjectSurvey, row_nodes: Sequence[Node]) -> str | None:
-    """Return why a corpus cannot be read if a row is that of the corpus, or None."""
+    """Return why a corpus cannot be read if a row is that of the corpus, or None.
+
+    Args:
+        survey: The project's outputs, and the corpora that cannot be read.
+        row_nodes: The outputs of the row. That of a corpus has its inventory, a list of its files.
+    """
     subject = row_nodes[0].key.subject
     is_row_of_corpus = inventory_node(subject) in row_nodes
     return survey.failures.get(subject) if is_row_of_corpus else None
@@ -206,7 +224,7 @@ def _is_blocked(graph: Graph, node: Node, failures: Mapping[str, str]) -> bool:
     """Return whether an output is made, directly or not, from a corpus that cannot be read.
 
     Args:
-        graph: The project's outputs.
+        graph: The project's outputs, with what each is made from.
         node: The output.
         failures: Each corpus that cannot be read → why.
     """

@@ -71,6 +71,9 @@ def all_outputs(listing: FileAccess) -> list[StoredOutput]:
     Args:
         listing: Access to the output root.
 
+    Returns:
+        The outputs, each with its versions, also those that nanoset.yaml does not request any more.
+
     Raises:
         StorageError: A current version was deleted, or the pointer to it cannot be read.
     """
@@ -87,6 +90,9 @@ def _outputs_below(
 ) -> Iterator[StoredOutput]:
     """Yield the outputs in a folder of a stage, and below it; links are followed.
 
+    For example, "nanosets" has the output "pretrain/train/blend": in that folder, each version has
+    a folder that is named by its digest, and the file `current.json` names the current one.
+
     Args:
         listing: Access to the output root.
         stage_folder: Folder of the stage.
@@ -100,24 +106,23 @@ def _outputs_below(
     folder = listing.folder.joinpath(stage_folder, name)
     entries = [entry for entry in listing.entries(folder) if not entry.name.startswith(".")]
     folder_names = [entry.name for entry in entries if entry.is_folder]
-    has_pointer = any(entry.name == CURRENT for entry in entries)
 
     # Directly below a stage, names are those of corpora, nanosets and so on. There, `current` is
     # not a link to a version, and a name that looks like a digest is not a version.
-    is_below_stage = name == ""
     versions: frozenset[str] = frozenset()
-    if not is_below_stage:
+    if name != "":
         folder_names = [folder_name for folder_name in folder_names if folder_name != _CURRENT_LINK]
         versions = frozenset(filter(is_digest, folder_names))
+    has_pointer = any(entry.name == CURRENT for entry in entries)
     if versions or has_pointer:
         current = _existing_current(listing, folder, versions) if has_pointer else None
         yield StoredOutput(stage_folder, name, folder, versions, current)
 
-    # Search the other folders: names of outputs have several parts, such as pretrain/train/blend.
+    # Search the other folders: names of outputs have several parts.
     if name.count("/") >= _MAX_NAME_DEPTH:
         return
     not_searched = set(versions)
-    is_subject = not is_below_stage and "/" not in name
+    is_subject = name != "" and "/" not in name  # the folder of a corpus, a nanoset and so on
     if is_subject and shared_folder is not None:
         not_searched.add(shared_folder)
     for folder_name in folder_names:
@@ -133,7 +138,8 @@ def _existing_current(listing: FileAccess, folder: Path, versions: Collection[st
 
     Args:
         listing: Access to the output root.
-        folder: Folder of the output, which has a pointer to the current version.
+        folder: Folder of the output, which has a pointer to the current version: a small file that
+            names it.
         versions: Digests of the versions that exist.
 
     Raises:

@@ -1,12 +1,18 @@
-"""Find the two versions of a dataset that `nanoset diff` compares."""
+"""Find the two versions of a dataset that `nanoset diff` compares.
+
+A version is one build of a dataset or view, in a folder whose name is a digest. Users name a
+dataset, such as `web`, whose last two versions are compared; or the first digits of two digests,
+such as `3f9c` and `a01b`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoset_core.errors import ConfigError, MissingError, NanosetError, one_of, remedy_for_name
+from nanoset_core.errors import ConfigError, MissingError, one_of, remedy_for_name
 from nanoset_core.outputs.erasures import Erasure, erasure_of_version
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import check_corpus_name
@@ -36,7 +42,7 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
     """Return the two versions of a dataset that the arguments of `nanoset diff` name.
 
     Args:
-        project: The project.
+        project: Its output root has the versions.
         first: The name of a dataset, whose last two versions are meant; or with `second`, the first
             digits of the old version's digest.
         second: The first digits of the new version's digest, or None.
@@ -53,28 +59,24 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
         name = project.config.unpacked_name(first)
         stage = VIEW if name in project.config.views else DATASET
         check_corpus_name(name, "CORPUS")
-        pair = _previous_and_current(outputs, stage.layout.folder, name)
-    else:
-        pair = VersionPair(
-            old=_version_by_digest(outputs, first),
-            new=_version_by_digest(outputs, second),
-        )
+        return _previous_and_current(outputs, stage.layout.folder, name)
 
-    # Two digests may belong to different datasets.
-    if (pair.old.stage, pair.old.name) != (pair.new.stage, pair.new.name):
+    old = _version_by_digest(outputs, first)
+    new = _version_by_digest(outputs, second)
+    if (old.stage, old.name) != (new.stage, new.name):
         raise ConfigError(
             "these are datasets of two corpora",
-            found=f"{pair.old.name} and {pair.new.name}",
+            found=f"{old.name} and {new.name}",
             remedy="name two versions of one corpus or view",
         )
-    return pair
+    return VersionPair(old, new)
 
 
 def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> VersionPair:
     """Return the current version of a corpus's dataset or of a view, and the newest of the others.
 
     Args:
-        outputs: The outputs of the project.
+        outputs: The output root.
         stage_folder: Folder of the stage: that of datasets or of views.
         name: Name of the corpus or view.
 
@@ -105,10 +107,10 @@ def _not_built_error(
     """Return the error that there is no corpus or view of a name, or that it was never built.
 
     Args:
-        outputs: The outputs of the project.
+        outputs: The output root, whose corpora and views the error suggests.
         stage_folder: Folder of the stage: that of datasets or of views.
         name: The name that the user gave.
-        found: What there is instead.
+        found: What exists instead, as a clause.
     """
     stored_names = sorted(outputs.access.names(outputs.folder / stage_folder))
     views = sorted(outputs.access.names(outputs.folder / VIEW.layout.folder))
@@ -126,22 +128,14 @@ def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
     """Return the version of a dataset or view whose digest begins with these digits.
 
     Args:
-        outputs: The outputs of the project.
-        digest: At least four hexadecimal digits.
+        outputs: The output root.
+        digest: At least four hexadecimal digits, such as "3f9c".
 
     Raises:
         ConfigError: No version has such a digest, or several have.
         MissingError: A purge erased the version.
     """
-    # Find the folders of all versions.
-    stored: list[Path] = []
-    for stage in _COMPARABLE:
-        stage_folder = outputs.folder / stage.layout.folder
-        for name in outputs.access.names(stage_folder):
-            folder = stage_folder / name
-            stored += [folder / version for version in outputs.digests_in(folder)]
-
-    # Find those with these digits; if there are none, find out whether a purge erased it.
+    stored = _stored_versions(outputs)
     matching: list[Path] = []
     erasure: Erasure | None = None
     if _DIGEST_PREFIX.fullmatch(digest):
@@ -152,29 +146,39 @@ def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
         manifest = outputs.manifest_at(matching[0])
         if manifest is not None:
             return manifest
-    raise _no_version(outputs, digest, stored, matching, erasure)
+
+    if erasure is not None:
+        where = outputs.access.url(outputs.folder / DATASET.layout.folder)
+        raise _erased_error(where, digest, erasure)
+    raise _no_version_error(outputs, digest, stored, matching)
 
 
-def _no_version(
-    outputs: OutputRoot,
-    digest: str,
-    stored: list[Path],
-    matching: list[Path],
-    erasure: Erasure | None,
-) -> NanosetError:
+def _stored_versions(outputs: OutputRoot) -> list[Path]:
+    """Return the folders of all versions of all datasets and views.
+
+    Args:
+        outputs: The output root, whose folders are listed.
+    """
+    versions: list[Path] = []
+    for stage in _COMPARABLE:
+        stage_folder = outputs.folder / stage.layout.folder
+        for name in outputs.access.names(stage_folder):
+            folder = stage_folder / name
+            versions += [folder / digest for digest in outputs.digests_in(folder)]
+    return versions
+
+
+def _no_version_error(
+    outputs: OutputRoot, digest: str, stored: Sequence[Path], matching: Sequence[Path]
+) -> ConfigError:
     """Return the error for a digest that names no version, or several.
 
     Args:
-        outputs: The outputs of the project.
+        outputs: The output root.
         digest: The digits that the user gave.
         stored: Folders of all versions.
         matching: Folders of those whose digests begin with these digits.
-        erasure: The purge that erased such a version, or None.
     """
-    where = outputs.access.url(outputs.folder / DATASET.layout.folder)
-    if erasure is not None:
-        return _erased_error(where, digest, erasure)
-
     message = "no such version of a dataset"
     if len(matching) > 1:
         message = "several datasets have digests that begin so"
@@ -183,7 +187,7 @@ def _no_version(
     choices = one_of(versions[:_MAX_LISTED], "of a built dataset; there is none yet")
     return ConfigError(
         message,
-        where=where,
+        where=outputs.access.url(outputs.folder / DATASET.layout.folder),
         found=repr(digest),
         expected=f"the first four digits or more {choices}",
         remedy="name one of these, or a corpus alone" if versions else "run `nanoset build` first",
@@ -191,7 +195,13 @@ def _no_version(
 
 
 def _erased_error(where: object, digest: str, erasure: Erasure) -> MissingError:
-    """Return the error that a purge erased a version."""
+    """Return the error that a purge erased a version.
+
+    Args:
+        where: Where versions are stored, for the error.
+        digest: The digits that the user gave.
+        erasure: The purge, with its day and its receipt.
+    """
     return MissingError(
         f"this version was erased by the purge of {erasure.day}",
         where=where,

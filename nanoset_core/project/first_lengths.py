@@ -84,7 +84,7 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
     """Estimate how many documents and tokens a corpus has, from its first MiB.
 
     Args:
-        raw: The raw folder.
+        raw: The raw folder, which has a folder for each corpus.
         corpus: The corpus.
         tokenizer: Tokenizes some of the text; without one, the usual bytes of a token are assumed.
 
@@ -93,23 +93,27 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
     """
     folder = raw / corpus.folder
     sample = measure(folder, corpus.contents, corpus.text_key or "text")
+    documents = sample.documents * sample.scale  # those of all files
     if sample.text_bytes == 0:
-        return TextAmount(sample.documents * sample.scale, 0, 0)
+        return TextAmount(documents, tokens=0, least_tokens=0)
     token_bytes = _measured_token_bytes(sample, tokenizer, folder)
     return TextAmount(
-        sample.documents * sample.scale,
-        _likely_tokens(sample, token_bytes),
-        _certain_tokens(sample, token_bytes),
+        documents,
+        tokens=_likely_tokens(sample, token_bytes),
+        least_tokens=_certain_tokens(sample, token_bytes),
     )
 
 
 def _measured_token_bytes(sample: Measure, tokenizer: FirstTokenizer, folder: Path) -> float | None:
-    """Return how many bytes of a sample are one token, on average; None without a tokenizer.
+    """Return how many bytes of a sample are one token, on average, such as 4.2.
 
     Args:
         sample: Some of the text.
         tokenizer: The tokenizer.
         folder: Folder of the text, for errors.
+
+    Returns:
+        The number; None without a tokenizer, or without text.
 
     Raises:
         EncodingError: The tokenizer fails on the text.
@@ -184,22 +188,34 @@ def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> Leng
     Args:
         amounts: How much text each corpus has.
         longest: The longest length that is possible, a power of two.
-    """
-    # Halve the length until there are enough samples for a split. If there never are, keep the
-    # longest.
-    length = longest
-    shorter = longest
-    while shorter >= MIN_LENGTH:
-        if _n_parts(amounts, shorter) >= _MIN_PARTS:
-            length = shorter
-            break
-        shorter //= 2
 
+    Returns:
+        For example 2048 tokens and the split "98,1,1".
+    """
+    length = _length_with_room(amounts, longest)
     # Take the first split in the list for which there are enough samples. The last one, "1,0,0",
     # needs none.
     n_parts = _n_parts(amounts, length)
     split = next(split for min_parts, split in _SPLITS if n_parts >= min_parts)
     return LengthAndSplit(length, split)
+
+
+def _length_with_room(amounts: Sequence[TextAmount], longest: int) -> int:
+    """Return the greatest length of samples with which every corpus has enough for a split.
+
+    Args:
+        amounts: How much text each corpus has.
+        longest: The longest length that is possible, a power of two.
+
+    Returns:
+        `longest`, or this halved some times; `longest` also if no length is short enough.
+    """
+    length = longest
+    while length >= MIN_LENGTH:
+        if _n_parts(amounts, length) >= _MIN_PARTS:
+            return length
+        length //= 2
+    return longest
 
 
 def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
@@ -224,27 +240,31 @@ def explained_split(split: str) -> str | ExplainedValue:
 
     Args:
         split: Shares of train, valid and test, such as "98,1,1".
+
+    Returns:
+        The split alone, or with a comment such as "There is little text: test is left out, …".
     """
     if split == DEFAULT_SPLIT:
         return split
     # Either some splits are left out, or the smallest ones get a larger share than usual.
     shares = zip(SPLITS, parse_split(split), strict=True)
     empty_splits = [name for name, share in shares if not share]
-    reason = "There is little text: "
+    reason = "a smaller part might have no sample."
     if empty_splits:
         verb = "is" if len(empty_splits) == 1 else "are"
         names = " and ".join(empty_splits)
-        reason += f"{names} {verb} left out, since there might be no sample."
-    else:
-        reason += "a smaller part might have no sample."
-    return ExplainedValue(split, f"{reason} With more text, use {DEFAULT_SPLIT}.")
+        reason = f"{names} {verb} left out, since there might be no sample."
+    return ExplainedValue(
+        split, f"There is little text: {reason} With more text, use {DEFAULT_SPLIT}."
+    )
 
 
 def _batch_size(train_samples: int) -> int:
-    """Return how many samples a training step reads.
+    """Return how many samples a training step reads: a power of two, at most _MAX_BATCH.
 
-    It is the largest power of two, up to _MAX_BATCH, with which the samples last for _MIN_STEPS
-    steps; at least 1.
+    It is the largest one with which the samples last for _MIN_STEPS steps; or 1, if there is none.
+    With 10,000 samples, for example, it is 32, since 10,000 / 32 = 312 steps are enough, and
+    10,000 / 64 = 156 steps are not.
 
     Args:
         train_samples: Number of samples for training.
@@ -318,7 +338,10 @@ def choose_schedule(
 def _iterations(train_samples: int, batch_size: int) -> int:
     """Return how many iterations a run has: slightly less than one epoch, but at least one.
 
-    The number of samples is an estimate. If there are fewer, some would be read twice.
+    Args:
+        train_samples: Number of samples for training. It is an estimate: if there are fewer, a
+            whole epoch would read some twice.
+        batch_size: Samples of an iteration.
     """
     return max(1, int(train_samples * _EPOCH_SHARE / batch_size))
 
@@ -331,7 +354,10 @@ def _eval_interval(iterations: int) -> int:
 def _origin_of_schedule(train_tokens: float, train_samples: int) -> str:
     """Return the comment that says where the numbers of a schedule come from.
 
-    The number of tokens is an estimate, and shown with two significant digits: 12,345 as 12,000.
+    Args:
+        train_tokens: Number of tokens for training, an estimate: it is shown with two significant
+            digits, 12,345 as 12,000.
+        train_samples: Number of samples for training.
     """
     rounded_tokens = float(f"{train_tokens:.2g}")
     return (

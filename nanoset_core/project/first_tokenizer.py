@@ -1,4 +1,8 @@
-"""What `nanoset init` writes about the tokenizer, and why."""
+"""What `nanoset init` writes about the tokenizer, and why.
+
+Its files say which token ends a document, such as `<|endoftext|>`, and which tokens its own encode
+adds. If they do not say which token ends documents, the user is asked.
+"""
 
 from __future__ import annotations
 
@@ -105,6 +109,9 @@ def _asked_end(file: TokenizerPath, special: Sequence[str], ask: Ask) -> EndToke
 
     Returns:
         The token, or None without an answer.
+
+    Raises:
+        ConfigError: The tokenizer has no such token.
     """
     from nanoset_core.tokenizers.end_token import EndToken
     from nanoset_core.tokenizers.tokenizer import token_id
@@ -122,7 +129,10 @@ def _end_keys(file: TokenizerPath, end: EndToken | None) -> dict[str, Any]:
 
     Args:
         file: The tokenizer.
-        end: The token that ends documents; None if none is known, so that the key is left out.
+        end: The token that ends documents; None if none is known.
+
+    Returns:
+        {"eod": …}, with a comment that names the file which says so; empty without a token.
     """
     from nanoset_core.tokenizers.end_token import end_reason
 
@@ -136,6 +146,9 @@ def _append_eod_keys(end: EndToken | None) -> dict[str, Any]:
 
     Args:
         end: The token that ends documents. Without one, none can be appended to documents.
+
+    Returns:
+        {"append_eod": …} with the reason as a comment; empty if the default, true, applies.
     """
     if end is not None:
         return {}
@@ -150,7 +163,10 @@ def _special_tokens_keys(template: Sequence[str]) -> dict[str, Any]:
     """Return the key `tokenization.special_tokens` if the tokenizer's own encode adds tokens.
 
     Args:
-        template: The tokens that it adds.
+        template: The tokens that it adds, such as ["<s>"].
+
+    Returns:
+        {"special_tokens": …} with the reason as a comment; empty if no tokens are added.
     """
     if not template:
         return {}

@@ -34,6 +34,10 @@ class Policy:
             written_ns: When it was written, in nanoseconds since 1970.
             current_since_ns: When the current version of the output became current; 0 if there is
                 none.
+
+        Returns:
+            True also for what is newer than the current version, unless `unfinished` is set: a
+            build may still be writing it.
         """
         # What is newer than the current version may belong to a build that is still running. It is
         # kept, unless the user allows to remove what is unfinished.

@@ -31,13 +31,17 @@ _NOTE = "nanoset.json"
 def judge_all(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield what nothing needs: garbage, or left alone if nanoset may not have written it.
+    """Decide what happens to each version and file that nothing needs.
 
     Args:
         listing: Access to the output root.
         outputs: All outputs below it.
         needed: The versions and files that have to stay.
         policy: Which shared files are kept because of their age.
+
+    Yields:
+        Each of them as garbage, which may be removed; or as left alone, if nanoset may not have
+        written it.
     """
     for output in outputs:
         for digest in output.versions:
@@ -86,9 +90,17 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
 def _our_files(
     listing: FileAccess, output: StoredOutput, folder: Path, manifest: Manifest | None
 ) -> set[str] | None:
-    """Return the files of a version that nanoset certainly wrote; None if there are none.
+    """Return the files of a version that nanoset certainly wrote.
 
-    A manifest lists them. An unfinished version has no manifest, but its stage recognises them.
+    Args:
+        listing: Access to the output root.
+        output: The output that the version belongs to.
+        folder: Folder of the version.
+        manifest: Its manifest, which lists the files; None for an unfinished version, whose files
+            are recognised by its stage.
+
+    Returns:
+        Paths below the folder; None if nothing shows that nanoset wrote any.
     """
     if manifest is None:
         return _unfinished_files(listing, output, folder)
@@ -127,6 +139,9 @@ def _reason_to_leave_alone(entries: Mapping[str, Entry], our_files: Collection[s
     Args:
         entries: Path of each file in the folder of the version → its entry.
         our_files: Paths of the files that nanoset wrote.
+
+    Returns:
+        The reason, such as "it holds a symbolic link: notes.txt".
     """
     for file, entry in entries.items():
         if entry.is_link:
@@ -157,9 +172,9 @@ def judge_all_shared_files(
         for subject, outputs_of_subject in _by_subject(outputs, stage_folder).items():
             place = f"{stage_folder}/{subject}/{shared_folder}"
             files = _shared_files(listing, listing.folder / place)
-            needed_names = needed.shared_files.get((stage_folder, subject), set())
             # A file that is newer than the current versions may belong to a running build.
             current_since_ns = _last_change_ns(listing, outputs_of_subject)
+            needed_names = needed.shared_files.get((stage_folder, subject), set())
             unneeded_names: list[str] = []
             for name, entry in files.items():
                 is_kept = policy.keeps(entry.written_ns, current_since_ns)
@@ -171,7 +186,12 @@ def judge_all_shared_files(
 def _by_subject(
     outputs: Iterable[StoredOutput], stage_folder: str
 ) -> dict[str, list[StoredOutput]]:
-    """Return each subject of a stage, such as a nanoset, with its outputs."""
+    """Group the outputs of a stage by the nanoset, corpus and so on that they belong to.
+
+    Args:
+        outputs: All outputs.
+        stage_folder: Folder of the stage. Outputs of other stages are left out.
+    """
     outputs_by_subject: dict[str, list[StoredOutput]] = {}
     for output in outputs:
         if output.stage_folder == stage_folder:
@@ -201,23 +221,26 @@ def _judge_shared_files(
     place: str,
     subject: str,
     files: Mapping[str, Entry],
-    old_files: Collection[str],
+    unneeded_names: Collection[str],
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield each unneeded file that nanoset wrote as garbage, and then all others as left alone.
+    """Decide which unneeded files of a shared folder are garbage: those that nanoset wrote.
 
     Args:
         listing: Access to the output root.
-        place: Path of the shared folder below the root.
+        place: Path of the shared folder below the root, such as nanosets/pretrain/cache.
         subject: The nanoset that the folder belongs to.
         files: All files in it, by name.
-        old_files: Names of the files that nothing needs.
+        unneeded_names: Names of the files that nothing needs.
+
+    Yields:
+        All files of others together, as left alone; then each file of nanoset as garbage.
     """
     folder = listing.folder / place
     our_files = _files_in_notes(listing, folder, files)  # nanoset notes what it writes there
     if _is_linked(listing, folder):
         our_files = set()  # the folder may belong to somebody else
-    ours = [name for name in old_files if name in our_files and not files[name].is_link]
-    foreign = set(old_files).difference(ours)
+    ours = [name for name in unneeded_names if name in our_files and not files[name].is_link]
+    foreign = set(unneeded_names).difference(ours)
     if foreign:
         count = format_count(len(foreign), "file")
         size = sum(files[name].size for name in foreign)
@@ -233,7 +256,7 @@ def _files_in_notes(listing: FileAccess, folder: Path, names: Iterable[str]) -> 
     Args:
         listing: Access to the output root.
         folder: The folder of index files.
-        names: Names of all files in it.
+        names: Names of all files in it. Notes are those that end in `nanoset.json`.
     """
     our_files: set[str] = set()
     for name in names:

@@ -39,7 +39,12 @@ class Needed:
     """
 
     def add_shared_files(self, output: StoredOutput, names: Collection[str]) -> None:
-        """Add files that a needed version of an output shares with other versions."""
+        """Add files that a needed version of an output shares with other versions.
+
+        Args:
+            output: The output, such as the split `train` of a nanoset.
+            names: Names of the files in the folder that the versions share.
+        """
         if names:
             key = (output.stage_folder, output.subject)
             self.shared_files.setdefault(key, set()).update(names)
@@ -59,6 +64,9 @@ def find_needed(
         policy: Which versions the user keeps although they are not current.
         dropping: Digests of shards that are about to use the tokens of the current dataset instead
             of an older one.
+
+    Returns:
+        Digests of the versions, and names of the files that they share with other versions.
 
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
@@ -105,7 +113,7 @@ class _NeedSearch:
         """Return versions and all that they need, directly or indirectly.
 
         Args:
-            digests: The versions to start from.
+            digests: The versions to start from, such as all current ones.
         """
         needed = Needed()
         unfinished: set[str] = set()
@@ -128,7 +136,15 @@ class _NeedSearch:
         return needed
 
     def _needs_of(self, output: StoredOutput, digest: str) -> _VersionNeeds:
-        """Return what one version of an output needs."""
+        """Return what one version of an output needs.
+
+        Args:
+            output: The output.
+            digest: Digest of the version.
+
+        Raises:
+            StorageError: The version cannot be read.
+        """
         folder = output.folder / digest
         is_internal = output.stage_folder in self._internal_folders
         if not is_internal:
@@ -188,6 +204,10 @@ def _versions_needed_by(root: OutputRoot, manifest: Manifest) -> list[str]:
     """Return the digests of the versions that a version was made from or refers to.
 
     A set of shards, for example, was made from an inventory of the text, and refers to its shards.
+
+    Args:
+        root: The output root, where files of the version may list what it refers to.
+        manifest: Manifest of the version.
     """
     needs = [str(digest) for digest in manifest.recipe["parents"].values()]
     stage = stage_of(manifest.stage, manifest.name)
@@ -213,12 +233,15 @@ def _lister_by_folder() -> dict[str, str]:
 
 
 def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
-    """Yield the digests of unfinished versions that a build may be making from a version now.
+    """Yield unfinished versions that a build may be making from a version now.
 
     A webdataset, for example, is written tar by tar from its plan, perhaps over several builds.
 
     Args:
         manifest: Manifest of the version, such as the plan.
+
+    Yields:
+        Digests of the unfinished versions.
     """
     for stage in stages():
         if isinstance(stage, Resumable):
@@ -230,16 +253,17 @@ def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
 def _kept_versions(
     listing: FileAccess, output: StoredOutput, policy: Policy, lister_by_folder: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield the digests of old complete versions that the user's policy keeps; some come twice.
-
-    A policy keeps versions that are young, and the newest ones of each output.
+    """Yield the old complete versions of an output that the user's policy keeps.
 
     Args:
         listing: Access to the root.
-        output: The output whose versions these are.
+        output: The output.
         policy: How many old versions are kept, and of which age.
         lister_by_folder: Folder of each internal stage, such as that of shards → folder of the
             stage that lists its versions.
+
+    Yields:
+        Their digests: first of young versions, then of the newest. So one may come twice.
     """
     # Keep young versions.
     current_since_ns = _current_since_ns(listing, output, lister_by_folder)
@@ -261,6 +285,12 @@ def _current_since_ns(
     """Return since when the current version of an output is current, in ns since 1970.
 
     A small file, `current.json`, names the current version, and was written at that time.
+
+    Args:
+        listing: Access to the root.
+        output: The output.
+        lister_by_folder: Folder of each internal stage, such as that of shards → folder of the
+            stage that lists its versions.
     """
     # Versions of an internal stage, such as shards, are used since the version that lists them is
     # current.
@@ -270,7 +300,15 @@ def _current_since_ns(
 
 
 def _old_complete_versions(listing: FileAccess, output: StoredOutput) -> dict[str, int]:
-    """Return the digest of each version that has a manifest and is not current → its time in ns."""
+    """Return when each version of an output was written that is complete and not current.
+
+    Args:
+        listing: Access to the root.
+        output: The output.
+
+    Returns:
+        Digest → time of its manifest in ns. A version without a manifest is not complete.
+    """
     written_ns_by_digest: dict[str, int] = {}
     for digest in output.versions:
         written_ns = listing.written_ns(output.folder / digest / MANIFEST)

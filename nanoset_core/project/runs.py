@@ -27,7 +27,11 @@ class GraphState:
     """Outputs to rebuild even if they are up to date."""
 
     def is_fresh(self, node: Node) -> bool:
-        """Return whether an output is current, whole, and not known to be faulty."""
+        """Return whether an output is current, whole, and not known to be faulty.
+
+        Args:
+            node: The output. One without a step, whose inputs are not known, is not fresh.
+        """
         return (
             node in self.steps and self.steps[node].is_up_to_date and node not in self.failed_check
         )
@@ -52,6 +56,9 @@ def add_stale_inputs(
     is_stale: Callable[[Node], bool],
 ) -> set[Node]:
     """Return some outputs, together with the stale outputs that have to be made before them.
+
+    For example, a dataset is made from shards, and these from an inventory. If the shards are
+    stale and the inventory is not, the dataset gives the dataset and the shards.
 
     Args:
         outputs: The outputs to start from, stale or not.
@@ -100,16 +107,27 @@ def divide_into_runs(
             continue
 
         run = run_key(step)
-        # An input exists if it is up to date, or if one of these runs makes it early enough.
-        inputs_exist = True
-        for parent in step.needs:
-            is_made_by_runs = parent in run_by_node
-            is_made_by_same_run = is_made_by_runs and run_by_node[parent] == run
-            is_made_before = is_made_by_same_run or (is_made_by_runs and runs_in_sequence)
-            if not is_made_before and not state.is_fresh(parent):
-                inputs_exist = False
-
+        inputs_exist = all(
+            state.is_fresh(parent) or _is_made_before(parent, run, run_by_node, runs_in_sequence)
+            for parent in step.needs
+        )
         if inputs_exist and accepts(step):
             steps_by_run.setdefault(run, []).append(step)
             run_by_node[node] = run
     return list(steps_by_run.values())
+
+
+def _is_made_before(
+    node: Node, run: Hashable, run_by_node: Mapping[Node, Hashable], runs_in_sequence: bool
+) -> bool:
+    """Return whether an output will have been made once the next step of a run begins.
+
+    Args:
+        node: The output.
+        run: Key of the run.
+        run_by_node: The outputs that all runs make so far → the key of their run.
+        runs_in_sequence: Whether earlier runs will have ended by then.
+    """
+    if node not in run_by_node:
+        return False
+    return runs_in_sequence or run_by_node[node] == run

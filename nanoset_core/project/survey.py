@@ -2,7 +2,8 @@
 
 Reading all raw text again would take hours. Instead, the digest of every file is remembered with
 the size, times and inode that the file had. A file that still has them is taken to be unchanged.
-Only files that were written again with the same size are read, if they are small.
+Only files that were written again with the same size are read, if they are small. The result is,
+for example, "1 file added (c.jsonl); 2 files changed (a.jsonl, b.jsonl)".
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ more than this.
 """
 _MAX_NAMED_FILES = 2
 """How many file names the description of a change contains."""
+_ADDED = "added"
+_REMOVED = "removed"
+_CHANGED = "changed"
+_UNREAD = "copied or written again, which the next build reads to compare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,11 @@ class _PresentFiles:
     """How they differ from the current inventory, in words; empty if they do not."""
 
     def are_in(self, inventory: Manifest | None) -> bool:
-        """Return whether an inventory certainly describes these files."""
+        """Return whether an inventory certainly describes these files.
+
+        Args:
+            inventory: Manifest of the inventory; None if there is none.
+        """
         if self.recipe is None or inventory is None:
             return False
         return bool(self.recipe.digest == inventory.digest)
@@ -112,6 +121,9 @@ class CorpusSurvey:
     def _text_of(self, corpus: str) -> Contents:
         """Return the files of a corpus, with their sizes and times.
 
+        Args:
+            corpus: Name of the corpus, whose folder is listed.
+
         Raises:
             NanosetError: They cannot be listed, or none of them is text.
         """
@@ -124,7 +136,7 @@ class CorpusSurvey:
     def _present_files(
         self, corpus: str, contents: Contents, current: Manifest | None
     ) -> _PresentFiles:
-        """Compare the files of a corpus with its current inventory.
+        """Compare the files of a corpus with its current inventory, which lists its earlier files.
 
         Args:
             corpus: Name of the corpus.
@@ -151,19 +163,34 @@ class CorpusSurvey:
         return _PresentFiles(_recipe_of(corpus, present), changes)
 
     def _known_pieces(self, corpus: str, contents: Contents) -> dict[str, list[Piece] | None]:
-        """Return each file of a corpus → its pieces; None if they are not known without reading it.
+        """Return the pieces of each file of a corpus that are known without reading the file.
 
         Pieces are stretches of a file, each with a digest. They are known if the file has the size,
         times and inode that it had when it was last read.
+
+        Args:
+            corpus: Name of the corpus.
+            contents: Its files.
+
+        Returns:
+            Path of each file → its pieces, or None.
         """
         project = self._graph.project
         memory = fingerprint_memory(project, project.config.corpus_folder(corpus))
         return {stat.path: memory.recall(stat) for stat in contents.ordered}
 
     def _read_pieces(self, corpus: str, files: Sequence[FileStat]) -> dict[str, list[Piece]]:
-        """Read files, and return the path of each → its pieces, if the budget suffices for all.
+        """Read files completely, if all of them together are small enough.
 
         If only some were read, the others would look as if they had changed.
+
+        Args:
+            corpus: Name of the corpus.
+            files: Files of it.
+
+        Returns:
+            Path of each file → its pieces, with their digests; empty if the budget for reading does
+            not suffice.
         """
         folder = self._graph.project.config.corpus_folder(corpus)
         bytes_to_read = 0
@@ -190,24 +217,21 @@ def _describe_changes(
         For example `1 file added (c.jsonl); 2 files changed (a.jsonl, b.jsonl)`; empty if they do
         not differ.
     """
-    removed = [path for path in recorded if path not in present]
-    added: list[str] = []
-    changed: list[str] = []
-    unread: list[str] = []
+    paths_by_change: dict[str, list[str]] = {
+        _ADDED: [],
+        _REMOVED: [path for path in recorded if path not in present],
+        _CHANGED: [],
+        _UNREAD: [],
+    }
     for path, pieces in present.items():
         if path not in recorded:
-            added.append(path)
+            paths_by_change[_ADDED].append(path)
         elif pieces is None and path in same_size:
-            unread.append(path)  # it may have the same bytes as before
+            paths_by_change[_UNREAD].append(path)  # it may have the same bytes as before
         elif pieces != recorded[path]:
-            changed.append(path)
-    clauses = [
-        _describe_files(added, "added"),
-        _describe_files(removed, "removed"),
-        _describe_files(changed, "changed"),
-        _describe_files(unread, "copied or written again, which the next build reads to compare"),
-    ]
-    return "; ".join(clause for clause in clauses if clause)
+            paths_by_change[_CHANGED].append(path)
+    clauses = [_describe_files(paths, change) for change, paths in paths_by_change.items() if paths]
+    return "; ".join(clauses)
 
 
 def _has_recorded_size(stat: FileStat, recorded: Mapping[str, list[Piece]]) -> bool:
@@ -222,7 +246,12 @@ def _has_recorded_size(stat: FileStat, recorded: Mapping[str, list[Piece]]) -> b
 
 
 def _recipe_of(corpus: str, pieces_of_file: Mapping[str, list[Piece] | None]) -> Recipe | None:
-    """Return the recipe of an inventory of files; None if the pieces of a file are not known."""
+    """Return the recipe of an inventory of files; None if the pieces of a file are not known.
+
+    Args:
+        corpus: Name of the corpus.
+        pieces_of_file: Path of each file → its pieces.
+    """
     pieces: list[Piece] = []
     for file_pieces in pieces_of_file.values():
         if file_pieces is None:
@@ -231,15 +260,13 @@ def _recipe_of(corpus: str, pieces_of_file: Mapping[str, list[Piece] | None]) ->
     return inventory_recipe(Inventory(corpus, tuple(pieces)))
 
 
-def _describe_files(paths: list[str], what: str) -> str:
+def _describe_files(paths: Sequence[str], what: str) -> str:
     """Return a phrase about some files, such as `2 files changed (a.jsonl, b.jsonl)`.
 
     Args:
-        paths: The files; without any, the phrase is empty.
+        paths: The files, at least one. The phrase names the first two.
         what: What happened to them.
     """
-    if not paths:
-        return ""
     names = ", ".join(paths[:_MAX_NAMED_FILES])
     if len(paths) > _MAX_NAMED_FILES:
         names += ", …"
@@ -260,8 +287,12 @@ def survey_project(project: Project, corpora: Iterable[str]) -> ProjectSurvey:
     """Look at the files of corpora by their sizes and times, as `nanoset status` does.
 
     Args:
-        project: The project.
+        project: The project, whose raw folder is listed.
         corpora: Names of the corpora.
+
+    Returns:
+        The graph of all outputs, with what each should be made from, and the corpora that cannot be
+        read.
     """
     names = tuple(corpora)
     graph = Graph(project, known={}, corpora=names)
