@@ -46,10 +46,9 @@ def write_buckets(
     memory_bytes: int,
     options: WriteOptions,
 ) -> None:
-    """Sort the rows of a plan into files, one for each run of neighbouring shards.
+    """Sort the rows of tokens of a plan into files, one for some neighbouring shards (tars).
 
-    A row is the tokens of one context. Each source is read once, from start to end, and the rows
-    are appended to the files.
+    Each source is read once, from start to end, and each row is appended to the file of its shard.
 
     Args:
         plan: Plan of the tars.
@@ -64,33 +63,51 @@ def write_buckets(
     """
     paths = list(shards_by_file)
     ranks = [run_ranks(plan, shards) for shards in shards_by_file.values()]
-    record_bytes = _record_bytes(plan)
+    record_bytes = _record_bytes(plan)  # the number of a context, and its tokens
     _check_room(paths[0].parent, sum(map(len, ranks)) * record_bytes)
     intervals = _key_intervals(plan, ranks)
 
     # Go through all contexts in the order of the sources, as many at a time as memory holds.
     contexts = plan.table.contexts
     rows_in_memory = max(1, min(memory_bytes // (record_bytes + ROW_BYTES), contexts))
-    records = np.empty((rows_in_memory, record_bytes), dtype=np.uint8)
+    buffer = np.empty((rows_in_memory, record_bytes), dtype=np.uint8)
     bucket_work = options.progress.work("buckets", options.name, contexts * plan.row_bytes)
     for start in range(0, contexts, rows_in_memory):
         stop = min(start + rows_in_memory, contexts)
-        keys = context_keys(start, stop, plan.settings.seed)  # (stop - start,)
-        buckets = intervals.buckets_of(keys)
-        order = _members_by_bucket(buckets)  # (n_rows,)
-        _gather_records(plan, sources, start + order, records[: len(order)])
-        _append_records(paths, buckets[order], records[: len(order)])
+        keys = context_keys(start, stop, plan.settings.seed)
+        rows = _rows_by_bucket(intervals, start, keys)
+        records = buffer[: len(rows.contexts)]
+        _gather_records(plan, sources, rows.contexts, records)
+        _append_records(paths, rows.buckets, records)
         bucket_work.advance((stop - start) * plan.row_bytes)
 
 
-def _members_by_bucket(buckets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices of those members that have a bucket, sorted by bucket.
+class _SortedContexts(NamedTuple):
+    """Contexts that are written to bucket files, sorted by bucket."""
+
+    contexts: NDArray[np.int64]
+    """Numbers of the contexts, shape (n_rows,)."""
+    buckets: NDArray[np.int64]
+    """Number of each context's bucket, ascending, shape (n_rows,)."""
+
+
+def _rows_by_bucket(
+    intervals: _KeyIntervals, first_context: int, keys: NDArray[np.uint64]
+) -> _SortedContexts:
+    """Find the bucket of each of some consecutive contexts, and sort the contexts by it.
+
+    If the contexts 100 to 103 belong to the buckets 1, none, 0 and 1, the result has the contexts
+    102, 100 and 103 with the buckets 0, 1 and 1.
 
     Args:
-        buckets: Bucket of each member, or -1, shape (n,).
+        intervals: Which keys belong to which bucket.
+        first_context: Number of the first context.
+        keys: Key of each context, shape (n_contexts,).
     """
-    members = np.flatnonzero(buckets >= 0)
-    return members[np.argsort(buckets[members], kind="stable")]
+    buckets = intervals.buckets_of(keys)  # (n_contexts,) -1 for a context in no bucket
+    in_a_bucket = np.flatnonzero(buckets >= 0)
+    order = in_a_bucket[np.argsort(buckets[in_a_bucket], kind="stable")]  # (n_rows,)
+    return _SortedContexts(contexts=first_context + order, buckets=buckets[order])
 
 
 def _gather_records(
@@ -208,7 +225,6 @@ def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
 def run_ranks(plan: ShufflePlan, shards: range) -> range:
     """Return which part of the shuffled order neighbouring shards contain.
 
-
     A shard is a tar, and the shuffled order is that of all rows of tokens (contexts) in all tars.
 
     Args:
@@ -230,11 +246,11 @@ def _record_bytes(plan: ShufflePlan) -> int:
 
 
 def _as_rows(records: NDArray[np.uint8], plan: ShufflePlan) -> BucketRows:
-    """Return the fields of records as views.
+    """Return the two fields of records, without copying: writing to them changes the records.
 
     Args:
         records: Shape (n_rows, record_bytes).
-        plan: Plan of the rows.
+        plan: Plan of the rows. It has the dtype of the tokens.
     """
     contexts = records[:, :NUMBER_BYTES].view(np.int64)[:, 0]
     tokens = records[:, NUMBER_BYTES:].view(plan.dtype)

@@ -137,7 +137,8 @@ class ContextTable:
         cut = _cut_streams(lengths_by_source, settings)  # the rows of all streams
 
         # Where the rows of each stream are.
-        self.first_streams = _running_sum([len(lengths) for lengths in lengths_by_source])
+        streams_per_source = [len(lengths) for lengths in lengths_by_source]
+        self.first_streams = _running_sum(streams_per_source)
         """Number of the first stream of each source; shape (n_sources + 1,)."""
         self.starts = cut.starts
         """First token of each stream's first row, within its source; shape (n_streams,)."""
@@ -146,31 +147,41 @@ class ContextTable:
         self.first_rows = np.cumsum(cut.row_counts) - cut.row_counts
         """Number of each stream's first row, counted over all sources; shape (n_streams,)."""
 
-        self.choices: list[Choice] = []
-        """For each source, which rows occur once more."""
-        all_counts: list[SourceContexts] = []
-        for number, (name, n_tokens) in enumerate(sources):
-            streams = self._streams_of(number)
-            rows_of_source = cut.part(streams.start, streams.stop)
-            counts = _counts_of(name, n_tokens, rows_of_source, settings)
-            all_counts.append(counts)
-            seed = choice_seed(settings.seed, name)
-            self.choices.append(Choice(counts.rows, counts.chosen, seed))
-        self.sources = tuple(all_counts)
+        self.sources = self._count_sources(sources, cut)
         """The counts of each source, in the order that numbers the contexts."""
+        self.choices = [_choice_of(counts, settings.seed) for counts in self.sources]
+        """For each source, which rows occur once more."""
 
         # The same counts as arrays, to look up many contexts at once.
-        self.first_contexts = _running_sum([counts.contexts for counts in all_counts])
+        self.first_contexts = _running_sum([counts.contexts for counts in self.sources])
         """Number of each source's first context, and at the end all; shape (n_sources + 1,)."""
-        rows_per_pass = [max(counts.rows, 1) for counts in all_counts]
+        rows_per_pass = [max(counts.rows, 1) for counts in self.sources]
         self.rows_per_pass = np.array(rows_per_pass, dtype=np.int64)
         """Rows of each source; at least 1, since it is a divisor; shape (n_sources,)."""
-        contexts_in_passes = [counts.contexts - counts.chosen for counts in all_counts]
+        contexts_in_passes = [counts.contexts - counts.chosen for counts in self.sources]
         self.contexts_in_passes = np.array(contexts_in_passes, dtype=np.int64)
         """Contexts of each source that are whole passes over its rows; shape (n_sources,).
 
         Those of its chosen rows follow.
         """
+
+    def _count_sources(
+        self,
+        sources: Sequence[tuple[str, int]],
+        cut: _CutStreams,
+    ) -> tuple[SourceContexts, ...]:
+        """Count the rows and contexts of each source.
+
+        Args:
+            sources: Name and token count of each source.
+            cut: The rows of all streams of all sources.
+        """
+        counts: list[SourceContexts] = []
+        for number, (name, n_tokens) in enumerate(sources):
+            streams = self._streams_of(number)
+            rows_of_source = cut.part(streams.start, streams.stop)
+            counts.append(_counts_of(name, n_tokens, rows_of_source, self.settings))
+        return tuple(counts)
 
     @property
     def contexts(self) -> int:
@@ -184,8 +195,9 @@ class ContextTable:
     def locate(self, contexts: NDArray[np.int64]) -> ContextPlaces:
         """Return where the tokens of contexts, which are rows of one length, are in the sources.
 
-        A source consists of streams, such as its files, and each stream is cut into rows of
-        consecutive tokens. A context is one occurrence of a row: rows may be repeated.
+        A context is one occurrence of a row of consecutive tokens. If source 0 has 2 rows of 4
+        tokens, and source 1 has 2 such rows twice, then context 5 is the second row of source 1: it
+        starts at token 4 of this source, and has 4 tokens.
 
         Args:
             contexts: Numbers of the contexts, shape (n_contexts,).
@@ -200,15 +212,17 @@ class ContextTable:
         contexts = np.asarray(contexts, dtype=np.int64)
         self._check_numbers(contexts)
 
-        # (n_contexts,) each
+        # Context → source → row → the stream (such as a file) that the row is cut from; all of
+        # these arrays have the shape (n_contexts,).
+        row_tokens = self.settings.row_tokens
         sources = np.searchsorted(self.first_contexts, contexts, side="right") - 1
         rows = self._rows_over_all_sources(contexts, sources)
         streams = np.searchsorted(self.first_rows, rows, side="right") - 1
         rows_in_stream = rows - self.first_rows[streams]
-        starts = self.starts[streams] + rows_in_stream * self.settings.row_tokens
+        starts = self.starts[streams] + rows_in_stream * row_tokens
 
         # The last row of a stream may be shorter than the others.
-        lengths = np.clip(self.stops[streams] - starts, 0, self.settings.row_tokens)
+        lengths = np.clip(self.stops[streams] - starts, 0, row_tokens)
         return ContextPlaces(sources=sources, starts=starts, lengths=lengths)
 
     def _check_numbers(self, contexts: NDArray[np.int64]) -> None:
@@ -269,11 +283,15 @@ class ContextTable:
         """Return the numbers of all contexts that contain at least one of the tokens [start, stop).
 
         A context is one occurrence of a row, which is a number of consecutive tokens of a source.
+        With rows of 4 tokens, token 5 is in row 1, and in all contexts that repeat it.
 
         Args:
             source: Number of the source of the tokens.
             start: First token, counted within the source.
             stop: Token after the last one, counted within the source.
+
+        Returns:
+            Shape (n_contexts,), in no particular order.
         """
         contexts = [self._contexts_beginning_in(source, start, stop)]
         # With this setting, rows of earlier sources may continue in this one.
@@ -567,35 +585,41 @@ def _counts_of(
     # Every row occurs `repeats` times, and `n_chosen` of them once more.
     frequency = (settings.frequencies or {}).get(name, 1.0)
     rows = int(streams.row_counts.sum())
-    sampled = sampled_contexts(rows, frequency)
-    contexts = sampled.repeats * rows + sampled.n_chosen
+    occurrences = sampled_contexts(rows, frequency)
+    contexts = occurrences.repeats * rows + occurrences.n_chosen
 
     # Rows at the end of a stream may be padded.
-    choice = Choice(rows, sampled.n_chosen, choice_seed(settings.seed, name))
-    pad_tokens = _pad_tokens_of(streams, settings.row_tokens, sampled.repeats, choice)
-    tokens_used = int(streams.tokens_used.sum())
-
-    # With the tail "carry", a row may begin in one source and end in the next: the first tokens of
-    # this source may be in a row of an earlier one.
-    tokens_carried = 0
-    if settings.tail == "carry":
-        tokens_carried = _tokens_before_rows(streams)
+    choice = Choice(rows, occurrences.n_chosen, choice_seed(settings.seed, name))
+    pad_tokens = _pad_tokens_of(streams, settings.row_tokens, occurrences.repeats, choice)
     return SourceContexts(
         name=name,
         tokens=tokens,
         contexts=contexts,
         tokens_used=contexts * settings.row_tokens - pad_tokens,
-        tokens_dropped=tokens - tokens_used,
+        tokens_dropped=tokens - int(streams.tokens_used.sum()),
         pad_tokens=pad_tokens,
         rows=rows,
         frequency=frequency,
-        tokens_carried=tokens_carried,
+        tokens_carried=_tokens_carried(streams, settings.tail),
         streams=_configured_streams(name, settings),
     )
 
 
+def _choice_of(counts: SourceContexts, seed: int) -> Choice:
+    """Return which rows of a source occur once more than the others.
+
+    Args:
+        counts: Counts of the source: 3 of 10 rows are chosen if the frequency is 2.3.
+        seed: Seed of the plan.
+    """
+    return Choice(counts.rows, counts.chosen, choice_seed(seed, counts.name))
+
+
 def _pad_tokens_of(streams: _CutStreams, row_tokens: int, repeats: int, choice: Choice) -> int:
     """Return the number of pad tokens in all occurrences of the rows of a source.
+
+    Padding fills up the last row of a stream. With rows of 4 tokens, a stream of 10 tokens has 2
+    pad tokens; if its last row occurs 3 times, these are 6.
 
     Args:
         streams: The rows of the streams of the source.
@@ -613,11 +637,17 @@ def _pad_tokens_of(streams: _CutStreams, row_tokens: int, repeats: int, choice: 
     return int((pad_tokens[padded_streams] * occurrences).sum())
 
 
-def _tokens_before_rows(streams: _CutStreams) -> int:
+def _tokens_carried(streams: _CutStreams, tail: PlanTail) -> int:
     """Return how many tokens of a source are in rows that begin in earlier sources.
 
     These are the tokens before its first row, except those that are in no row.
+
+    Args:
+        streams: The rows of the streams of the source.
+        tail: Only with `carry`, a row may begin in one source and end in the next.
     """
+    if tail != "carry":
+        return 0
     tokens_used = int(streams.tokens_used.sum())
     return max(0, min(int(streams.starts[0]), tokens_used))
 

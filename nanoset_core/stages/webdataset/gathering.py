@@ -134,14 +134,15 @@ class _RowCopier:
         lengths: NDArray[np.int64],
         targets: NDArray[np.int64],
     ) -> None:
-        """Copy rows. All arrays have the shape (n_rows,).
+        """Copy rows of tokens to their places. All arrays have the shape (n_rows,).
 
         Args:
             starts: First token of each row within the source, ascending.
             lengths: Tokens of each row without padding.
             targets: Row of the array into which each row is copied.
         """
-        # How many tokens of each row are in this source: its last row may continue in later ones.
+        # How many tokens of each row are in this source. If the source has 10 tokens, a row of 4
+        # tokens that starts at token 8 has 2 of them here, and the others in the next source.
         tokens_after_start = self.source.count - starts
         counts = np.minimum(tokens_after_start, lengths)
         parts = _RowParts(starts, counts, targets)
@@ -185,7 +186,13 @@ class _RowCopier:
             self._copy_parts(parts.select(slice(chunk_start, chunk_start + rows_per_chunk)))
 
     def _copy_parts(self, parts: _RowParts) -> None:
-        """Copy parts of rows, and fill short ones up with padding."""
+        """Copy parts of rows, and fill short ones up with padding.
+
+        For example, rows have 4 tokens. A part of 3 tokens becomes `[5, 9, 2, pad]`.
+
+        Args:
+            parts: Where these tokens are in the source, and which rows they are copied into.
+        """
         starts, counts, targets = parts
         tokens = self.source.read(starts, counts)  # of all rows, concatenated: (n_tokens,)
         # An error about a wrong id names its position in the source.

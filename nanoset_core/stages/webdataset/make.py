@@ -48,7 +48,7 @@ def make_plan(project: Project, name: str) -> Manifest:
     """Plan the tars of a webdataset from the current datasets, and make the plan current.
 
     The plan says which context (a sample of consecutive tokens) goes into which tar. The decorator
-    `holding` protects the datasets from `nanoset gc` meanwhile.
+    `holding` protects the datasets from deletion by `nanoset gc` meanwhile.
 
     Args:
         project: The project.
@@ -103,6 +103,7 @@ def _datasets(project: Project, name: str) -> dict[str, Manifest]:
 
 
 def _digests(datasets: Mapping[str, Manifest]) -> dict[str, str]:
+    """Return the digest of each dataset, by the name of its corpus."""
     return {corpus: dataset.digest for corpus, dataset in datasets.items()}
 
 
@@ -180,22 +181,22 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         if not project.rebuild and outputs.is_whole(complete, folder):
             return recorded
 
+    # A marker is a small file with the facts of a tar that an earlier build has written.
     datasets = _datasets(project, name)
     _check_datasets(manifest, datasets)
     _prepare_folder(project, recipe, recorded)
     facts: dict[int, TarFacts] = {}  # by number of the shard
     if not project.rebuild:
         facts = read_markers(folder, shards, recipe.digest, before.access)
+
     missing = [shard for shard in shards if shard not in facts]
     if missing:
-        options = _write_options(project, name, group)
-        sources = _opened_sources(project, datasets)
         tars = write_shards(
             plan,
-            sources,
+            _opened_sources(project, datasets),
             missing,
             folder,
-            options,
+            _write_options(project, name, group),
             made_from=recipe.digest,
             force=True,  # the listing has shown that these are not written
         )

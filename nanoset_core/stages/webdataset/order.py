@@ -124,8 +124,7 @@ def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
         seed: Seed of the order.
 
     Returns:
-        int64, shape (contexts,): number of the context at each position. 4 contexts may give 2 0 3
-        1.
+        int64, shape (contexts,): number of the context at each position, such as [2, 0, 3, 1].
     """
     return np.argsort(context_keys(0, contexts, seed))
 
@@ -154,22 +153,20 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
             found=f"[{start}, {stop})",
             expected=f"within [0, {contexts})",
         )
-    # Concatenate what each window has of these ranks.
+    # The order is computed in windows of 4 Mi ranks. Take from each window what is requested.
     parts = [np.empty(0, dtype=np.int64)]
-    first_window = start // WINDOW
-    stop_window = -(-stop // WINDOW)  # rounded up
-    for window in range(first_window, stop_window):
-        numbers = _window(contexts, seed, window, WINDOW)  # cached
-        first_rank = window * WINDOW
+    for first_rank in range(start - start % WINDOW, stop, WINDOW):
+        numbers = _window(contexts, seed, first_rank // WINDOW, WINDOW)  # cached
         parts.append(numbers[max(start - first_rank, 0) : stop - first_rank])
     return np.concatenate(parts)
 
 
 @lru_cache(maxsize=1)
 def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int64]:
-    """Return the numbers of the contexts in one window of the shuffled order.
+    """Return the contexts (rows of tokens) at the ranks of one window of the shuffled order.
 
-    The order lists all contexts by ascending keys. The leading bits of a key are its bucket.
+    The order lists all contexts by ascending keys, which are pseudo-random numbers. Keys with the
+    same leading bits are a bucket. Only the buckets that overlap the window need to be sorted.
 
     Args:
         contexts: Number of contexts in the order.
@@ -185,25 +182,25 @@ def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int6
     start_rank = window * size
     stop_rank = min(start_rank + size, contexts)
 
-    # Sort only the buckets from the last one that begins at or before the window, to the last one
-    # that begins before its end.
+    # The buckets that overlap the window: from the last one that begins at or before its start, to
+    # the last one that begins before its end.
     bucket_starts = _first_ranks_of_buckets(contexts, seed)
     first_bucket = int(np.searchsorted(bucket_starts, start_rank, side="right")) - 1
     stop_bucket = int(np.searchsorted(bucket_starts, stop_rank, side="left"))
-    selected = _contexts_in_buckets(contexts, seed, np.arange(first_bucket, stop_bucket))
-    in_order = selected.numbers[np.argsort(selected.keys)]
 
-    # Cut off the contexts before and after the window.
+    # Sort their contexts, and cut off those before and after the window.
+    selected = _contexts_in_buckets(contexts, seed, np.arange(first_bucket, stop_bucket))
+    sorted_numbers = selected.numbers[np.argsort(selected.keys)]
     first_rank = bucket_starts[first_bucket]
-    return in_order[start_rank - first_rank : stop_rank - first_rank]
+    return sorted_numbers[start_rank - first_rank : stop_rank - first_rank]
 
 
 @lru_cache(maxsize=1)
 def _first_ranks_of_buckets(contexts: int, seed: int) -> NDArray[np.int64]:
     """Return the rank at which each bucket of keys begins in the shuffled order.
 
-    The order lists the contexts by ascending keys, and the leading bits of a key are its bucket. If
-    the first three buckets have 5, 4 and 6 keys, they begin at the ranks 0, 5 and 9.
+    The order lists the contexts by ascending keys, and a bucket is a range of keys. If the first
+    three buckets have 5, 4 and 6 keys, they begin at the ranks 0, 5 and 9.
 
     Args:
         contexts: Number of contexts in the order.
@@ -231,14 +228,15 @@ class _KeyedContexts(NamedTuple):
 def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -> _KeyedContexts:
     """Return the contexts whose keys are in one of some buckets, and their keys.
 
-    Every context has a pseudo-random key, whose leading bits are its bucket.
+    Every context (row of tokens) has a pseudo-random key. The leading bits of a key are the number
+    of its bucket: with 16 bits, keys that begin with the bytes 00 07 are in bucket 7.
 
     Args:
         contexts: Number of contexts in the order.
         seed: Seed of the order.
         buckets: Numbers of the buckets, without repetitions, shape (n_buckets,).
     """
-    # The number of keys in each bucket is known, so the size of the result is, too.
+    # The number of keys in each bucket is known, so the arrays are allocated once.
     bucket_sizes = np.diff(_first_ranks_of_buckets(contexts, seed))
     n_selected = int(bucket_sizes[buckets].sum())
     keys = np.empty(n_selected, dtype=np.uint64)
@@ -323,9 +321,9 @@ def _keys_in_buckets(
     sorted_keys.sort()
 
     # (n,) rank of each bucket's first key, and its index in `sorted_keys`: 10, 30 and 0, 5
-    first_rank_of_all = _first_ranks_of_buckets(contexts, seed)
-    first_ranks = first_rank_of_all[buckets]
-    sizes = first_rank_of_all[buckets + 1] - first_ranks
+    bucket_bounds = _first_ranks_of_buckets(contexts, seed)  # of all buckets
+    first_ranks = bucket_bounds[buckets]
+    sizes = bucket_bounds[buckets + 1] - first_ranks
     first_indices = np.cumsum(sizes) - sizes
 
     # (n_ranks,) the bucket of each rank, as an index in `buckets`, and how far the rank is in it

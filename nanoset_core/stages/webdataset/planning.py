@@ -47,12 +47,8 @@ def settings_of(
         streams = {name: _tokens_of_files(project, datasets[name]) for name in datasets}
 
     # nanoset.yaml has a number for each corpus: its weight, or how often its text occurs.
-    frequencies = None
-    weights = None
-    if spec.mix == "weights":
-        weights = spec.number_by_corpus
-    else:
-        frequencies = spec.number_by_corpus
+    weights = spec.number_by_corpus if spec.mix == "weights" else None
+    frequencies = spec.number_by_corpus if spec.mix == "frequencies" else None
 
     settings = PlanSettings(
         sequence_length=spec.sequence_length,
@@ -185,19 +181,28 @@ def estimated_tokens(spec: WebdatasetSpec, tokens_by_corpus: Mapping[str, float]
         spec: Section of the webdataset in nanoset.yaml.
         tokens_by_corpus: Name → estimated tokens of each corpus.
     """
+    # A list of corpora without numbers: each of them is taken once.
+    number_by_corpus = spec.number_by_corpus or dict.fromkeys(spec.names, 1.0)
     if spec.mix == "frequencies":
-        # A list of corpora has no frequencies: each of them is taken once.
-        frequencies = spec.number_by_corpus or dict.fromkeys(spec.names, 1.0)
         return sum(
-            tokens_by_corpus[corpus] * frequency for corpus, frequency in frequencies.items()
+            tokens_by_corpus[corpus] * frequency for corpus, frequency in number_by_corpus.items()
         )
     if spec.contexts is not None:
         return float(spec.contexts * spec.sequence_length)
+    return _tokens_without_repetition(number_by_corpus, tokens_by_corpus)
 
-    # With weights and no number of contexts, the webdataset is as large as it can be without
-    # repeating a corpus. It ends when the first corpus is used up, relative to its weight:
-    # {a: 100, b: 300} tokens with the weights {a: 1, b: 1} give 2 * min(100, 300) = 200.
-    weights = spec.number_by_corpus or dict.fromkeys(spec.names, 1.0)
+
+def _tokens_without_repetition(
+    weights: Mapping[str, float], tokens_by_corpus: Mapping[str, float]
+) -> float:
+    """Return how many tokens can be mixed in some proportions until the first corpus is used up.
+
+    Corpora of 100 and 300 tokens with equal weights give 100 tokens of each: 200.
+
+    Args:
+        weights: Corpus → its weight, 0 or more. The sum may be any number.
+        tokens_by_corpus: Corpus → its tokens.
+    """
     tokens_per_weight = [
         tokens_by_corpus[corpus] / weight for corpus, weight in weights.items() if weight
     ]

@@ -146,13 +146,13 @@ class TokenSource:
         """
         manifest = dataset.manifest
         prefix = manifest.facts["prefix"]  # name of the .bin and the .idx without their endings
-        access = None
         if manifest.access.takes_requests and not is_copied:
-            # Only the path that a copy would have: its blocks are fetched when they are read.
-            local_prefix = manifest.folder / prefix
+            # Blocks are fetched when they are read. This is only the path that a copy would have.
             access = manifest.access
+            local_prefix = manifest.folder / prefix
         else:
             # If the files are in a store, `Manifest.path` downloads them.
+            access = None
             local_prefix = manifest.path(prefix)
 
         # The index of a view says which sequences of the .bin it has, and in which order.

@@ -75,9 +75,10 @@ class StoredRows:
     def of(cls, store: Store, contexts: int, max_contexts: int) -> tuple[StoredRows, list[range]]:
         """Find which shuffled rows of tokens a bucket has already, and list those that are missing.
 
-        Every context of a plan has a row of tokens. A part is an object with the rows of a fixed
-        number of consecutive contexts. A build that was killed leaves some of the parts, and the
-        next build adds the missing ones.
+        Every context (sample) of a plan has a row of tokens. A part is an object with the rows of a
+        fixed number of consecutive contexts. A build that was killed leaves some of the parts, and
+        the next build adds the missing ones. If 250 contexts are stored in parts of 100, and only
+        that of 0 to 100 exists, the parts 100 to 200 and 200 to 250 are missing.
 
         Args:
             store: Store of the parts.
@@ -177,9 +178,9 @@ class StoredRows:
     def _row_ranges(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_RowRange]:
         """Yield the ranges of stored rows that contain the rows of some contexts, one per request.
 
-        A part is a stored file with the rows of a range of contexts, sorted by the keys by which
-        the shuffled order sorts all contexts. The requested contexts are neighbours in this order.
-        So their rows are consecutive in each part.
+        A part is a stored file with the rows of a range of contexts. In the file they are sorted by
+        their keys, which are pseudo-random numbers that define the shuffled order. The requested
+        contexts are neighbours in this order, so their rows are consecutive in each part.
 
         Args:
             plan: Plan of the tars.

@@ -45,7 +45,7 @@ _REMOVE = f"delete the tar, and {BUILD}"
 """Remedy for a tar with wrong content, which a build keeps because its size is right."""
 _TARS_OPENED = 8
 """Number of tars that the quick check opens."""
-_TILE = 256
+_BATCH = 256
 """Number of contexts that are compared at once."""
 _QUOTED_TOKENS = 8
 """Number of tokens that messages quote of a context."""
@@ -413,16 +413,18 @@ def _check_tar(
     if not deep:
         # A wrong order, or contexts that were cut elsewhere, show at both ends of a tar, too.
         numbers = sorted({0, len(members) - 1})
-    for start in range(0, len(numbers), _TILE):
-        tile = numbers[start : start + _TILE]
-        planned = _planned_contexts(expected, tar_facts["shard"], tile)
-        for number in tile:
+
+    # The planned tokens are read from the datasets for a batch of contexts at once.
+    for start in range(0, len(numbers), _BATCH):
+        batch = numbers[start : start + _BATCH]
+        planned = _planned_contexts(expected, tar_facts["shard"], batch)
+        for number in batch:
             context = read_member(archive, members[number], path)
             difference = _compare_context(context, expected, planned.get(number))
             if difference is not None:
                 _report_wrong_context(report, path, number, difference)
                 return
-        report.count("contexts_read", len(tile))
+        report.count("contexts_read", len(batch))
 
 
 def _report_wrong_context(

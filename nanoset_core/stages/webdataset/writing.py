@@ -352,32 +352,32 @@ def _write_runs(
     runs: Sequence[_ShardRun],
     options: WriteOptions,
 ) -> list[TarFacts]:
-    """Write the tars of runs of shards in worker processes, and report progress.
+    """Write tars in worker processes, each of which writes a few neighbouring ones at a time.
 
     Args:
         target: The plan, and where the tars go.
-        runs: The shards of each run, and what supplies their rows.
+        runs: The division of the work: neighbouring shards (tars), and what supplies their samples.
         options: How the tars are written.
 
     Returns:
         The facts of the tars, in the order in which they were finished.
     """
-    total = sum(len(run.shards) for run in runs)
-    tar_work = options.progress.work("tars", options.name, total, unit="tars")
+    n_tars = sum(len(run.shards) for run in runs)
+    progress = options.progress.work("tars", options.name, n_tars, unit="tars")
     tars: list[TarFacts] = []
     write = partial(_write_run, target)
     for number, run_tars in run_tasks(write, runs, options.workers, options.executor):
         tars += run_tars
-        runs[number].rows.release()
-        tar_work.advance(len(run_tars))
+        runs[number].rows.release()  # deletes temporary files with the samples of this run
+        progress.advance(len(run_tars))
     return tars
 
 
 def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
-    """Write the tars of one run of neighbouring shards; may be called in any process.
+    """Write some neighbouring tars; may be called in any process.
 
-    Several tars are written at once. When a tar is complete, it is sent to the store, and a marker
-    records that. So if the run is killed, the next call skips the tars that have markers.
+    Several tars are written at once. When a tar is complete, it is sent to the store, and a small
+    file, a marker, records that. So if the process is killed, the next call skips this tar.
 
     Args:
         target: The plan, and where the tars go.
@@ -430,24 +430,24 @@ def _write_shard(
     folder: Path,
     shard: int,
 ) -> TarFacts:
-    """Write the tar of one shard of a run.
+    """Write the tar of one shard, given the samples of this shard and its neighbours.
 
-    A run is some neighbouring shards. Its rows, which are the tokens of its samples, are numbered
-    from the first row of its first shard on.
+    For example, each shard has 100 samples, and the samples of the shards 2 and 3 were gathered
+    together. Then shard 3 has the rows 100 to 200 of what was gathered.
 
     Args:
         plan: The plan.
-        run: The shards of the run.
-        rows: The rows of all shards of the run, in their order.
+        run: The neighbouring shards whose samples were gathered, such as `range(2, 4)`.
+        rows: The samples of these shards, in their order.
         folder: Where the tar goes.
-        shard: Number of the shard.
+        shard: Number of the shard, in `run`.
     """
-    # A rank is a position in the shuffled order of all samples. From the ranks of the shard and of
-    # the run follow the rows of the shard: [first_row, stop_row).
-    first_rank_of_run, _ = plan.shard_ranks(run[0])
-    start_rank, stop_rank = plan.shard_ranks(shard)
-    first_row = start_rank - first_rank_of_run
-    stop_row = stop_rank - first_rank_of_run
+    # Positions in the shuffled order of all samples: 200 for the start of the run, and 300 to 400
+    # for shard 3.
+    run_start, _ = plan.shard_ranks(run[0])
+    shard_start, shard_stop = plan.shard_ranks(shard)
+    first_row = shard_start - run_start
+    stop_row = shard_stop - run_start
 
     def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
         """Write the tokens of the rows [start, stop), counted within the shard, into an array."""

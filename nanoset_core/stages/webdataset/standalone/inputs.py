@@ -250,6 +250,8 @@ class _Listing:
     files: list[Location]
     notices: Sequence[str] = ()
     """Messages about other files in the folder, which are not read."""
+    ending: str | None = None
+    """Ending of these files, if only files of a folder with one ending are read."""
 
 
 def _files_at(
@@ -282,28 +284,45 @@ def _files_at(
             remedy="name an existing one with --input",
         )
     contents = _contents(path, output)
-    texts = [file.path for file in contents.ordered]
-    names = sorted([*texts, *contents.unread], key=natural_key)
-
-    ending = extension
-    if ending is None:
-        ending = _ending_of_tars(path, names, shuffle_only=shuffle_only)
-    if ending is not None:
-        names_of_inputs = [name for name in names if name.endswith(ending)]
-    else:
-        names_of_inputs = texts
-    files = [path / name for name in names_of_inputs]
-    if not files:
+    listing = _files_in(path, contents, extension, shuffle_only)
+    if not listing.files:
         raise InputError(
             "no file to read",
             where=path,
-            expected=f"files ending in {ending or f'{ACCEPTED}, or {TAR}'}",
+            expected=f"files ending in {listing.ending or f'{ACCEPTED}, or {TAR}'}",
             remedy="name their ending with --ext",
         )
+    return listing
+
+
+def _files_in(
+    folder: Location, contents: Contents, extension: str | None, shuffle_only: bool
+) -> _Listing:
+    """Return the input files in a folder: those with one ending, its tars, or its text.
+
+    Args:
+        folder: The folder.
+        contents: Its files.
+        extension: Ending that the user has named, or None.
+        shuffle_only: Whether the input is tars.
+
+    Raises:
+        ConfigError: The folder has both tars and text.
+    """
+    texts = [file.path for file in contents.ordered]
+    names = sorted([*texts, *contents.unread], key=natural_key)
+    ending = extension
+    if ending is None:
+        ending = _ending_of_tars(folder, names, shuffle_only=shuffle_only)
     if ending is not None:
-        return _Listing(files)  # the user knows that files with other endings are not read
+        # The user knows that files with other endings are not read, and gets no notices.
+        return _Listing([folder / name for name in names if name.endswith(ending)], ending=ending)
+
     notices = [notice.text for notice in contents.notices() if not notice.is_expected]
-    return _Listing(files, [f"{path}: {text}" for text in notices])
+    return _Listing(
+        files=[folder / text for text in texts],
+        notices=[f"{folder}: {notice}" for notice in notices],
+    )
 
 
 def _ending_of_tars(folder: Location, names: Sequence[str], *, shuffle_only: bool) -> str | None:

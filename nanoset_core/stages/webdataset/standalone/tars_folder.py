@@ -115,18 +115,20 @@ class TarsFolder:
         Raises:
             ConfigError: The folder has other files, or a result that may not be replaced.
         """
+        # An empty folder, or none, may be used in any case.
         names = self.names()  # None if the output is a file
-        is_empty_or_missing = names is not None and not names
-        if is_empty_or_missing:
+        if names is not None and not names:
             return
+
+        # A complete result of an earlier call.
         earlier = self._earlier_result()
         if earlier is not None:
             if not overwrite:
                 self._check_not_replaced(earlier, names or frozenset(), recipe)
             return
 
-        # Tars without a manifest are what a killed call has uploaded. They may be replaced by the
-        # same result, or by any with `overwrite`.
+        # Tars without a manifest, which a killed call has uploaded. The same call may replace them,
+        # and with `overwrite` any call.
         uploaded_digest = self.unfinished_upload()
         if uploaded_digest is not None and (overwrite or uploaded_digest == recipe.digest):
             return
@@ -208,19 +210,23 @@ class TarsFolder:
     def _delivery(self, names: Sequence[str], manifest_content: Mapping[str, Any]) -> Delivery:
         """Return in which order files are sent to a bucket: tars, lists, and then the manifest.
 
+        A delivery sends files, and then a receipt, which says that all of them have arrived. Here
+        the manifest is the receipt.
+
         Args:
             names: Names of the tars, the lists and other files.
-            manifest_content: Content of the manifest, which is the receipt of the delivery. Its
-                values are copied unchanged.
+            manifest_content: Content of the manifest. Its values are copied unchanged.
         """
         receipt = Receipt(
             name=MANIFEST,
-            opening_name=_UPLOAD_NOTE,
+            opening_name=_UPLOAD_NOTE,  # exists while the files are being sent
             made_from={key: manifest_content[key] for key in _KEYS_OF_RECIPE},
             has_etag_or_time=False,
             json_form=StoredManifest.json_form,
         )
-        # Readers find the tars by the lists, so these are removed first and sent after the tars.
+
+        # Readers find the tars by the lists. So lists of an earlier result are removed first, and
+        # the new ones are sent after the tars.
         lists = tuple(name for name in LISTS if name in names)
         tars_and_others = tuple(name for name in names if name not in lists)
         return Delivery(
