@@ -18,7 +18,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,7 +175,7 @@ def find_copies(
     the results.
 
     Args:
-        project: The project.
+        project: Its outputs are searched.
         ids: Ids of the named documents.
         corpora: The ids name documents of these corpora; by default of all. Copies in other corpora
             are found, too, even those with the same id.
@@ -186,37 +186,63 @@ def find_copies(
         The copies, and the corpora that could not be searched.
     """
     opened = _open_corpora(project, corpora)
-    not_searched = dict(opened.not_readable)
-
-    # Read the tokens of the named documents, and note which documents are not to be reported.
-    named = _NamedTokens()
-    ignored_by_corpus: dict[str, NDArray[np.int64]] = {}
-    for corpus in opened.corpora:
-        try:
-            for document in _documents_with(project, corpus, ids):
-                named.add(corpus, document)
-            ignored = _numbers_with(project, corpus, [*ids, *ignored_ids])
-            ignored_by_corpus[corpus.name] = ignored
-        except (NanosetError, OSError) as error:
-            not_searched[corpus.name] = one_line(error)
+    named = _read_named(project, opened.corpora, ids, ignored_ids)
+    not_searched = {**opened.not_readable, **named.not_readable}
 
     # Compare all other documents with them. One corpus that cannot be read does not end the search.
     copies: list[Copy] = []
     for corpus in opened.corpora:
-        if corpus.name in not_searched or not named.lengths:
+        if corpus.name in not_searched or not named.tokens.lengths:
             continue
+        ignored = named.ignored_by_corpus[corpus.name]
         try:
-            copies += _copies_in(project, corpus, ignored_by_corpus[corpus.name], named)
+            copies += _copies_in(project, corpus, ignored, named.tokens)
         except (NanosetError, OSError) as error:
             not_searched[corpus.name] = one_line(error)
     return Copies(copies, not_searched)
+
+
+class _ReadNames(NamedTuple):
+    """What was read of the documents that the user named."""
+
+    tokens: _NamedTokens
+    """Lengths, digests and hashes of their tokens."""
+    ignored_by_corpus: dict[str, NDArray[np.int64]]
+    """Corpus → numbers of documents that are not reported as copies, shape (n_documents,)."""
+    not_readable: dict[str, str]
+    """Name of a corpus → why its documents could not be read."""
+
+
+def _read_named(
+    project: Project, corpora: Sequence[_Corpus], ids: Sequence[str], ignored_ids: Sequence[str]
+) -> _ReadNames:
+    """Read the tokens of the named documents, and note which documents are not to be reported.
+
+    One corpus that cannot be read does not end the search.
+
+    Args:
+        project: Its outputs are searched.
+        corpora: The corpora that are searched for documents with these ids.
+        ids: Ids of the named documents, which are not copies of themselves.
+        ignored_ids: Ids of further documents that are not reported as copies.
+    """
+    named = _ReadNames(_NamedTokens(), {}, {})
+    for corpus in corpora:
+        try:
+            for document in _documents_with(project, corpus, ids):
+                named.tokens.add(corpus, document)
+            ignored = _numbers_with(project, corpus, [*ids, *ignored_ids])
+            named.ignored_by_corpus[corpus.name] = ignored
+        except (NanosetError, OSError) as error:
+            named.not_readable[corpus.name] = one_line(error)
+    return named
 
 
 def _numbers_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> NDArray[np.int64]:
     """Return the numbers of the documents of a corpus that have one of some ids.
 
     Args:
-        project: The project.
+        project: Its outputs are searched.
         corpus: The corpus. If the user named documents of other corpora only, nothing is returned.
         ids: The ids.
 
@@ -233,7 +259,7 @@ def _open_corpora(project: Project, named_corpora: Collection[str]) -> _OpenCorp
     A corpus that cannot be read does not end the search, but is reported to the user.
 
     Args:
-        project: The project.
+        project: Its outputs are searched.
         named_corpora: Ids name documents of these corpora; if there are none, of all corpora.
     """
     outputs = project.outputs
@@ -256,7 +282,7 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
     """Return the documents of a corpus that have one of some ids.
 
     Args:
-        project: The project.
+        project: Its outputs are searched.
         corpus: The corpus. If the user named documents of other corpora only, nothing is returned.
         ids: The ids.
     """
@@ -284,7 +310,7 @@ def _copies_in(
     """Return the copies of named documents in one corpus.
 
     Args:
-        project: The project.
+        project: Its outputs are searched.
         corpus: The corpus to search.
         ignored: Numbers of documents that are not reported, int64, shape (n_ignored,).
         named: The tokens of the named documents.
@@ -298,19 +324,26 @@ def _copies_in(
     id_by_number = _named_ids_of_copies(corpus, candidates, named)
 
     # Look up the file and line of each copy, which are stored with the shards of the corpus.
-    copies: list[Copy] = []
-    for place in sharded.places(project, list(id_by_number)):
-        number = place["document"]
-        copy = Copy(
-            corpus=corpus.name,
-            file=place["file"],
-            line=place["line"],
-            id=place["id"],
-            tokens=len(corpus.tokens(number)),
-            of=id_by_number[number],
-        )
-        copies.append(copy)
-    return copies
+    places = sharded.places(project, list(id_by_number))
+    return [_copy_at(corpus, place, id_by_number[place["document"]]) for place in places]
+
+
+def _copy_at(corpus: _Corpus, place: Mapping[str, Any], named_id: str) -> Copy:
+    """Return a copy of a named document, given where the copy is in the raw text.
+
+    Args:
+        corpus: The corpus that has the copy.
+        place: Its number (`document`), `file`, `line` and `id`.
+        named_id: Id of the named document.
+    """
+    return Copy(
+        corpus=corpus.name,
+        file=place["file"],
+        line=place["line"],
+        id=place["id"],
+        tokens=len(corpus.tokens(place["document"])),
+        of=named_id,
+    )
 
 
 def _check_comparable(project: Project, n_candidates: int) -> None:
@@ -362,7 +395,7 @@ def _possible_copies(
     They have as many tokens, and the same hash if hashes are stored and can be compared.
 
     Args:
-        project: The project.
+        project: Its outputs are searched.
         corpus: The corpus to search.
         sharded: The shards of its dataset.
         named: The tokens of the named documents.
@@ -410,8 +443,8 @@ def _with_named_length(project: Project, corpus: _Corpus, named: _NamedTokens) -
     """Return the documents of a corpus that have as many tokens as a named document.
 
     Args:
-        project: The project.
-        corpus: The corpus.
+        project: Its outputs are searched.
+        corpus: The opened corpus.
         named: The tokens of the named documents.
 
     Returns:

@@ -226,7 +226,12 @@ class Lineage:
 
     @staticmethod
     def _no_such_document(document: int, dataset: Manifest) -> SampleIndexError:
-        """Return the error for a number that is not that of a document of a dataset."""
+        """Return the error for a number that is not that of a document of a dataset.
+
+        Args:
+            document: The number.
+            dataset: Manifest of the dataset, which has the number of its documents.
+        """
         return SampleIndexError(
             "no such document",
             where=dataset.url(),
@@ -342,13 +347,13 @@ class Lineage:
         reading = Semaphore(_TABLES_AT_ONCE)
 
         def read(shard: int) -> list[DocumentOrigin]:
-            """Return the origins of the documents that are requested from one shard."""
+            """Return where the documents that are requested from one shard came from."""
             row_by_document = rows_by_shard[shard]
             table = self.table(shard)  # downloads the table, if it is in a bucket
             with reading:
                 rows = table.read(list(row_by_document.values()))
             return [
-                self._origin(shard, document, row)
+                self._origin_of_row(shard, document, row)
                 for document, row in zip(row_by_document, rows, strict=True)
             ]
 
@@ -436,14 +441,16 @@ class Lineage:
     ) -> Iterator[DocumentOrigin]:
         """Yield the documents of the dataset that have some values in the tables of the corpus.
 
+        Each shard (a part of the corpus) has a table with the file, line and id of its documents.
+
         Args:
             shards: The shards whose tables are searched.
             values: Column → value, such as `{"id": "a1"}`.
         """
         for shard, table in self.tables(shards):
             for row, row_values in table.search(values):
-                document = self.first_document(shard) + row
-                corpus_origin = self._origin(shard, document, row_values)
+                document = self.first_document(shard) + row  # number in the corpus
+                corpus_origin = self._origin_of_row(shard, document, row_values)
                 # If the dataset is a selection of the corpus, it may have this document several
                 # times, or not at all.
                 yield from self._copies(corpus_origin)
@@ -455,7 +462,7 @@ class Lineage:
         documents, has none, one or several, each with a number of its own.
 
         Args:
-            origin: The document.
+            origin: The document: its number, file and line.
         """
         view = self._unpacked
         if view.is_whole_corpus:
@@ -464,7 +471,9 @@ class Lineage:
         for number in view.copies_of(origin.document).tolist():
             yield replace(origin, view=view.name, view_document=number)
 
-    def _origin(self, shard: int, document: int, values: Mapping[str, Any]) -> DocumentOrigin:
+    def _origin_of_row(
+        self, shard: int, document: int, values: Mapping[str, Any]
+    ) -> DocumentOrigin:
         """Return where a document came from, given its row in the table of its shard.
 
         Args:
@@ -472,12 +481,17 @@ class Lineage:
             document: Number in the corpus.
             values: Column → value in its row of the shard's table.
         """
+        # If the file was cut into pieces, the table may have the number of the line within its
+        # piece.
+        file = values["file"]
+        byte_offset = values["byte_offset"]
+        line_in_file = self.numbers.in_file(file, byte_offset, values["line"])
         return DocumentOrigin(
             corpus=self.corpus,
             document=document,
-            file=values["file"],
-            line=self.numbers.in_file(values["file"], values["byte_offset"], values["line"]),
-            byte_offset=values["byte_offset"],
+            file=file,
+            line=line_in_file,
+            byte_offset=byte_offset,
             id=values["id"],
             tokens=values["tokens"],
             shard=self.shards[shard],

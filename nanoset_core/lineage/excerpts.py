@@ -83,9 +83,11 @@ class Retokenizer(NamedTuple):
         if ids or self.framing.empty == "sequence":
             before = self.framing.before
             after = self.framing.after
+
         all_ids = np.array([*before, *ids, *after], np.int64)
-        all_first_characters = [0] * len(before) + first_characters + [len(text)] * len(after)
-        return LocatedTokens(all_ids, all_first_characters)
+        begins_before = [0] * len(before)
+        begins_after = [len(text)] * len(after)
+        return LocatedTokens(all_ids, [*begins_before, *first_characters, *begins_after])
 
     def decode(self, tokens: NDArray[Any]) -> str:
         """Return the text of some tokens, with special tokens spelled out, such as `<|eod|>`.
@@ -179,7 +181,7 @@ class Excerpts:
         """Return the text that some tokens of a document came from, read from its raw file now.
 
         Args:
-            origin: The document.
+            origin: The document: its number, file and line.
             tokens: All tokens of the document, shape (n_tokens,); None if they are not known.
             document_tokens: The range (start, stop) of them whose text is returned.
 
@@ -229,6 +231,7 @@ class Excerpts:
         # Only a text that gives the same tokens tells which characters belong to which token.
         if not np.array_equal(located.ids, tokens):
             return SourceExcerpt("changed", None, "the text there gives other tokens now")
+        # Token i is the text from character_bounds[i] to character_bounds[i + 1].
         character_bounds = [*located.begins, len(text)]  # (n_tokens + 1,)
         start, stop = document_tokens
         excerpt = text[character_bounds[start] : character_bounds[stop]]

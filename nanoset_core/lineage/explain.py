@@ -135,8 +135,8 @@ def explain_samples(
     """Return the documents that the tokens of many samples of a split come from.
 
     Args:
-        context: The project or output root.
-        loaded: The split.
+        context: The opened outputs, and the settings of the project if they are known.
+        loaded: The samples of the split.
         name: Name of the nanoset.
         split: `train`, `valid` or `test`.
         samples: Numbers of the samples; negative numbers count from the end.
@@ -148,17 +148,17 @@ def explain_samples(
     origin_by_row: dict[int, SampleOrigin] = {}  # position in the request → origin
 
     # The samples of one dataset are looked up together, which is faster than one by one.
-    for nanoset, members in _samples_by_member(loaded, numbers).items():
+    for nanoset, dataset_samples in _samples_by_dataset(loaded, numbers).items():
         dataset = context.datasets.at(nanoset.member.prefix, nanoset.dataset)
-        pieces_by_sample = _pieces_by_sample(context, dataset, members)
-        for member, pieces in zip(members, pieces_by_sample, strict=True):
+        pieces_by_sample = _pieces_by_sample(context, dataset, dataset_samples)
+        for sample, pieces in zip(dataset_samples, pieces_by_sample, strict=True):
             tokens = n_tokens(pieces)
-            origin_by_row[member.row] = SampleOrigin(
+            origin_by_row[sample.row] = SampleOrigin(
                 name=name,
                 split=split,
-                sample=numbers[member.row] % len(loaded),
+                sample=numbers[sample.row] % len(loaded),
                 corpus=dataset.name,
-                corpus_sample=member.number,
+                corpus_sample=sample.number,
                 tokens=tokens,
                 pad_tokens=nanoset.config.sample_tokens - tokens,
                 pieces=pieces,
@@ -172,7 +172,7 @@ def _pieces_by_sample(
     """Return the documents that the tokens of some samples of one dataset come from.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         dataset: The dataset.
         samples: The samples. Each consists of spans, which are parts of the dataset's sequences.
 
@@ -209,17 +209,17 @@ def n_tokens(pieces: Sequence[PieceOrigin]) -> int:
     return total
 
 
-def _samples_by_member(
+def _samples_by_dataset(
     loaded: Nanoset | BlendedNanoset, samples: Sequence[int]
 ) -> dict[Nanoset, list[MemberSample]]:
-    """Group samples of a split by the dataset of the blend that they are from.
+    """Group samples of a split by the dataset that each of them is taken from.
 
     Args:
-        loaded: The split.
+        loaded: The samples of the split, which may be a blend of several datasets.
         samples: Numbers of samples in it.
 
     Returns:
-        Dataset of the blend → the samples that are from it, with their positions in `samples`.
+        Samples of a dataset → those that are requested, with their positions in `samples`.
     """
     samples_by_nanoset: dict[Nanoset, list[MemberSample]] = {}
     for row, sample in enumerate(samples):
@@ -291,10 +291,10 @@ def piece_origins(
     excerpts = Excerpts(context, lineage.dataset)
     origins_by_span: list[tuple[PieceOrigin, ...]] = []
     for span, pieces in zip(_sequence_spans(spans, offsets), pieces_by_span, strict=True):
-        origins: list[PieceOrigin] = []
-        for piece in pieces:
-            origin = origin_by_document[piece.document]
-            origins.append(_piece_origin(dataset, span, piece, origin, excerpts))
+        origins = [
+            _piece_origin(dataset, span, piece, origin_by_document[piece.document], excerpts)
+            for piece in pieces
+        ]
         origins_by_span.append(tuple(origins))
     return origins_by_span
 

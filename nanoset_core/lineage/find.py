@@ -108,7 +108,7 @@ def find_in(
     """Return which samples of an open split or webdataset contain a document.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         searched: The split or webdataset.
         name: Its name, for errors.
         document: The document, as the user named it.
@@ -159,7 +159,14 @@ def _no_document_error(corpora: Sequence[str], document: DocumentName, remedy: s
 
 
 def _names_of(datasets: Sequence[Dataset]) -> list[str]:
-    """Return the names by which a user may mean datasets: their own, and those of their corpora."""
+    """Return the names by which a user may mean datasets: their own, and those of their corpora.
+
+    Args:
+        datasets: The datasets. Those of one corpus share the name of the corpus.
+
+    Returns:
+        Each name once, in the order of the datasets.
+    """
     names: dict[str, None] = {}  # a dictionary without values, as a set that keeps its order
     for dataset in datasets:
         names.update(dict.fromkeys(dataset.names))
@@ -265,15 +272,26 @@ def _within_corpora(
     if not path_in_folder:  # a file without a folder names no corpus
         return []
 
-    # A path below the raw folder begins with the folder of a corpus. Any other path may also begin
-    # with the name of a corpus, which takes precedence over the folder of another corpus.
     candidates = [corpus for corpus in corpora if document.corpus in (None, corpus)]
-    matching: list[str] = []
-    if not is_below_raw and first_folder in candidates:
-        matching = [first_folder]
-    if not matching:
-        matching = [corpus for corpus in candidates if config.folder_name(corpus) == first_folder]
+    matching = _corpora_called(first_folder, candidates, config, may_be_name=not is_below_raw)
     return [document._replace(corpus=corpus, file=path_in_folder) for corpus in matching]
+
+
+def _corpora_called(
+    first_folder: str, candidates: Sequence[str], config: ProjectConfig, *, may_be_name: bool
+) -> list[str]:
+    """Return the corpora that the first folder of a path may mean.
+
+    Args:
+        first_folder: The folder, such as `web` of the path `web/a.jsonl`.
+        candidates: The corpora that are considered.
+        config: The project's settings, which say which corpus has which folder.
+        may_be_name: Whether it may be the name of a corpus, too. The name of a corpus takes
+            precedence over the folder of another one.
+    """
+    if may_be_name and first_folder in candidates:
+        return [first_folder]
+    return [corpus for corpus in candidates if config.folder_name(corpus) == first_folder]
 
 
 def _path_below_raw(config: ProjectConfig, file: str) -> str | None:
@@ -304,7 +322,7 @@ def _look_up_all(
     Args:
         datasets: The datasets to search.
         documents: The names: ids, files with lines, or numbers.
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
     """
     found: list[_FoundDocument] = []
     for document in documents:
@@ -323,7 +341,7 @@ def _look_up(
         datasets: The datasets to search.
         document: The name: an id, a file and line, or a number. It may also name the only corpus to
             search.
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
     """
     for dataset_number, dataset in enumerate(datasets):
         if document.corpus in (None, *dataset.names):
@@ -339,7 +357,7 @@ def _origins_with(
     Args:
         lineage: The documents of the dataset.
         document: The name: an id, a file and line, or a number.
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
     """
     if document.identity is not None:
         yield from lineage.find_id(document.identity)  # in all shards
@@ -358,7 +376,7 @@ def _shards_with(
     A *shard* is a part of a tokenized corpus.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         lineage: The documents of the dataset.
         file: Path of the file, relative to the corpus's folder.
         line: Number of the line or row, from 1.
@@ -389,7 +407,7 @@ def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[Sou
     form ranges, and shard k was made from range k.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         lineage: The documents of the dataset.
 
     Returns:
@@ -407,7 +425,7 @@ def _begins_before(piece: Piece, line: int, line_in_piece: LineInPiece | None) -
     """Return whether a piece of a file begins before a line of the file, or with it.
 
     Args:
-        piece: The piece.
+        piece: Consecutive tokens of the document in one sequence of the dataset.
         line: Number of the line or row in the file, from 1.
         line_in_piece: The piece that contains the line, if lines of the file are numbered within
             pieces. Then the first line of each piece is not known.
@@ -426,7 +444,7 @@ def _explain_absence(
     corpus's documents, may leave it out.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         datasets: The datasets that were searched.
         documents: What the name that the user gave may mean.
 
@@ -455,7 +473,7 @@ def _rejection(
     """Return why a line was rejected when the text was tokenized, or None if it was not.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         datasets: The datasets that were searched.
         documents: What the name that the user gave may mean.
     """
@@ -479,7 +497,7 @@ def _left_out_by_view(
     """Return why a view, which is a selection of a corpus's documents, lacks a document.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         view: The view, or a whole corpus, which leaves out nothing.
         documents: What the name that the user gave may mean.
 
@@ -507,7 +525,7 @@ def _erasure(
     """Return the purge that erased one of some documents, or None if none was erased.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         datasets: The datasets that were searched.
         documents: The documents. Those that are named by number are skipped, since a purge does not
             record numbers.
@@ -545,7 +563,7 @@ def _rejects(
     """Yield why a line of a raw file was rejected, and so did not become a document.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         lineage: The documents of the dataset. The rejected lines are listed next to them.
         document: The line; nothing is yielded if the document is not named by file and line.
     """
@@ -566,7 +584,7 @@ def _rejects_of_shard(context: InspectionContext, lineage: Lineage, shard: int) 
     """Yield the rejected lines of a shard, with their numbers in the raw files.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         lineage: The documents of the dataset.
         shard: Number of the shard.
     """

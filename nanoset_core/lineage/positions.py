@@ -203,7 +203,7 @@ class Split(NamedTuple):
         """Open a split of a nanoset, together with the datasets that its samples are taken from.
 
         Args:
-            context: The project or output root.
+            context: The opened outputs, and the settings of the project if they are known.
             name: Name of the nanoset.
             split: `train`, `valid` or `test`.
             loaded: Its samples, if they are loaded already.
@@ -224,7 +224,7 @@ class Split(NamedTuple):
 
         Args:
             number: Number of the document's dataset in `datasets`.
-            origin: The document.
+            origin: The document: its number, file and line.
 
         Returns:
             The samples; none if training never sees the document. `reason` then says why.
@@ -323,7 +323,7 @@ class Split(NamedTuple):
 
         Args:
             nanoset: The samples of the document's dataset.
-            piece: The piece.
+            piece: Consecutive tokens of the document in one sequence of the dataset.
             counts: How many of its tokens remain after each step.
         """
         plan = nanoset.member  # which sequences and samples of the dataset the split reads
@@ -371,7 +371,7 @@ def _tokens_in_messages(pieces: Sequence[DocumentPiece], origin: DocumentOrigin)
 
     Args:
         pieces: Its pieces in the dataset.
-        origin: The document.
+        origin: The document: its number, file and line.
     """
     if len(pieces) == 1:
         return pieces[0].stop - pieces[0].start
@@ -435,7 +435,7 @@ def _reads_sequence(loaded: Nanoset | BlendedNanoset, prefix: str, sequence: int
     """Return whether a split reads a sequence of a dataset.
 
     Args:
-        loaded: The split.
+        loaded: The samples of the split.
         prefix: Path of the dataset's files, without their ending.
         sequence: Number of the sequence in the dataset.
     """
@@ -455,7 +455,11 @@ def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
 
 
 def _one_member_per_dataset(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
-    """Return the samples of each dataset of a split, once if it is blended several times."""
+    """Return the samples of each dataset of a split, once if it is blended several times.
+
+    Args:
+        loaded: The samples of the split.
+    """
     nanoset_by_prefix: dict[str, Nanoset] = {}
     for nanoset in _members(loaded):
         prefix = nanoset.member.prefix  # path of the dataset's files, without their ending
@@ -669,7 +673,7 @@ def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
     A blend takes its samples from several datasets in turn.
 
     Args:
-        loaded: The blend.
+        loaded: The blend, which takes its samples from several datasets.
         number: Number of the dataset in the blend.
         spans: Runs of a document's tokens. Their `samples` are numbers of samples of this dataset.
 
@@ -687,7 +691,7 @@ def _samples_of_dataset(loaded: BlendedNanoset, number: int) -> Iterator[NDArray
     and sample 2 of dataset 0, this yields [0, 1, -1, 2] for dataset 0.
 
     Args:
-        loaded: The blend.
+        loaded: The blend, which takes its samples from several datasets.
         number: Number of the dataset in the blend.
 
     Yields:

@@ -253,7 +253,7 @@ class Run:
 
         Args:
             outputs: The outputs that contain the handoff.
-            manifest: Manifest of the handoff.
+            manifest: Manifest of the handoff: its recipe and its files.
             default_batch_size: How many samples a step reads, if the handoff does not say so.
 
         Returns:
@@ -302,6 +302,9 @@ class Run:
 
     def _handoff_of(self, step: TrainingStep) -> RunHandoff:
         """Return the handoff (the trainer's files) that the samples of a step were read from.
+
+        Args:
+            step: The step.
 
         Raises:
             SampleIndexError: No handoff of the run has them.
@@ -469,7 +472,7 @@ def _explain_rows(
     """Yield some samples of a step, with the documents in them.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         step_samples: The samples of the step.
         rows: Positions of the samples to yield among them, shape (n_rows,).
     """
@@ -590,7 +593,7 @@ def _places_in_handoff(
     """Return the samples of a handoff's train split that contain a document.
 
     Args:
-        context: The project or output root.
+        context: The opened outputs, and the settings of the project if they are known.
         handoff: Files with which the trainer was started or continued.
         document: The fields of the `DocumentName`.
 
@@ -608,7 +611,7 @@ def _steps_of_document(run: Run, handoff: RunHandoff, places: DocumentPlaces) ->
     """Return the steps of a run that read a document from a handoff.
 
     Args:
-        run: The run.
+        run: The run, with the steps that read each sample.
         handoff: Files with which the trainer was started or continued.
         places: The samples of the handoff that contain the document.
 
@@ -682,19 +685,42 @@ def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandof
     loaded = open_version(outputs, versions[TRAIN])
     config = loaded.config
     dealer = Dealer.of(config.preset, spec.dataloader_type, len(loaded), config.random_seed)
+    samples = _samples_read_from(manifest, spec, config.consumed_samples)
+    return RunHandoff(
+        manifest, loaded, dealer, samples.split_start, start=samples.start, stop=samples.stop
+    )
 
+
+class _SampleRange(NamedTuple):
+    """The samples of a run that were read from a handoff; see the fields of `RunHandoff`."""
+
+    split_start: int
+    start: int
+    stop: int | None
+
+
+def _samples_read_from(manifest: Manifest, spec: RunSpec, consumed_samples: int) -> _SampleRange:
+    """Return which samples of a run were read from a handoff, the trainer's files.
+
+    Args:
+        manifest: Manifest of the handoff: its recipe and its files.
+        spec: The settings of the run.
+        consumed_samples: How many samples the run had read when it began with this handoff.
+
+    Raises:
+        ConfigError: The settings of the run contradict the schedule of the handoff.
+    """
     # Without phases, the split has all samples of the run, from the run's first sample on.
     phase = manifest.recipe["options"].get("span")
     if phase is None:
-        start = config.consumed_samples
-        return RunHandoff(manifest, loaded, dealer, split_start=0, start=start, stop=None)
+        return _SampleRange(split_start=0, start=consumed_samples, stop=None)
 
     # A phase trains on the steps [first_step, stop_step), and its split has the samples of these.
+    # With 8 samples a step, the phase [10, 15) has the samples [80, 120) of the run.
     first_step, stop_step = phase
     batch_size = _phase_batch_size(manifest, spec)
     start = first_step * batch_size
-    stop = stop_step * batch_size
-    return RunHandoff(manifest, loaded, dealer, split_start=start, start=start, stop=stop)
+    return _SampleRange(split_start=start, start=start, stop=stop_step * batch_size)
 
 
 def _name_and_digest(outputs: OutputRoot, handoff: str) -> tuple[str, str]:

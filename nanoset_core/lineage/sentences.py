@@ -15,7 +15,7 @@ def place_of(origin: DocumentOrigin) -> str:
     """Return where a document came from, such as `web/part-0.jsonl:5` for line 5 of that file.
 
     Args:
-        origin: The document.
+        origin: The document: its number, file and line.
     """
     return f"{origin.corpus}/{origin.file}:{origin.line}"
 

@@ -125,7 +125,7 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     Outputs that have not been built are skipped.
 
     Args:
-        project: The project.
+        project: Its current outputs are searched.
         ids: Ids of the documents.
 
     Yields:
@@ -158,7 +158,7 @@ def _dataset_holdings(
     """Yield the datasets that contain the documents: corpora, views and packs.
 
     Args:
-        project: The project.
+        project: Its current outputs are searched.
         context: Opens datasets.
         search: Finds the documents.
     """
@@ -177,7 +177,7 @@ class _DocumentSearch:
         """Prepare a search.
 
         Args:
-            project: The project.
+            project: Its current outputs are searched.
             ids: Ids of the documents, an Arrow array of texts.
         """
         self._project = project
@@ -249,27 +249,45 @@ def _sample_holdings(
     Nothing is yielded if no sample has tokens of the documents.
 
     Args:
-        context: The project.
+        context: The opened outputs, and the settings of the project.
         output: Kind and name of the output, such as `nanoset pretrain train`.
-        samples: The split or webdataset.
+        samples: The opened split or webdataset, which looks up where a document is.
         search: Has found the documents in all datasets already.
     """
-    n_documents = 0
-    sample_numbers: list[int] = []  # of the samples that contain tokens of the documents
     no_documents = np.empty(0, np.int64)
-    for dataset_number, dataset in enumerate(samples.datasets):
-        documents = search.found.get(dataset.manifest.folder, no_documents)
-        n_documents += len(documents)
-
-        # To find the samples takes long, so look for those of the first documents only.
-        for origin in Lineage(dataset).origins(documents[:MAX_PLACED].tolist()):
-            places = samples.places(dataset_number, origin)
-            sample_numbers += [appearance.sample for appearance in places.appearances]
-
+    documents_by_dataset = [
+        search.found.get(dataset.manifest.folder, no_documents) for dataset in samples.datasets
+    ]
+    sample_numbers = _samples_with(samples, documents_by_dataset)
     if sample_numbers:  # otherwise the documents are in another split
+        n_documents = sum(len(documents) for documents in documents_by_dataset)
         first_and_last = (min(sample_numbers), max(sample_numbers))
         steps = _steps(context, output, first_and_last)
         yield Holding(output, n_documents, first_and_last, steps)
+
+
+def _samples_with(
+    samples: Split | Tars, documents_by_dataset: Sequence[NDArray[np.int64]]
+) -> list[int]:
+    """Return the numbers of the samples that contain tokens of some documents.
+
+    To find the samples takes long, so only the first `MAX_PLACED` documents of a dataset are used.
+
+    Args:
+        samples: The opened split or webdataset, which looks up where a document is.
+        documents_by_dataset: Numbers of the documents in each of its datasets, shape (n_documents,)
+            for each.
+
+    Returns:
+        In no particular order. A sample is repeated if it contains several documents.
+    """
+    sample_numbers: list[int] = []
+    for dataset_number, documents in enumerate(documents_by_dataset):
+        lineage = Lineage(samples.datasets[dataset_number])
+        for origin in lineage.origins(documents[:MAX_PLACED].tolist()):
+            places = samples.places(dataset_number, origin)
+            sample_numbers += [appearance.sample for appearance in places.appearances]
+    return sample_numbers
 
 
 def _steps(

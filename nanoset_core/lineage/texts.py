@@ -511,7 +511,7 @@ class _TableReader:
         """Return the text of a document, whose row is found by its number.
 
         Args:
-            origin: The document.
+            origin: The document: its number, file and line.
 
         Raises:
             NotADocumentError: There is no such row, or it is not a document.
@@ -652,7 +652,12 @@ def file_state(
 
 
 def _piece_with(pieces: Sequence[Piece], byte: int) -> Piece:
-    """Return the piece of a file that contains a byte; the first piece if none does."""
+    """Return the piece of a file that contains a byte; the first piece if none does.
+
+    Args:
+        pieces: At least one piece of the file, since large files are cut into several.
+        byte: Position of the byte; -1 for a row of a table, whose position is not known.
+    """
     for piece in pieces:
         if piece.begin <= byte < piece.end:
             return piece

@@ -151,7 +151,7 @@ class Tars:
         The plan says which tokens of which datasets form a context, and how contexts are shuffled.
 
         Args:
-            context: The project or output root.
+            context: The opened outputs, and the settings of the project if they are known.
             name: Name of the webdataset.
 
         Raises:
@@ -241,7 +241,7 @@ class Tars:
         )
 
     def _tar_and_number(self, place: str, sample: int | None) -> tuple[int, int]:
-        """Return the number of a tar, and of a context within it, that a user named.
+        """Return the number of a tar, and of a context (a training sequence) within it.
 
         The context (3, 17) has these names if each tar has 100 contexts:
 
@@ -249,6 +249,10 @@ class Tars:
             `shard-00000003.tar`      17         a tar, and a number in it
             `00000003_00000017.npy`   None       a member of a tar, or its key
             `317`                     None       a number over all tars
+
+        Args:
+            place: The first part of the name that the user gave.
+            sample: The second part, if any.
 
         Raises:
             ConfigError: This names no context.
@@ -314,7 +318,7 @@ class Tars:
 
         Args:
             source: Number of the document's dataset in `datasets`.
-            origin: The document.
+            origin: The document: its number, file and line.
 
         Returns:
             The contexts; none if no tar has tokens of the document. `reason` then says why.
@@ -454,7 +458,7 @@ class Tars:
 
         Args:
             context: Number of the context before the shuffle.
-            piece: The piece.
+            piece: Consecutive tokens of the document in one sequence of the dataset.
         """
         # A context consists of spans of tokens, after a BOS token if there is one.
         span_in_context = self.bos_tokens
@@ -505,6 +509,11 @@ def _datasets_of_plan(
     context: InspectionContext, manifest: Manifest, plan: ShufflePlan
 ) -> Iterator[Dataset]:
     """Yield the datasets that a plan was made from, in the versions that it was made from.
+
+    Args:
+        context: Opens the datasets.
+        manifest: Manifest of the plan, whose recipe has the digest of each dataset's version.
+        plan: The plan, which names the datasets in its order.
 
     Raises:
         MissingError: One of them was deleted.
@@ -584,8 +593,8 @@ def _pieces_of_context(
     """Return the documents that the tokens of a context come from, in order.
 
     Args:
-        inspection: The project or output root.
-        tars: The webdataset.
+        inspection: The opened outputs, and the settings of the project if they are known.
+        tars: The opened webdataset.
         context: Number of the context before the shuffle.
     """
     pieces: list[PieceOrigin] = []
@@ -645,7 +654,13 @@ def _sequence_parts(
 
 
 def _sequences_in_bin(dataset: MMapIndexedDataset, start: int, stop: int) -> _SequenceRange:
-    """Return the sequences with the tokens [start, stop) of a .bin, in which they are in order."""
+    """Return the sequences with the tokens [start, stop) of a .bin, in which they are in order.
+
+    Args:
+        dataset: The dataset, whose index has the first byte of each sequence.
+        start: Position of the first token.
+        stop: Position after the last token.
+    """
     token_bytes = dataset.dtype.itemsize
     start_bytes = dataset.sequence_pointers  # first byte of each sequence
     first = bisect_right(start_bytes, start * token_bytes) - 1
@@ -656,7 +671,14 @@ def _sequences_in_bin(dataset: MMapIndexedDataset, start: int, stop: int) -> _Se
 def _sequences_in_stream(
     dataset: MMapIndexedDataset, stream: Stream, start: int, stop: int
 ) -> _SequenceRange:
-    """Return the sequences with the tokens [start, stop) of all sequences, concatenated."""
+    """Return the sequences with the tokens [start, stop) of all sequences, concatenated.
+
+    Args:
+        dataset: The dataset, whose .bin has the sequences in another order.
+        stream: Its tokens in the order of the sequences.
+        start: Position of the first token.
+        stop: Position after the last token.
+    """
     starts = stream.starts(np.arange(len(dataset)))  # position of each sequence's first token
     first = bisect_right(starts, start) - 1
     after_last = bisect_left(starts, stop)

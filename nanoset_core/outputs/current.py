@@ -219,7 +219,11 @@ def _are_long_lists(before: Any, now: Any) -> bool:
 
 
 def _shorten(value: Any) -> str:
-    """Return a value as text, cut to `_MAX_VALUE_CHARACTERS`."""
+    """Return a value of a setting as text, cut to `_MAX_VALUE_CHARACTERS`.
+
+    Args:
+        value: The value. None, which means that the setting is not set, becomes `none`.
+    """
     text = "none" if value is None else str(value)
     if len(text) <= _MAX_VALUE_CHARACTERS:
         return text

@@ -333,7 +333,7 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
     to the output that says what made it.
 
     Args:
-        draft: The finished files.
+        draft: The finished files, in a temporary folder.
         delivery: Where they go, and what they were made from.
         overwrite: Whether files that another call or program has made may be replaced.
 
@@ -357,7 +357,7 @@ def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     """Deliver the files of a draft without checking which files they replace.
 
     Args:
-        draft: The finished files.
+        draft: The finished files, in a temporary folder.
         delivery: Where they go, and what they were made from.
 
     Raises:
@@ -457,7 +457,7 @@ def _is_interrupted(stored: StoredReceipt, delivery: Delivery) -> bool:
 
     Args:
         stored: The receipt that was read from the folder of the output.
-        delivery: The output.
+        delivery: The files of the output, and the receipt that says what made it.
     """
     return stored.files is None and stored.is_of_same_output(delivery.receipt)
 

@@ -197,7 +197,11 @@ class Manifest:
         return self.folder / name
 
     def _fetch(self, name: str) -> None:
-        """Download a file if it is in a bucket, and this machine has no copy of it."""
+        """Download a file if it is in a bucket, and this machine has no copy of it.
+
+        Args:
+            name: One of `files`, which is not part of another output's file.
+        """
         fact = self.files[name]
         # A file that was joined from pieces within the bucket has no checksum of its own. The
         # checksums of its pieces are in another file, which is downloaded first.
@@ -233,7 +237,7 @@ class Manifest:
         """Read one of the files that contain a record.
 
         Args:
-            name: The file.
+            name: The file, one of `files`.
             kind: Class of the record.
 
         Returns:
@@ -518,7 +522,7 @@ def pack(manifest: Manifest) -> bytes:
     manifest is unpacked, so these are left out.
 
     Args:
-        manifest: The manifest.
+        manifest: The manifest: recipe, facts and files of an output.
 
     Returns:
         A few hundred bytes.

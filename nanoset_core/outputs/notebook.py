@@ -86,7 +86,7 @@ class Notebook(Generic[NoteType]):
         """Write a note below a root, unless it is there.
 
         Args:
-            outputs: The root.
+            outputs: The root, the folder or bucket of all outputs.
             note: The note.
             section: The section that the note belongs to; "" in a notebook without sections.
         """
@@ -100,7 +100,7 @@ class Notebook(Generic[NoteType]):
         """Return the notes below a root, ordered by the names of their files.
 
         Args:
-            outputs: The root.
+            outputs: The root, the folder or bucket of all outputs.
             section: The section that is read; "" in a notebook without sections.
             refresh: Whether to list the folder again even if that was done a moment ago.
 
@@ -119,7 +119,7 @@ class Notebook(Generic[NoteType]):
         """List the folder of the notebook below a root, without reading notes.
 
         Args:
-            outputs: The root.
+            outputs: The root, the folder or bucket of all outputs.
 
         Returns:
             The names in the folder. Notes are added as their sections are read.
@@ -134,7 +134,7 @@ class Notebook(Generic[NoteType]):
         Nothing is remembered if the folder can be listed without a request, as on a disk.
 
         Args:
-            outputs: The root.
+            outputs: The root, the folder or bucket of all outputs.
         """
         listing = self._seen.get(outputs.folder)
         if listing is None or not outputs.access.takes_requests:
@@ -149,7 +149,7 @@ class Notebook(Generic[NoteType]):
         """Read all notes of a section, which are JSON files in one folder below the root.
 
         Args:
-            outputs: The root.
+            outputs: The root, the folder or bucket of all outputs.
             section: The section; "" in a notebook without sections.
             names: Names in the folder of the notebook: of sections, or of the files of notes.
 
@@ -167,7 +167,7 @@ class Notebook(Generic[NoteType]):
         """Return the files of the notes of a section, ordered by name.
 
         Args:
-            outputs: The root.
+            outputs: The root, the folder or bucket of all outputs.
             section: The section, which is a subfolder; "" in a notebook without sections.
             names: Names in the folder of the notebook.
         """

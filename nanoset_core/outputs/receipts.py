@@ -283,7 +283,7 @@ def _recorded_options(content: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the options in the record of an output, none if somebody has damaged the record.
 
     Args:
-        content: The record.
+        content: The record, as it was read from its file.
     """
     options = content.get("options")
     return options if isinstance(options, Mapping) else {}

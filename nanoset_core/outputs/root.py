@@ -138,7 +138,7 @@ class OutputRoot:
         """Return the local folder of a recipe's output, whether or not the output exists.
 
         Args:
-            recipe: What the output is made from.
+            recipe: What the output is made from: its inputs and settings.
 
         Returns:
             For example `<root>/datasets/web/<digest of the recipe>`.
@@ -199,9 +199,9 @@ class OutputRoot:
         Args:
             work: Called with (outputs, folder of the version). These outputs are `self` with the
                 listing, which answers which files exist.
-            stage: Stage of the output.
-            name: Name of the output.
-            digests: The versions.
+            stage: Stage of the output, such as `datasets`.
+            name: Name of the output, such as `web`.
+            digests: Digests of the versions, by which their folders are named.
 
         Returns:
             The results, in the order of the digests.
@@ -234,9 +234,9 @@ class OutputRoot:
         """Return the manifest of a version that another output refers to.
 
         Args:
-            stage: Stage of the output.
-            name: Name of the output.
-            digest: The version.
+            stage: Stage of the output, such as `datasets`.
+            name: Name of the output, such as `web`.
+            digest: Digest of the version, by which its folder is named.
             what_if_missing: Message of the error if the version is missing.
             remedy: What that error says to do.
 
@@ -258,7 +258,7 @@ class OutputRoot:
         """Return the output of a recipe, after making and publishing it if it does not exist.
 
         Args:
-            recipe: What the output is made from.
+            recipe: What the output is made from: its inputs and settings.
             write: Writes the files to the folder that it is passed, and returns what it knows about
                 them. It is not called if the output exists.
 
@@ -311,7 +311,7 @@ class OutputRoot:
         It has such a copy if an earlier run has made it, but was interrupted during the upload.
 
         Args:
-            recipe: What the output is made from.
+            recipe: What the output is made from: its inputs and settings.
             write: As for `commit`.
         """
         if self.rebuild or self.local.find(recipe) is None:
@@ -321,7 +321,7 @@ class OutputRoot:
         """Write the files of an output and its manifest to its local folder.
 
         Args:
-            recipe: What the output is made from.
+            recipe: What the output is made from: its inputs and settings.
             write: As for `commit`.
         """
 
@@ -339,7 +339,7 @@ class OutputRoot:
         """Upload an output from its local folder, if the outputs are in a bucket.
 
         Args:
-            place: The local folder.
+            place: The local folder of the version.
             is_new: Whether the bucket is known not to have the output, which saves requests.
 
         Returns:
@@ -383,7 +383,7 @@ class OutputRoot:
         The caller then replaces its files one by one, and calls `finalize`.
 
         Args:
-            recipe: What the output is made from.
+            recipe: What the output is made from: its inputs and settings.
         """
         place = self.place(recipe)
         self.forget(place.parent)
@@ -414,7 +414,7 @@ class OutputRoot:
         If the outputs are in a bucket, the files that it lacks are then uploaded.
 
         Args:
-            recipe: What the output was made from.
+            recipe: What the output was made from: its inputs and settings.
             facts: Counts and other findings, for the manifest.
             files: Name within the folder → size and checksum of each file.
 
@@ -466,8 +466,8 @@ class OutputRoot:
         If `access` has a snapshot, an earlier listing of a bucket, this relies on it.
 
         Args:
-            stage: Stage of the output.
-            name: Name of the output.
+            stage: Stage of the output, such as `datasets`.
+            name: Name of the output, such as `web`.
         """
         remembered = self._seen_current(self.folder / stage / name)
         if remembered is not None:
@@ -484,8 +484,8 @@ class OutputRoot:
         """Read current.json and the manifest that it names, and check the files of the manifest.
 
         Args:
-            stage: Stage of the output.
-            name: Name of the output.
+            stage: Stage of the output, such as `datasets`.
+            name: Name of the output, such as `web`.
 
         Raises:
             FormatError: One of both is not valid, or the manifest is that of another output.
@@ -504,7 +504,7 @@ class OutputRoot:
         """Return the current versions of several outputs of a stage, with few requests to a bucket.
 
         Args:
-            stage: The stage.
+            stage: The stage, such as `datasets`.
             names: Names of the outputs.
 
         Returns:
@@ -553,8 +553,8 @@ class OutputRoot:
         """Look up the current version of an output, and raise the error if it cannot be read.
 
         Args:
-            stage: Stage of the output.
-            name: Name of the output.
+            stage: Stage of the output, such as `datasets`.
+            name: Name of the output, such as `web`.
 
         Raises:
             FormatError: current.json, or the manifest, is not valid.
@@ -611,7 +611,7 @@ class OutputRoot:
         """Remember that a version is current now, if it would take requests to look it up again.
 
         Args:
-            manifest: Manifest of the version.
+            manifest: Manifest of the version: its recipe, facts and files.
         """
         if self.seen is None or not self.access.takes_requests:
             return
@@ -714,7 +714,7 @@ class OutputRoot:
         """Make a version the current one of its output: write current.json, and the link `current`.
 
         Args:
-            manifest: Manifest of the version.
+            manifest: Manifest of the version: its recipe, facts and files.
 
         Returns:
             The same manifest.
@@ -763,8 +763,8 @@ def _check_is_of_output(manifest: Manifest, stage: str, name: str, digest: str) 
 
     Args:
         manifest: The manifest.
-        stage: Stage of the output.
-        name: Name of the output.
+        stage: Stage of the output, such as `datasets`.
+        name: Name of the output, such as `web`.
         digest: Digest of the version, by which its folder is named.
 
     Raises:
@@ -869,7 +869,7 @@ def _checked_version(manifest: Manifest) -> CurrentVersion:
     """Return a version that is the current one of its output, after checking its files.
 
     Args:
-        manifest: Manifest of the version.
+        manifest: Manifest of the version: its recipe, facts and files.
     """
     damage = manifest.damage()
     problem = None if damage is None else f"damaged: {damage}"

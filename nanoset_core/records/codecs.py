@@ -1,7 +1,9 @@
 """Convert plain values, as JSON and YAML have them, to typed ones, and back to those of JSON.
 
-This is the only typed parser of nanoset: settings that people write as YAML and records that are
-stored as JSON are both declared as frozen dataclasses, and read by the codecs of their types.
+For example, the codec of `tuple[int, ...]` converts the list [1, 2] to the tuple (1, 2), and says
+of ["a"] that its first item should be a whole number. This is the only typed parser of nanoset:
+settings that people write as YAML and records that are stored as JSON are both declared as frozen
+dataclasses, and read by the codecs of their types.
 
 | plain value | type |
 | --- | --- |
@@ -79,8 +81,11 @@ def codec_of(hint: Any, notation: Notation = Notation.JSON) -> ValueCodec:
     """Return the codec of a type, which converts its values to and from plain JSON or YAML values.
 
     Args:
-        hint: A type that an annotation declares.
+        hint: A type that an annotation declares, such as `tuple[int, ...]` or a dataclass.
         notation: Where the values come from: JSON or YAML.
+
+    Returns:
+        The codec. It is made once, and is the same object for each call with the same arguments.
 
     Raises:
         TypeError: No key can have this type.
@@ -96,26 +101,28 @@ def _make_codec(hint: Any, notation: Notation) -> ValueCodec:
     """Return a new codec of a type, which converts its values to and from plain JSON or YAML.
 
     Args:
-        hint: A type that an annotation declares: a union, a number in a range, a dataclass, …
+        hint: A type that an annotation declares.
         notation: Where the values come from: JSON or YAML.
 
     Raises:
         TypeError: No key can have this type.
     """
-    if len(alternatives(hint)) > 1:
+    if len(alternatives(hint)) > 1:  # such as int | str
         return _codec_of_union(hint, notation)
-    value_range = range_of(hint)
-    if value_range is not None:
-        return RangeCodec(codec_of(bare(hint), notation), value_range)
-    if get_origin(hint) is Annotated:
-        return codec_of(bare(hint), notation)
+
+    if get_origin(hint) is Annotated:  # such as Annotated[int, Range(1, 10)]
+        codec = codec_of(bare(hint), notation)
+        value_range = range_of(hint)
+        return codec if value_range is None else RangeCodec(codec, value_range)
+
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return DataclassCodec(hint, partial(codec_of, notation=notation))
-    if hasattr(hint, "_fields"):  # a NamedTuple
+    if hasattr(hint, "_fields"):  # a NamedTuple, which is a list in JSON
         hint_by_field = get_type_hints(hint)
         item_codecs = [codec_of(hint_by_field[name], notation) for name in hint._fields]
         return RowCodec(hint._make, item_codecs)
-    if get_origin(hint) is not None:
+
+    if get_origin(hint) is not None:  # such as tuple[int, ...]
         return _codec_of_generic(hint, notation)
     return _codec_of_scalar(hint, notation)
 
@@ -124,25 +131,23 @@ def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
     """Return the codec of text, a number, a boolean, None, or any value.
 
     Args:
-        hint: The type, without arguments.
+        hint: The type, without arguments, such as `int`.
         notation: Where the values come from: JSON, or YAML that a user wrote, which is read
             strictly.
 
     Raises:
         TypeError: The type is something else.
     """
-    if hint is Any and notation is Notation.YAML:
-        return AnySettingCodec()
+    is_yaml = notation is Notation.YAML
     if hint is Any:
-        return AnyCodec()
-    if hint is str and notation is Notation.YAML:
+        return AnySettingCodec() if is_yaml else AnyCodec()
+    if hint is str and is_yaml:
         return SettingTextCodec()
-    if hint is float and notation is Notation.YAML:
+    if hint is float and is_yaml:
         return SettingNumberCodec()
     if hint in PLAIN_TYPES:
-        allowed = PLAIN_TYPES[hint]  # types of the plain values, such as int and float for float
-        if notation is Notation.YAML:
-            allowed = frozenset([hint])
+        # JSON does not distinguish 1 from 1.0, so a float may be an int there.
+        allowed = frozenset([hint]) if is_yaml else PLAIN_TYPES[hint]
         return PlainCodec(hint, allowed)
     raise TypeError(f"no key can have values of the type {hint}")
 
@@ -159,21 +164,51 @@ def _codec_of_generic(hint: Any, notation: Notation) -> ValueCodec:
     Raises:
         TypeError: No key can have this type.
     """
-    origin = get_origin(hint)
-    arguments = get_args(hint)
-    if origin is Literal:
+    origin = get_origin(hint)  # such as tuple for tuple[int, ...]
+    if origin is Literal:  # such as Literal["a", "b"]
         return ChoiceCodec(hint)
-    if origin is list:
-        return SequenceCodec(hint, list, codec_of(arguments[0], notation))
-    if origin is tuple and arguments[1:] == (...,):  # such as tuple[int, ...]
-        return SequenceCodec(hint, tuple, codec_of(arguments[0], notation))
-    if origin is tuple:  # such as tuple[str, int], in which each item has its own type
-        return RowCodec(tuple, [codec_of(item, notation) for item in arguments])
-    if origin is Mapping and notation is Notation.YAML:
+    if origin in (list, tuple):
+        return _codec_of_list(hint, notation)
+    if origin in (Mapping, dict):
+        return _codec_of_mapping(hint, notation)
+    raise TypeError(f"no key can have values of the type {hint}")
+
+
+def _codec_of_list(hint: Any, notation: Notation) -> ValueCodec:
+    """Return the codec of a type whose values are lists in JSON and YAML.
+
+    Args:
+        hint: A list or tuple type.
+        notation: Where the values come from: JSON or YAML.
+
+    Raises:
+        TypeError: No key can have the type of the items.
+    """
+    item_hints = get_args(hint)
+    if get_origin(hint) is list:  # such as list[int]
+        return SequenceCodec(hint, list, codec_of(item_hints[0], notation))
+    if item_hints[1:] == (...,):  # such as tuple[int, ...]
+        return SequenceCodec(hint, tuple, codec_of(item_hints[0], notation))
+    # Such as tuple[str, int], in which each item has its own type.
+    return RowCodec(tuple, [codec_of(item_hint, notation) for item_hint in item_hints])
+
+
+def _codec_of_mapping(hint: Any, notation: Notation) -> ValueCodec:
+    """Return the codec of a mapping whose values have one type, such as `Mapping[str, int]`.
+
+    Args:
+        hint: A mapping type.
+        notation: Where the values come from: JSON or YAML.
+
+    Raises:
+        TypeError: Its keys are not text, or no key can have the type of its values.
+    """
+    key_hint, value_hint = get_args(hint)
+    if get_origin(hint) is Mapping and notation is Notation.YAML:
         # In YAML, keys may be numbers, for example. This codec also checks that they are text.
-        return SettingMappingCodec(hint, codec_of(arguments[1], notation))
-    if origin in (Mapping, dict) and arguments[0] is str:
-        return MappingCodec(hint, codec_of(arguments[1], notation))
+        return SettingMappingCodec(hint, codec_of(value_hint, notation))
+    if key_hint is str:
+        return MappingCodec(hint, codec_of(value_hint, notation))
     raise TypeError(f"no key can have values of the type {hint}")
 
 
@@ -181,7 +216,7 @@ def _codec_of_union(hint: Any, notation: Notation) -> ValueCodec:
     """Return the codec of a union, such as `int | str`.
 
     Args:
-        hint: The union.
+        hint: The union, such as `int | str`.
         notation: Where the values come from: JSON or YAML.
     """
     member_codecs = [codec_of(member, notation) for member in alternatives(hint)]
@@ -219,7 +254,7 @@ class UnionCodec(ValueCodec):
         """Declare the union.
 
         Args:
-            hint: The declared type.
+            hint: The declared type, such as `tuple[int, ...]`.
             codecs: The codec of each type of the union, in the declared order.
         """
         self._hint = hint
@@ -230,6 +265,9 @@ class UnionCodec(ValueCodec):
 
     def decode(self, value: Any) -> Any:
         """Return a value as the first type of the union that it fits (`ValueCodec.fits`).
+
+        Args:
+            value: A plain value. As `int | tuple[int, ...]`, 1 is an int, and [1, 2] is a tuple.
 
         Raises:
             MismatchError: The value fits none of the types, or is not valid as the one it fits.
@@ -243,6 +281,9 @@ class UnionCodec(ValueCodec):
         """Return a value of the union as plain JSON values.
 
         The class of the value alone decides how: a dataclass becomes a mapping, and a tuple a list.
+
+        Args:
+            value: A value of one of the union's types.
         """
         if dataclasses.is_dataclass(value):
             return codec_of(type(value), Notation.JSON).encode(value)

@@ -1,9 +1,13 @@
-"""Codecs of lists and mappings, which decode each item by the codec of its type."""
+"""Codecs of lists and mappings, which decode each item by the codec of its type.
+
+For example, `Mapping[str, tuple[int, ...]]` is decoded by a `MappingCodec`, and each of its values
+by a `SequenceCodec`: {"web": [1, 2]} becomes {"web": (1, 2)}.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from nanoset_core.records.frozen import FrozenDict
 from nanoset_core.records.mismatches import (
@@ -26,7 +30,7 @@ class SequenceCodec(ValueCodec):
         """Declare the sequence.
 
         Args:
-            hint: The declared type.
+            hint: The declared type, such as `tuple[int, ...]`.
             make: Makes the sequence from its items: `tuple` or `list`.
             item: Codec of the items.
         """
@@ -40,6 +44,9 @@ class SequenceCodec(ValueCodec):
 
     def decode(self, value: Any) -> Any:
         """Return a list as the sequence, with each item converted to the type of the items.
+
+        Args:
+            value: A plain value, which should be a list.
 
         Raises:
             MismatchError: The value is not a list, or some of its items have a wrong type.
@@ -107,6 +114,15 @@ def _decode_items(codecs: Sequence[ValueCodec], values: Sequence[Any]) -> list[A
     return items
 
 
+class _DecodedMapping(NamedTuple):
+    """The decoded values of a mapping, or the mistakes in them."""
+
+    values: dict[str, Any]
+    """Key → decoded value. Some are missing if there are mistakes."""
+    mismatches: list[Mismatch]
+    """Values that do not have the declared type."""
+
+
 class MappingCodec(ValueCodec):
     """Converts mappings with any keys, whose values have one type.
 
@@ -117,7 +133,7 @@ class MappingCodec(ValueCodec):
         """Declare the mapping.
 
         Args:
-            hint: The declared type.
+            hint: The declared type, such as `tuple[int, ...]`.
             item: Codec of the values.
         """
         self._hint = hint
@@ -131,6 +147,9 @@ class MappingCodec(ValueCodec):
     def decode(self, value: Any) -> Mapping[str, Any]:
         """Return a mapping with each value converted to the type of the values.
 
+        Args:
+            value: A plain value, which should be a mapping.
+
         Raises:
             MismatchError: The value is not a mapping, or some of its values have a wrong type.
         """
@@ -139,17 +158,16 @@ class MappingCodec(ValueCodec):
         # Values of these types stay as they are, so they need not be decoded one by one.
         if self._is_any or self._plain_types.issuperset(map(type, value.values())):
             return value
-        result, mismatches = self._decode_values(value)
-        if mismatches:
-            raise MismatchError(mismatches)
-        return result
+        decoded = self._decode_values(value)
+        if decoded.mismatches:
+            raise MismatchError(decoded.mismatches)
+        return decoded.values
 
-    def _decode_values(self, value: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mismatch]]:
+    def _decode_values(self, value: Mapping[str, Any]) -> _DecodedMapping:
         """Decode each value of a mapping, and list the mistakes up to a limit.
 
-        Returns:
-            (the mapping with decoded values, mistakes in values). If there are any mistakes, the
-            mapping is incomplete.
+        Args:
+            value: The mapping, with plain values.
         """
         decode = self._item.decode
         decoded: dict[str, Any] = {}
@@ -161,7 +179,7 @@ class MappingCodec(ValueCodec):
                 mismatches += error.below(f".{key}")
                 if len(mismatches) > MAX_MISMATCHES:
                     break
-        return decoded, mismatches
+        return _DecodedMapping(decoded, mismatches)
 
     def encode(self, value: Any) -> dict[str, Any]:
         if self._is_any or self._plain_types:
@@ -174,12 +192,21 @@ class SettingMappingCodec(MappingCodec):
     """Converts mappings of settings, whose keys are text or choices, to frozen mappings."""
 
     def __init__(self, hint: Any, item: ValueCodec) -> None:
+        """Declare the mapping.
+
+        Args:
+            hint: The declared type, such as `Mapping[Literal["a", "b"], int]`.
+            item: Codec of the values.
+        """
         super().__init__(hint, item)
         key_hint, _ = get_args(hint)
         self._choices = get_args(bare(key_hint))  # of a Literal; empty for other types
 
     def decode(self, value: Any) -> FrozenDict[str, Any]:
         """Return a mapping that cannot be changed, with each value converted.
+
+        Args:
+            value: A plain value, which should be a mapping whose keys are text.
 
         Raises:
             MismatchError: The value is not a mapping, or some of its keys or values are wrong.
@@ -196,15 +223,20 @@ class SettingMappingCodec(MappingCodec):
                 items_with_valid_keys[key] = item
             else:
                 key_mistakes.append(mistake)
-        decoded, value_mistakes = self._decode_values(items_with_valid_keys)
+        decoded = self._decode_values(items_with_valid_keys)
 
         # Report the mistakes of keys and values together.
-        if key_mistakes or value_mistakes:
-            raise MismatchError([*key_mistakes, *value_mistakes])
-        return FrozenDict(decoded)
+        mistakes = [*key_mistakes, *decoded.mismatches]
+        if mistakes:
+            raise MismatchError(mistakes)
+        return FrozenDict(decoded.values)
 
     def _mistake_of_key(self, key: object) -> Mismatch | None:
-        """Return what is wrong with a key, or None."""
+        """Return what is wrong with a key, or None.
+
+        Args:
+            key: The key. In YAML, it may be a number or a date, for example.
+        """
         if type(key) is not str:
             return key_of_wrong_type(key)
         if UNWRITABLE.search(key) is not None:

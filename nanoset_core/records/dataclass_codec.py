@@ -1,7 +1,9 @@
 """The codec of frozen dataclasses, whose fields are the keys of a mapping.
 
-Manifests have up to 10^6 entries, each of which is a small dataclass. So the loops of
-`DataclassCodec.decode` and `DataclassCodec.encode` get what they need of each field in one step.
+With the fields `size: int` and `pieces: str | None = None`, the mapping {"size": 7} becomes a
+dataclass with `size=7, pieces=None`, and {"sise": 7} is refused: "did you mean 'size'?". Manifests
+have up to 10^6 entries, each of which is a small dataclass. So the loops of `DataclassCodec.decode`
+and `DataclassCodec.encode` get what they need of each field in one step.
 """
 
 from __future__ import annotations
@@ -49,7 +51,11 @@ class _Field(NamedTuple):
         return self.omit_default or self.only_with is not None
 
     def is_stored(self, record: object) -> bool:
-        """Return whether the key is written for a record."""
+        """Return whether the key is written for a record.
+
+        Args:
+            record: An object of the dataclass that has this field.
+        """
         if self.omit_default and getattr(record, self.name) == self.default:
             return False
         return self.only_with is None or getattr(record, self.only_with) is not None
@@ -111,6 +117,7 @@ class DataclassCodec(ValueCodec):
         """Return what the codec needs to know of a field.
 
         Args:
+            field: A field of the dataclass.
             hint: Its declared type.
         """
         # The metadata of a field may say how it is stored. JSON lacks some types: then the metadata
@@ -136,6 +143,9 @@ class DataclassCodec(ValueCodec):
 
     def decode(self, value: Any) -> Any:
         """Return a mapping as the dataclass, with each value converted to the type of its field.
+
+        Args:
+            value: A plain value, which should be a mapping with the keys of the dataclass.
 
         Raises:
             MismatchError: The value is not a mapping, or some of its keys are unknown, missing, or
@@ -178,6 +188,7 @@ class DataclassCodec(ValueCodec):
         """Return the mistakes in the value of a key.
 
         Args:
+            key: The key.
             item: Its value.
             error: The error of the codec of the key.
         """
@@ -191,6 +202,9 @@ class DataclassCodec(ValueCodec):
         """Return a mistake for each required key that a mapping does not have.
 
         A required key is not reported if an unknown key of the mapping is probably its misspelling.
+
+        Args:
+            value: The mapping that was read.
         """
         misspelt_keys = self._misspelt_keys(value)
         missing: list[Mismatch] = []
@@ -203,6 +217,12 @@ class DataclassCodec(ValueCodec):
         """Return the keys that unknown keys of a mapping resemble, such as `seed` for `sed`.
 
         The result is empty if unknown keys are ignored, since they are not reported then.
+
+        Args:
+            value: The mapping that was read.
+
+        Returns:
+            Declared keys, and None if an unknown key resembles none.
         """
         if self._ignores_unknown_keys:
             return set()
@@ -210,7 +230,12 @@ class DataclassCodec(ValueCodec):
         return {closest_name(key, self._field_by_key) for key in unknown_keys}
 
     def _missing(self, field: _Field, *, is_null: bool) -> Mismatch:
-        """Return the mistake of a required key that is missing, or has no value (`is_null`)."""
+        """Return the mistake of a required key that is missing, or has no value.
+
+        Args:
+            field: The field of the key.
+            is_null: Whether the key exists, but without a value, as in `seed:`.
+        """
         return missing_key(
             field.key,
             field.hint,
@@ -223,6 +248,9 @@ class DataclassCodec(ValueCodec):
         """Return the dataclass as a mapping of its keys.
 
         Keys are left out where the metadata of their fields says so: see `stored_fields.stored`.
+
+        Args:
+            value: An object of the dataclass.
         """
         result: dict[str, Any] = {}
         for field, name, key, encode, is_conditional in self._encoders:

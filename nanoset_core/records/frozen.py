@@ -1,4 +1,8 @@
-"""Values that cannot be changed, for the fields of frozen dataclasses."""
+"""Values that cannot be changed, for the fields of frozen dataclasses.
+
+For example, `freeze({"a": [1, 2]})` is a `FrozenDict` with a tuple in it: its value of "a" is
+(1, 2), and an assignment to its key "a" raises a TypeError.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,11 @@ class FrozenDict(dict[Key, Value]):
 
 
 def freeze(value: Any) -> Any:
-    """Return a plain value with each dictionary in it frozen, and each list as a tuple."""
+    """Return a plain value with each dictionary in it frozen, and each list as a tuple.
+
+    Args:
+        value: Plain values, as JSON and YAML have them. They are copied, and not changed.
+    """
     if isinstance(value, dict):
         return FrozenDict({key: freeze(item) for key, item in value.items()})
     if isinstance(value, list | tuple):

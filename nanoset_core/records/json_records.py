@@ -64,6 +64,9 @@ class JsonForm:
     def write(self, value: object) -> bytes:
         """Return a plain value as JSON in this form.
 
+        Args:
+            value: Mappings, lists, texts, numbers, booleans and None.
+
         Raises:
             ValueError: A number is infinite or NaN, which JSON cannot express.
             TypeError: JSON cannot express a value.
@@ -100,7 +103,14 @@ class Record:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    """Raise ValueError for NaN and Infinity, which are not JSON, and which `dump` never writes."""
+    """Refuse NaN and Infinity, which are not JSON, and which `dump` never writes.
+
+    Args:
+        name: How the number is written in the file.
+
+    Raises:
+        ValueError: Always.
+    """
     raise ValueError(f"{name} is not a number of JSON")
 
 
@@ -117,6 +127,9 @@ def load(kind: type[RecordType], data: bytes, where: object) -> RecordType:
         kind: Class of the record.
         data: Content of the file.
         where: The file, for messages.
+
+    Returns:
+        The record, whose types and own rules (`Record.check`) were checked.
 
     Raises:
         FormatError: The file is damaged, or is something else. The error says which key is wrong,
@@ -135,6 +148,9 @@ def load(kind: type[RecordType], data: bytes, where: object) -> RecordType:
 
 def dump(record: Record) -> bytes:
     """Return the content of a record's file; equal records have equal bytes.
+
+    Args:
+        record: The record. Its class declares the form of the JSON.
 
     Raises:
         ValueError: A number is infinite or NaN, which JSON cannot express.
@@ -160,6 +176,9 @@ def from_plain(kind: type[Kind], value: object) -> Kind:
         kind: The dataclass.
         value: The dictionary.
 
+    Returns:
+        An object of the dataclass.
+
     Raises:
         ValueError: The value is not as `to_plain` returns it.
     """
@@ -171,6 +190,16 @@ def canonical_json(value: object) -> bytes:
     """Return a value as JSON of which equal values have the same bytes.
 
     Keys are sorted, there are no spaces, and other characters than ASCII are escaped.
+
+    Args:
+        value: Mappings, lists, texts, numbers, booleans and None.
+
+    Returns:
+        For example `{"a":1,"b":[2]}` for {"b": [2], "a": 1}.
+
+    Raises:
+        ValueError: A number is infinite or NaN, which JSON cannot express.
+        TypeError: JSON cannot express a value.
     """
     return CANONICAL.write(value)
 
@@ -179,6 +208,9 @@ def as_parsed(value: Any) -> Any:
     """Return a plain value as it would be read after it was written: lists in place of tuples.
 
     So it can be compared with, or has the digest of, a value that was read from a file.
+
+    Args:
+        value: A value that JSON can express: {"a": (1, 2)} becomes {"a": [1, 2]}.
 
     Raises:
         ValueError: A number is infinite or NaN, which JSON cannot express.
@@ -198,13 +230,15 @@ def _not_a_record(form: JsonForm, where: object, error: Exception) -> FormatErro
     found: str | None
     expected: str | None = None
     if isinstance(error, MismatchError):
-        # The file was damaged, or is something else: the first mistake says enough.
+        # Keys are wrong: the file was damaged, or is something else. The first mistake says enough.
         found = str(error.mismatches[0])
         expected = error.mismatches[0].expected
     elif isinstance(error, NanosetError):
+        # A rule of the record is broken.
         found = error.what
         expected = error.expected
     else:
+        # It is not JSON.
         found = repr(error)[:_MAX_FOUND_CHARACTERS]
     return FormatError(
         form.problem,

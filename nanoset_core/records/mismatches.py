@@ -2,6 +2,8 @@
 
 Codecs (`value_codec.py`) raise the errors of this module. What reads a file of settings turns them
 into the messages of a `ConfigError`, and what reads a stored record into those of a `FormatError`.
+For example, `seed: "7"` gives a mismatch that says that the value '7' (str) was found, that a whole
+number was expected, and that the quotes should be removed.
 """
 
 from __future__ import annotations
@@ -66,6 +68,9 @@ class MismatchError(ValueError):
 
         Args:
             part: What leads from the parent to the value: `.key` or `[index]`.
+
+        Returns:
+            New mistakes: with the part `.views`, one at `.en.of` is one at `.views.en.of`.
         """
         return [
             replace(mismatch, path_from_root=part + mismatch.path_from_root)
@@ -77,9 +82,12 @@ def wrong_value(hint: Any, value: object, *, expected: str | None = None) -> Mis
     """Return the error for a value that does not have its declared type, or is none of its choices.
 
     Args:
-        hint: The declared type.
+        hint: The declared type, such as `tuple[int, ...]`.
         value: The value.
         expected: Description of the type; by default, as `describe` returns it.
+
+    Returns:
+        The error with one mistake, which the caller raises.
     """
     message = "this value has the wrong type"
     if get_origin(hint) is Literal:
@@ -101,7 +109,7 @@ def out_of_range(value_range: Range, value: object, number: float) -> MismatchEr
 
     Args:
         value_range: The range, which includes its bounds.
-        value: The number as it is written in the file.
+        value: The number as it is written in the file, such as the text "10e9".
         number: The number.
     """
     if value_range.high is None or number < value_range.low:
@@ -122,7 +130,7 @@ def unknown_key(key: str, known: Iterable[str]) -> Mismatch:
 
     Args:
         key: The key.
-        known: The keys that are declared.
+        known: The keys that are declared. The remedy names the one that is most similar.
     """
     names = list(known)
     meant = closest_name(key, names)
@@ -135,7 +143,11 @@ def unknown_key(key: str, known: Iterable[str]) -> Mismatch:
 
 
 def key_of_wrong_type(key: object) -> Mismatch:
-    """Return the mistake of a key that is not text, such as a number."""
+    """Return the mistake of a key that is not text, such as a number.
+
+    Args:
+        key: The key, as YAML has read it.
+    """
     return Mismatch(
         "this key has the wrong type",
         found=f"{_shortened(repr(key))} ({type(key).__name__})",
@@ -146,7 +158,11 @@ def key_of_wrong_type(key: object) -> Mismatch:
 
 
 def unwritable_key(key: str) -> Mismatch:
-    """Return the mistake of a key with a character that no name and no file can contain."""
+    """Return the mistake of a key with a character that no name and no file can contain.
+
+    Args:
+        key: The key, with NUL or half of a surrogate pair, which YAML can write as an escape.
+    """
     return Mismatch(
         "this key holds a character that no name can hold",
         found=ascii(key),
@@ -155,7 +171,11 @@ def unwritable_key(key: str) -> Mismatch:
 
 
 def unwritable_text(text: str) -> MismatchError:
-    """Return the error for text with a character that no name and no file can contain."""
+    """Return the error for text with a character that no name and no file can contain.
+
+    Args:
+        text: The text, with NUL or half of a surrogate pair, which YAML can write as an escape.
+    """
     mismatch = Mismatch(
         "this text holds a character that no name and no file can hold",
         found=ascii(_shortened(text)),
@@ -200,6 +220,7 @@ def _remedy(hint: Any, value: object) -> str:
 
     Args:
         hint: The declared type, which may be a union.
+        value: The value, as YAML has read it.
     """
     if value is None:
         return "give it a value, or remove the key"
@@ -208,18 +229,10 @@ def _remedy(hint: Any, value: object) -> str:
 
     # The types of the union, without annotations such as a range of numbers.
     types = [bare(kind) for kind in alternatives(hint)]
-
-    # Text is allowed, and the value is something else.
-    if str in types and isinstance(value, Mapping) and len(value) == 1:
-        # The user wrote a list with the item `- web: 2`, which YAML reads as a mapping with one
-        # entry, but meant a mapping of names to numbers.
-        [(name, inner)] = value.items()
-        mapping = f"{{{name}: {_shortened(str(inner))}, …}}"
-        return f"write the keys without the dashes of a list, as one mapping: {mapping}"
-    if str in types and not isinstance(value, Mapping | list):
-        # YAML reads an unquoted 12 as a number, and an unquoted `no` as false.
-        return f'put it in quotes: "{_shortened(str(value))}"'
-
+    if str in types:
+        remedy = _remedy_in_place_of_text(value)
+        if remedy is not None:
+            return remedy
     if get_origin(hint) is Literal:
         return _remedy_for_choice(hint, value)
     if int in types and isinstance(value, float) and value.is_integer():
@@ -227,11 +240,30 @@ def _remedy(hint: Any, value: object) -> str:
     return f"write {describe(hint)}"
 
 
+def _remedy_in_place_of_text(value: object) -> str | None:
+    """Return what to do about a value that may have been meant as text; None if it was not.
+
+    Args:
+        value: The value, which is not text.
+    """
+    if isinstance(value, Mapping) and len(value) == 1:
+        # The user wrote a list with the item `- web: 2`, which YAML reads as a mapping with one
+        # entry, but meant a mapping of names to numbers.
+        [(name, inner)] = value.items()
+        mapping = f"{{{name}: {_shortened(str(inner))}, …}}"
+        return f"write the keys without the dashes of a list, as one mapping: {mapping}"
+    if not isinstance(value, Mapping | list):
+        # YAML reads an unquoted 12 as a number, and an unquoted `no` as false.
+        return f'put it in quotes: "{_shortened(str(value))}"'
+    return None
+
+
 def _remedy_for_text(hint: Any, text: str) -> str:
     """Return what to do about a text in place of a value of another type.
 
     Args:
         hint: The declared type, which may be a union.
+        text: The text.
     """
     types = [bare(kind) for kind in alternatives(hint)]
     if int in types or float in types:
@@ -247,7 +279,12 @@ def _remedy_for_text(hint: Any, text: str) -> str:
 
 
 def _remedy_for_choice(hint: Any, value: object) -> str:
-    """Return what to do about a value that is none of the choices of a Literal."""
+    """Return what to do about a value that is none of the choices of a Literal.
+
+    Args:
+        hint: The declared type, such as `Literal["train", "valid"]`.
+        value: The value: for `trian`, the remedy is "did you mean 'train'?".
+    """
     meant = closest_name(str(value), map(str, get_args(hint)))
     if meant is None:
         return "choose one of these"

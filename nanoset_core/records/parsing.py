@@ -17,7 +17,7 @@ described in `codecs.py`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, combined
 from nanoset_core.records.codecs import Notation, codec_of
@@ -38,18 +38,28 @@ def parse(hint: Any, value: object, path: str, where: object) -> Any:
         path: Path of the value's key, such as "nanosets.web"; empty for the whole file.
         where: The file, for messages.
 
+    Returns:
+        The converted value: an object of the dataclass, or a tuple, a `FrozenDict` and so on.
+
     Raises:
         ConfigError: Keys are unknown or missing, or values are wrong. It lists all mistakes.
     """
-    result, errors = parse_or_errors(hint, value, path, where)
-    if errors:
-        raise combined(errors, where)
-    return result
+    parsed = parse_or_errors(hint, value, path, where)
+    if parsed.errors:
+        raise combined(parsed.errors, where)
+    return parsed.value
 
 
-def parse_or_errors(
-    hint: Any, value: object, path: str, where: object
-) -> tuple[Any, list[ConfigError]]:
+class ParsedSettings(NamedTuple):
+    """A value that was converted to the declared type, or the mistakes in it."""
+
+    value: Any
+    """The converted value; None if there are mistakes."""
+    errors: list[ConfigError]
+    """All mistakes; empty if the value was converted."""
+
+
+def parse_or_errors(hint: Any, value: object, path: str, where: object) -> ParsedSettings:
     """Return a plain value as the type that a hint declares, or all mistakes in it.
 
     Args:
@@ -59,12 +69,12 @@ def parse_or_errors(
         where: The file, for messages.
 
     Returns:
-        (the converted value, no errors), or (None, at least one error). The errors are not raised,
-        so that callers can add the lines of the file.
+        The value or the mistakes. These are not raised, so that callers can add the lines of the
+        file.
     """
     codec = codec_of(hint, Notation.YAML)  # converts values of YAML to the type
     try:
-        return codec.decode(value), []
+        return ParsedSettings(codec.decode(value), [])
     except MismatchError as error:
         # Each mistake names its key below the value, such as `seed`. Put the path before it, such
         # as `nanosets.web`.
@@ -73,7 +83,7 @@ def parse_or_errors(
         # A YAML alias can put a list or mapping into itself: `key: &list [*list]`.
         remedy = "remove the YAML alias that makes it so"
         mismatches = [Mismatch("a value holds itself", remedy=remedy)]
-    return None, [_config_error(mismatch, where) for mismatch in mismatches]
+    return ParsedSettings(None, [_config_error(mismatch, where) for mismatch in mismatches])
 
 
 def out_of_range(value_range: Range, value: float, where: object) -> ConfigError:

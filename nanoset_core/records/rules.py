@@ -58,6 +58,9 @@ def rule_errors(hint: Any, value: object, file: object, path: str = "") -> Itera
         value: The setting.
         file: The file that it is from, for messages.
         path: Path of its key in the file, such as "views.en"; empty for the whole file.
+
+    Yields:
+        Errors whose places are the file and the path of the key: "nanoset.yaml: views.en.of".
     """
     # The type may be a union; only the rules of the type that the value has apply.
     for type_with_rules in alternatives(hint):
@@ -81,7 +84,9 @@ def _errors_in_list(
     Args:
         hint: The declared type of the list, such as `tuple[str, ...]`.
         items: The list.
-        path: Path of its key in the file.
+        file: The file, for messages.
+        path: Path of its key in the file, such as `corpora`. Its first item has the path
+            `corpora[0]`.
     """
     item_hint = get_args(hint)[0]
     for index, item in enumerate(items):
@@ -95,7 +100,10 @@ def _errors_in_mapping(
 
     Args:
         hint: The declared type of the mapping, such as `Mapping[CorpusName, float]`.
-        path: Path of its key in the file.
+        mapping: The mapping.
+        file: The file, for messages.
+        path: Path of its key in the file, such as `blend`. Its value of "web" has the path
+            `blend.web`.
     """
     name_hint, value_hint = get_args(hint)
     for name, value in mapping.items():
@@ -104,7 +112,13 @@ def _errors_in_mapping(
 
 
 def _errors_of_text(hint: Any, text: str, where: str) -> Iterator[ConfigError]:
-    """Yield an error for each `Check` of a type that a text of this type does not pass."""
+    """Yield an error for each `Check` of a type that a text of this type does not pass.
+
+    Args:
+        hint: The type, such as `Annotated[str, Check(check_corpus_name)]`.
+        text: The text.
+        where: Place of the text, for messages.
+    """
     if get_origin(hint) is not Annotated:
         return
     for rule in get_args(hint)[1:]:
@@ -119,8 +133,9 @@ def _errors_in_section(section: Any, file: object, path: str) -> Iterator[Config
     """Yield the broken rules of each key of a dataclass, and then those of several keys together.
 
     Args:
-        section: The dataclass.
-        path: Path of its key in the file.
+        section: An object of the dataclass, such as the settings of one view.
+        file: The file, for messages.
+        path: Path of its key in the file; empty for the whole file.
     """
     kind: Any = type(section)
     for field, hint in own_fields(kind):

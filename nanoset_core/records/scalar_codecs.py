@@ -1,4 +1,9 @@
-"""Codecs of text, numbers, booleans, None, choices among texts, and of any value."""
+"""Codecs of text, numbers, booleans, None, choices among texts, and of any value.
+
+A codec checks a value that was read from JSON or YAML, and converts it to the type that a field
+declares. For example, as a `float` in YAML, the text "10e9" becomes the number 10000000000.0, and
+the text "ten" is an error.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +48,7 @@ class PlainCodec(ValueCodec):
         """Allow values of some types.
 
         Args:
-            hint: The declared type.
+            hint: The declared type, such as `tuple[int, ...]`.
             allowed: Exact types of the values: a bool is not an int here.
         """
         self._hint = hint
@@ -59,7 +64,13 @@ class PlainCodec(ValueCodec):
 
 
 def plain_types_of(codec: ValueCodec) -> frozenset[type]:
-    """Return the types of values that a codec returns as they are; empty if there are none."""
+    """Return the types of values that a codec returns as they are; empty if there are none.
+
+    Lists and mappings of such values need not be decoded item by item, which is much faster.
+
+    Args:
+        codec: The codec.
+    """
     return codec.allowed if isinstance(codec, PlainCodec) else frozenset()
 
 
@@ -94,7 +105,8 @@ class SettingNumberCodec(ValueCodec):
     def _number(value: Any) -> Any:
         """Return text such as "10e9", which YAML does not take for a number, as a number.
 
-        Any other value is returned unchanged.
+        Args:
+            value: A plain value. If it is not such a text, it is returned unchanged.
         """
         if isinstance(value, str) and _EXPONENT.fullmatch(value):
             return float(value)
@@ -128,7 +140,11 @@ class ChoiceCodec(ValueCodec):
     """One of a few texts."""
 
     def __init__(self, hint: Any) -> None:
-        """Take the choices of a type such as `Literal["a", "b"]`."""
+        """Take the choices of a type.
+
+        Args:
+            hint: The type, such as `Literal["a", "b"]`.
+        """
         self._hint = hint
         self._choices = get_args(hint)
 

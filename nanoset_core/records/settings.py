@@ -8,8 +8,9 @@ help text:
         length: Annotated[int, Range(1, 1 << 20)] = 4096
         "Tokens of a pack."
 
-nanoset.yaml, its JSON schema, the options of the commands and docs/configuration.md are all derived
-from these declarations.
+This declares the key `length`, a whole number from 1 to 1,048,576. nanoset.yaml, its JSON schema,
+the options of the commands and docs/configuration.md are all derived from these declarations. A
+*hint* is the type of a field as Python's annotations express it, such as `int | None`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    NamedTuple,
     Union,
     get_args,
     get_origin,
@@ -97,6 +99,9 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
     Args:
         section: A dataclass, such as `WrittenConfig`.
         path: Path of the section, such as "nanosets.<name>"; empty for the whole file.
+
+    Yields:
+        For example, the settings `views`, `views.<name>.of`, `views.<name>.tokens`, and so on.
     """
     for field, hint in own_fields(section):
         key = key_of(field)
@@ -113,16 +118,19 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
 
         # If the values are dataclasses in turn, yield their settings, too. For example, the key
         # "views" and the suffix ".<name>" give the keys "views.<name>.of" and so on.
-        for inner_section, suffix in inner_sections(type_of_values):
+        for inner in inner_sections(type_of_values):
             # A group of corpora may contain groups. Without this check, the keys would not end.
-            if inner_section is not section:
-                yield from settings(inner_section, key + suffix)
+            if inner.section is not section:
+                yield from settings(inner.section, key + inner.suffix)
 
 
 def _without_none(hint: Any) -> Any:
     """Return a type without None: `int | str` for `int | str | None`.
 
     None stands for an absent key, and is not a value that users write.
+
+    Args:
+        hint: The type, with at least one member other than None.
     """
     types_of_values = [kind for kind in alternatives(hint) if kind is not type(None)]
     union = types_of_values[0]
@@ -137,6 +145,9 @@ def setting(section: type[DataclassInstance], name: str) -> Setting:
     Args:
         section: The dataclass.
         name: Path of the setting's key within it, such as "seed" or "split.by".
+
+    Raises:
+        StopIteration: There is no such setting.
     """
     return next(candidate for candidate in settings(section) if candidate.key == name)
 
@@ -145,7 +156,12 @@ def setting(section: type[DataclassInstance], name: str) -> Setting:
 def own_fields(section: type[DataclassInstance]) -> list[tuple[dataclasses.Field[Any], Any]]:
     """Return the fields of a dataclass that are keys of a file, each with its type.
 
-    The types include their ranges and rules, as in `Annotated[int, Range(1, 10)]`.
+    Args:
+        section: The dataclass. Fields that are marked as `NOT_A_KEY` are left out.
+
+    Returns:
+        Pairs (field, type). The types include their ranges and rules, as in
+        `Annotated[int, Range(1, 10)]`.
     """
     # A field's own `type` may be text, because of `from __future__ import annotations`.
     hint_by_name = get_type_hints(section, include_extras=True)
@@ -161,6 +177,9 @@ def key_of(field: dataclasses.Field[Any]) -> str:
     """Return the key of a field: its name without a trailing underscore.
 
     Fields have one if the key is a keyword of Python: `continue_` declares the key `continue`.
+
+    Args:
+        field: A field of a dataclass of settings.
     """
     return field.name.removesuffix("_")
 
@@ -171,7 +190,11 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """Return the default of a field, or `MISSING` if it has none."""
+    """Return the default of a field, or `MISSING` if it has none.
+
+    Args:
+        field: The field. If a function makes its default, such as an empty list, it is called.
+    """
     if field.default_factory is not MISSING:
         return field.default_factory()
     return field.default
@@ -201,6 +224,9 @@ def _field_docstrings(section: type) -> dict[str, str]:
 
         seed: int = 1234
         '''Seed of every shuffle.'''
+
+    Args:
+        section: The class. One that has no source, such as `object`, has no docstrings of fields.
     """
     try:
         source = textwrap.dedent(inspect.getsource(section))
@@ -220,14 +246,23 @@ def _field_docstrings(section: type) -> dict[str, str]:
     return docstrings
 
 
-def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
+class InnerSection(NamedTuple):
+    """A dataclass that declares the keys below a key."""
+
+    section: Any
+    """The dataclass."""
+    suffix: str
+    """What follows the key in the paths of its values: "[]" for lists, ".<name>" for mappings."""
+
+
+def inner_sections(hint: Any) -> Iterator[InnerSection]:
     """Yield the dataclasses that declare the keys below a key, given the type of this key.
 
     For example, the type `Mapping[str, ViewSpec]` of `views` gives (ViewSpec, ".<name>"), since
     ViewSpec declares `views.<name>.of` and others.
 
-    Yields:
-        (dataclass, what follows the key in the path of one of its values)
+    Args:
+        hint: The type of the key, perhaps a union.
     """
     for kind in alternatives(hint):
         origin = get_origin(kind)
@@ -241,23 +276,35 @@ def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
             types_of_values = (kind,)
             suffix = ""
         for value_type in filter(dataclasses.is_dataclass, types_of_values):
-            yield value_type, suffix
+            yield InnerSection(value_type, suffix)
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union, such as str and None, or another type as the only member."""
+    """Return the types that a value may have: the members of a union, or the type itself.
+
+    Args:
+        hint: The type: `str | None` gives (str, None), and `str` gives (str,).
+    """
     if get_origin(hint) in (Union, types.UnionType):
         return get_args(hint)
     return (hint,)
 
 
 def bare(hint: Any) -> Any:
-    """Return a type without its metadata: int for `Annotated[int, Range(1, 10)]`."""
+    """Return a type without its metadata: int for `Annotated[int, Range(1, 10)]`.
+
+    Args:
+        hint: The type. One without metadata is returned as it is.
+    """
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def range_of(hint: Any) -> Range | None:
-    """Return the range in a type's metadata, or None if it has none."""
+    """Return the range in a type's metadata, or None if it has none.
+
+    Args:
+        hint: The type: `Annotated[int, Range(1, 10)]` has the range 1 to 10.
+    """
     if get_origin(hint) is not Annotated:
         return None
     metadata = get_args(hint)[1:]
@@ -269,6 +316,9 @@ def describe(hint: Any) -> str:
 
     Args:
         hint: The type. Its range is not described; nor is None, since users leave the key out then.
+
+    Returns:
+        For example "a list of text" for `tuple[str, ...]`.
     """
     hint = bare(hint)
     if hint in _TEXT_BY_TYPE:
@@ -277,11 +327,7 @@ def describe(hint: Any) -> str:
     origin = get_origin(hint)
     arguments = get_args(hint)
     if origin in (Union, types.UnionType):
-        kinds = [kind for kind in arguments if kind is not type(None)]
-        # Simple types come first: "text or a list of text" is clear, "a list of text or text" not.
-        simple_kinds = [kind for kind in kinds if not _is_container(kind)]
-        containers = [kind for kind in kinds if _is_container(kind)]
-        return " or ".join(describe(kind) for kind in [*simple_kinds, *containers])
+        return _describe_union(arguments)
     if origin is Literal:
         return "one of " + ", ".join(repr(choice) for choice in arguments)
     if origin in (tuple, list):
@@ -290,6 +336,20 @@ def describe(hint: Any) -> str:
         _, value_hint = arguments
         return f"a mapping of names to {describe(value_hint)}"
     return "a mapping of keys to values"  # a dataclass
+
+
+def _describe_union(members: Sequence[Any]) -> str:
+    """Describe the types of a union, without None.
+
+    Simple types come first: "text or a list of text" is clear, "a list of text or text" is not.
+
+    Args:
+        members: The types.
+    """
+    kinds = [kind for kind in members if kind is not type(None)]
+    simple_kinds = [kind for kind in kinds if not _is_container(kind)]
+    containers = [kind for kind in kinds if _is_container(kind)]
+    return " or ".join(describe(kind) for kind in [*simple_kinds, *containers])
 
 
 def _is_container(hint: Any) -> bool:
@@ -304,6 +364,9 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
         section: A dataclass, such as `WrittenConfig`.
         templates: Whether a template such as `{{ env.ROOT }}`, which Dagster replaces, may be used
             in place of any value.
+
+    Returns:
+        The schema, as plain values. Editors complete and check nanoset.yaml by it.
     """
     properties = {}
     required = []
@@ -334,7 +397,7 @@ def _schema_of_field(
         templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of any value.
     """
     # A section may contain itself: a group of corpora contains groups. Their schema would not end.
-    sections_within = [inner_section for inner_section, _ in inner_sections(hint)]
+    sections_within = [inner.section for inner in inner_sections(hint)]
     if section in sections_within:
         return {"type": "object"}
     return _schema(hint, templates)
@@ -374,30 +437,53 @@ def _schema_of_alternative(hint: Any, templates: bool) -> dict[str, Any]:
     Args:
         hint: The type, perhaps with a range.
         templates: Whether a template may be used in place of values within the value.
+
+    Returns:
+        For example, `{"type": "array", "items": {"type": "string"}}` for `tuple[str, ...]`.
     """
     plain_hint = bare(hint)  # without its range
-    origin = get_origin(plain_hint)
-    arguments = get_args(plain_hint)
-
     if plain_hint in _JSON_TYPES:
-        schema: dict[str, Any] = {"type": _JSON_TYPES[plain_hint]}
-        value_range = range_of(hint)
-        if value_range is not None:
-            schema["minimum"] = value_range.low
-            if value_range.high is not None:
-                schema["maximum"] = value_range.high
-        return schema
+        return _schema_of_scalar(_JSON_TYPES[plain_hint], range_of(hint))
     if dataclasses.is_dataclass(plain_hint):
         return json_schema(plain_hint, templates=templates)  # type: ignore[arg-type]
-    if origin is tuple:
+
+    origin = get_origin(plain_hint)
+    arguments = get_args(plain_hint)
+    if origin is tuple:  # tuple[value type, ...]
         return {"type": "array", "items": _schema(arguments[0], templates)}
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is Mapping:
         key_hint, value_hint = arguments
-        schema = {"type": "object", "additionalProperties": _schema(value_hint, templates)}
-        choices = get_args(bare(key_hint))  # of a Literal; empty for other types
-        if choices:
-            schema["propertyNames"] = {"enum": list(choices)}
-        return schema
+        return _schema_of_mapping(key_hint, value_hint, templates)
     return {}  # Any value.
+
+
+def _schema_of_scalar(json_type: str, value_range: Range | None) -> dict[str, Any]:
+    """Return the JSON schema of text, a number, a boolean or null.
+
+    Args:
+        json_type: Name of the type in JSON schemas, such as "integer".
+        value_range: The numbers that are allowed; None for all.
+    """
+    schema: dict[str, Any] = {"type": json_type}
+    if value_range is not None:
+        schema["minimum"] = value_range.low
+        if value_range.high is not None:
+            schema["maximum"] = value_range.high
+    return schema
+
+
+def _schema_of_mapping(key_hint: Any, value_hint: Any, templates: bool) -> dict[str, Any]:
+    """Return the JSON schema of a mapping whose values have one type.
+
+    Args:
+        key_hint: The type of its keys: text, or a choice of texts.
+        value_hint: The type of its values.
+        templates: Whether a template may be used in place of values.
+    """
+    schema = {"type": "object", "additionalProperties": _schema(value_hint, templates)}
+    choices = get_args(bare(key_hint))  # of a Literal; empty for other types
+    if choices:
+        schema["propertyNames"] = {"enum": list(choices)}
+    return schema

@@ -1,4 +1,8 @@
-"""Declare how the fields of a dataclass are stored, if not by their names and always."""
+"""Declare how the fields of a dataclass are stored, if not by their names and always.
+
+For example, with `metadata=stored("bytes")` the field `size` is stored under the key "bytes", and
+with `stored(omit_default=True)` a field is only stored if it does not have its default.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,9 @@ def stored(
             that is added to an existing class: records without it keep their bytes and digests.
         only_with: Name of another field. The key is left out if that field is None.
         hint: Type of the stored value, if the field's annotation allows types that JSON lacks.
+
+    Returns:
+        The metadata, for `dataclasses.field(metadata=…)`.
     """
     return {
         JSON_KEY: key,

@@ -10,7 +10,11 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def format_bytes(size: float) -> str:
-    """Return a number of bytes in decimal units, to three digits: 1,234,567 is 1.23 MB."""
+    """Return a number of bytes in decimal units, to three digits: 1,234,567 is 1.23 MB.
+
+    Args:
+        size: The number of bytes, not negative.
+    """
     unit = 0
     # Numbers from 999.5 on would be rounded to 1,000.
     while size >= 999.5 and unit < len(_UNITS) - 1:
@@ -27,7 +31,11 @@ def format_bytes(size: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Return a time span in its two greatest units, such as 3 d 4 h; negative ones are 0 s."""
+    """Return a time span in its two greatest units, such as 3 d 4 h; negative ones are 0 s.
+
+    Args:
+        seconds: Length of the time span. Fractions of a second are dropped.
+    """
     seconds = max(int(seconds), 0)
     days = seconds // 86_400
     hours = seconds // 3600 % 24
@@ -44,13 +52,22 @@ def format_age(seconds: float) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Return a count and its noun, which gets an s in the plural: 1 file, 12,345 files."""
+    """Return a count and its noun, which gets an s in the plural: 1 file, 12,345 files.
+
+    Args:
+        count: The count.
+        noun: The noun in the singular. Its plural must be formed by an s.
+    """
     plural = "" if count == 1 else "s"
     return f"{count:,} {noun}{plural}"
 
 
 def format_number(value: float) -> str:
-    """Return a number with separators, and without a fraction if it is whole: 1e6 is 1,000,000."""
+    """Return a number with separators, and without a fraction if it is whole: 1e6 is 1,000,000.
+
+    Args:
+        value: A finite number.
+    """
     if isinstance(value, int) or value.is_integer():
         return f"{int(value):,}"
     return f"{value:,}"
@@ -60,7 +77,7 @@ def format_cell(value: object) -> str | None:
     """Return a number from a table with separators, or None for any other value.
 
     Args:
-        value: A value of any type, also of NumPy's.
+        value: A value of any type, also of NumPy's. A boolean is not a number here.
     """
     if isinstance(value, bool):
         return None
@@ -72,7 +89,11 @@ def format_cell(value: object) -> str | None:
 
 
 def finite_or_text(number: float | None) -> float | str | None:
-    """Return a number as JSON can write it: the infinities as texts, `inf` and `-inf`."""
+    """Return a number as JSON can write it: infinities and NaN as texts, such as `inf`.
+
+    Args:
+        number: The number, or None, which stays None.
+    """
     if number is None or math.isfinite(number):
         return number
     return str(number)

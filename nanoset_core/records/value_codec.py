@@ -23,16 +23,26 @@ class ValueCodec(ABC):
 
         The choices of a `Literal`, and what is in a list or a mapping, are not looked at. In a
         union, the first type that fits a value decodes it.
+
+        Args:
+            value: A plain value: a mapping, a list, text, a number, a boolean or None.
         """
 
     @abstractmethod
     def decode(self, value: Any) -> Any:
-        """Return a plain value as the type.
+        """Return a plain value as the type: for `tuple[int, ...]`, the list [1, 2] as (1, 2).
+
+        Args:
+            value: A plain value: a mapping, a list, text, a number, a boolean or None.
 
         Raises:
             MismatchError: The value does not have the type.
         """
 
     def encode(self, value: Any) -> Any:
-        """Return a value of the type as one that `json.dumps` writes."""
+        """Return a value of the type as one that `json.dumps` writes.
+
+        Args:
+            value: A value that `decode` could have returned.
+        """
         return value

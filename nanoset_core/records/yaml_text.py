@@ -3,7 +3,7 @@
 YAML has three traps that this module closes. A key that is written twice silently replaces the
 first one, so it is an error here. With aliases, a few hundred bytes can mean billions of values
 ("billion laughs"), so the values of a file are counted before they are built. And the errors of
-PyYAML span several lines, so they are rewritten.
+PyYAML span several lines, so they are rewritten: `the key 'seed' occurs twice (line 3, column 1)`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,16 @@ _PLAIN_TEXT = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./@+=:-]*[A-Za-z0-9_./@+=-]|
 """Text that needs no quotes in YAML, unless it looks like a number, a date or the like."""
 
 
-def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
+class YamlFile(NamedTuple):
+    """What was read from a YAML file."""
+
+    values: Any
+    """The plain values, which must not be changed."""
+    text: str
+    """The text of the file."""
+
+
+def read_yaml(file: Path, *, remedy: str) -> YamlFile:
     """Read a YAML file.
 
     Args:
@@ -54,6 +63,27 @@ def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
     Raises:
         OSError: The file cannot be read.
         ConfigError: It is not a file, is too large, is not UTF-8, or see `parse_yaml`.
+    """
+    data = _read_settings(file, remedy)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            "not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8"
+        ) from error
+    return YamlFile(parse_yaml(text, file, remedy=remedy), text)
+
+
+def _read_settings(file: Path, remedy: str) -> bytes:
+    """Read a file, unless it is so large that it cannot contain settings, or is a pipe.
+
+    Args:
+        file: The file.
+        remedy: What errors say to do.
+
+    Raises:
+        OSError: The file cannot be read.
+        ConfigError: It is not a file, or is too large.
     """
     # Reading a pipe could wait forever. Opening a folder raises an OSError below.
     if file.exists() and not (file.is_file() or file.is_dir()):
@@ -74,14 +104,7 @@ def read_yaml(file: Path, *, remedy: str) -> tuple[Any, str]:
             expected=f"at most {MOST_BYTES:,} bytes of settings",
             remedy=remedy,
         )
-
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            "not UTF-8 text", where=file, found=str(error), remedy="save it as UTF-8"
-        ) from error
-    return parse_yaml(text, file, remedy=remedy), text
+    return data
 
 
 def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
@@ -115,6 +138,13 @@ class _TooMuchError(Exception):
     """A YAML text has more or deeper values than any file of settings needs."""
 
     def __init__(self, what: str, found: str, expected: str) -> None:
+        """State what is too much, for the `ConfigError` of the same fields.
+
+        Args:
+            what: What is wrong, in a few words.
+            found: What the text has, and in which line.
+            expected: The limit.
+        """
         super().__init__(what)
         self.what = what
         self.found = found
@@ -134,10 +164,30 @@ def _too_many_values(line: int) -> _TooMuchError:
     )
 
 
+def _too_deep(mark: Any) -> _TooMuchError:
+    """Return the error for more than `MOST_DEPTH` values that are nested in each other.
+
+    Args:
+        mark: Where they are: PyYAML's line and column, counted from 0.
+    """
+    return _TooMuchError(
+        "values are nested too deeply",
+        f"more in line {mark.line + 1}, column {mark.column + 1}",
+        f"at most {MOST_DEPTH:,} within each other",
+    )
+
+
 def _mistake(error: Any) -> str:
     """Return PyYAML's explanation of a mistake, and where it is, on one line.
 
     PyYAML's own message has several lines, with an excerpt of the text.
+
+    Args:
+        error: A `yaml.MarkedYAMLError`.
+
+    Returns:
+        For example `while parsing a flow sequence (line 2, column 8); expected ',' or ']' (line 3,
+        column 1)`.
     """
     parts = []
     for text, mark in ((error.context, error.context_mark), (error.problem, error.problem_mark)):
@@ -153,6 +203,9 @@ def _mistake(error: Any) -> str:
 @lru_cache(maxsize=2)
 def _parsed(text: str) -> Any:
     """Return the plain values of a YAML text; cached, since Dagster reads the same settings often.
+
+    Args:
+        text: The text. An empty one has the value None.
 
     Raises:
         _TooMuchError: The text has too many or too deep values.
@@ -190,12 +243,7 @@ def _loader_class() -> type[Any]:
             if self.n_values > MOST_VALUES:
                 raise _too_many_values(self.peek_event().start_mark.line)  # type: ignore[no-untyped-call]
             if self.depth >= MOST_DEPTH:
-                mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-                raise _TooMuchError(
-                    "values are nested too deeply",
-                    f"more in line {mark.line + 1}, column {mark.column + 1}",
-                    f"at most {MOST_DEPTH:,} within each other",
-                )
+                raise _too_deep(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
             self.depth += 1
             node = super().compose_node(parent, index)
             self.depth -= 1
@@ -203,30 +251,55 @@ def _loader_class() -> type[Any]:
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             """Return a node as a dictionary, unless it has a key twice: PyYAML keeps the last."""
-            keys: set[str] = set()
-            for key_node, _ in node.value:
-                key = str(key_node.value)
-                if key in keys:
-                    message = f"the key {key!r} occurs twice"
-                    raise yaml.constructor.ConstructorError(
-                        None, None, message, key_node.start_mark
-                    )
-                keys.add(key)
+            _check_no_key_twice(node)
             return super().construct_mapping(node, deep)
 
         def construct_yaml_int(self, node: Any) -> int:
             """Return a node as a whole number, unless it is so long that Python cannot print it."""
-            n_digits = len(node.value)
-            if n_digits > _MAX_DIGITS:
-                message = (
-                    f"a whole number of {n_digits:,} characters; at most {_MAX_DIGITS} make sense"
-                )
-                raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
+            _check_digits(node)
             return int(super().construct_yaml_int(node))
 
     # PyYAML looks methods for types up in a table, and not by their names.
     LimitedLoader.add_constructor("tag:yaml.org,2002:int", LimitedLoader.construct_yaml_int)
     return LimitedLoader
+
+
+def _check_no_key_twice(node: Any) -> None:
+    """Check that a mapping in a YAML text has no key twice.
+
+    Args:
+        node: The mapping as PyYAML's node: its value is a list of (node of the key, node of the
+            value).
+
+    Raises:
+        yaml.YAMLError: It has.
+    """
+    from yaml.constructor import ConstructorError
+
+    keys: set[str] = set()
+    for key_node, _ in node.value:
+        key = str(key_node.value)
+        if key in keys:
+            message = f"the key {key!r} occurs twice"
+            raise ConstructorError(None, None, message, key_node.start_mark)
+        keys.add(key)
+
+
+def _check_digits(node: Any) -> None:
+    """Check that a whole number in a YAML text has at most `_MAX_DIGITS` characters.
+
+    Args:
+        node: The number as PyYAML's node: its value is the text of the number.
+
+    Raises:
+        yaml.YAMLError: It has more.
+    """
+    from yaml.constructor import ConstructorError
+
+    n_digits = len(node.value)
+    if n_digits > _MAX_DIGITS:
+        message = f"a whole number of {n_digits:,} characters; at most {_MAX_DIGITS} make sense"
+        raise ConstructorError(None, None, message, node.start_mark)
 
 
 def _check_size(root: Any) -> None:
@@ -254,29 +327,43 @@ def _check_size(root: Any) -> None:
     pending = [(root, False)]  # (node, whether its children have been counted)
     while pending:
         node, are_children_counted = pending.pop()
-        children = _children(node)
         if are_children_counted:
             unfinished.discard(id(node))
-            count = 1 + sum(values_below[id(child)] for child in children)
-            if count > MOST_VALUES:
-                raise _too_many_values(node.start_mark.line)
-            values_below[id(node)] = count
-            continue
-
-        if id(node) in values_below:
-            continue
-        if id(node) in unfinished:
+            values_below[id(node)] = _count_values(node, values_below)
+        elif id(node) in unfinished:
             found = f"an alias in line {node.start_mark.line + 1}"
             raise _TooMuchError("a value holds itself", found, "no alias within what it stands for")
-        unfinished.add(id(node))
-        pending.append((node, True))
-        for child in children:
-            if id(child) not in values_below:
-                pending.append((child, False))
+        elif id(node) not in values_below:
+            unfinished.add(id(node))
+            pending.append((node, True))
+            pending += [(child, False) for child in _children(node)]
+
+
+def _count_values(node: Any, values_below: Mapping[int, int]) -> int:
+    """Return how many values a node of a YAML text stands for, counting itself.
+
+    Args:
+        node: The node.
+        values_below: Id of each of its children → how many values that one stands for.
+
+    Raises:
+        _TooMuchError: There are more than `MOST_VALUES`.
+    """
+    count = 1 + sum(values_below[id(child)] for child in _children(node))
+    if count > MOST_VALUES:
+        raise _too_many_values(node.start_mark.line)
+    return count
 
 
 def _children(node: Any) -> list[Any]:
-    """Return the child nodes of a node: items of a list, or keys and values of a mapping."""
+    """Return the child nodes of a node of a YAML text.
+
+    Args:
+        node: A node, whose value is a text, a list of nodes, or a list of pairs of nodes.
+
+    Returns:
+        The items of a list, or the keys and values of a mapping; nothing for a text or number.
+    """
     if isinstance(node.value, str):
         return []
     children: list[Any] = []
@@ -307,23 +394,39 @@ def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError
         errors: At least one error.
     """
     line_by_key = _line_by_key(text)
-    prefix = f"{file}: "
-    located_errors = []
-    for error in errors:
-        where = error.where or ""
-        if where.startswith(prefix):
-            key = where.removeprefix(prefix)
-            # A missing key has no line: show the line of the section that lacks it.
-            line = line_by_key[_nearest(key, line_by_key)]
-            located_errors.append(_LocatedError(line, error.at(f"{file}:{line}: {key}")))
-        else:  # an error about the whole file
-            located_errors.append(_LocatedError(0, error))
+    located_errors = [_with_line(error, file, line_by_key) for error in errors]
     located_errors.sort(key=lambda located_error: located_error.line)
     return combined([located_error.error for located_error in located_errors], file)
 
 
+def _with_line(error: ConfigError, file: Path, line_by_key: Mapping[str, int]) -> _LocatedError:
+    """Return an error about a key of a YAML file, with the line of the key in its place.
+
+    Args:
+        error: The error. Its place is the file and the path of the key: "nanoset.yaml: views.en".
+        file: The file.
+        line_by_key: Path of each key in the file → its line.
+    """
+    prefix = f"{file}: "
+    where = error.where or ""
+    if not where.startswith(prefix):  # an error about the whole file
+        return _LocatedError(0, error)
+    key = where.removeprefix(prefix)
+    # A missing key has no line: show the line of the section that lacks it.
+    line = line_by_key[_nearest(key, line_by_key)]
+    return _LocatedError(line, error.at(f"{file}:{line}: {key}"))
+
+
 def _line_by_key(text: str) -> dict[str, int]:
-    """Return the line of each key of a YAML text, counted from 1; the whole text has the key ""."""
+    """Return the line of each key of a YAML text, counted from 1.
+
+    Args:
+        text: The text, which was parsed without an error before.
+
+    Returns:
+        Path of the key → line, such as {"": 1, "views": 1, "views.en": 2}. The whole text has the
+        path "".
+    """
     import yaml
 
     # The values that were parsed from the text have no lines, so parse it again into nodes.
@@ -336,8 +439,14 @@ def _line_by_key(text: str) -> dict[str, int]:
 def _nearest(key: str, known: Mapping[str, int]) -> str:
     """Return the path of a key if it is known, or else of its nearest known parent.
 
-    The path of the whole file, "", is always known. A name within a path may contain a dot, so
-    that not every dot divides a parent from a child.
+    A name within a path may contain a dot, so that not every dot divides a parent from a child.
+
+    Args:
+        key: The path, such as `views.en.of`.
+        known: The paths that are known. That of the whole file, "", is always one of them.
+
+    Returns:
+        For example `views.en`, if this is known and `views.en.of` is not.
     """
     ends = [match.start() for match in re.finditer(r"[.[]", key)]
     for end in (len(key), *reversed(ends)):
@@ -347,13 +456,19 @@ def _nearest(key: str, known: Mapping[str, int]) -> str:
 
 
 def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[str, int]]:
-    """Yield (path of a key, its line) for a node and for all that is below it.
+    """Yield the paths and lines of a value of a YAML text and of all values below it.
+
+    For the text `views: {en: [7]}`, these are ("", 1), ("views", 1), ("views.en", 1) and
+    ("views.en[0]", 1).
 
     Args:
         node: A value that PyYAML parsed: a text, a list, or a list of pairs for a mapping.
         path: Its path, such as `nanosets.web.phases[1].until`.
         line: Its line, counted from 1.
         seen: Ids of nodes that were visited. What an alias refers to is visited once.
+
+    Yields:
+        (path, line)
     """
     yield path, line
     if isinstance(node.value, str) or id(node) in seen:
@@ -369,7 +484,11 @@ def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[st
 
 
 def yaml_value(text: str) -> str:
-    """Return a text in the form of a YAML value, in quotes unless it needs none."""
+    """Return a text in the form of a YAML value, in quotes unless it needs none.
+
+    Args:
+        text: The text: `web` needs no quotes, but `no` does, which YAML takes for false.
+    """
     if _PLAIN_TEXT.fullmatch(text) is not None:
         import yaml
 
