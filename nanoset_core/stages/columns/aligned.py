@@ -1,4 +1,8 @@
-"""Find the tables with the columns of a corpus's documents: one table for each shard."""
+"""Find the tables with the columns of a corpus's documents: one table for each shard.
+
+Row k of the table belongs to document k of the shard. For example, the column `language` of a shard
+with the documents of web/a.jsonl says "en" in row 0 if the first of them is in English.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,7 @@ class TablesOfOutput(NamedTuple):
     folder: str
     """Folder of the tables, below the root."""
     corpus: str
+    """Name of the corpus."""
     digests: Sequence[str]
     """Digest of each table, in the order of the shards."""
 
@@ -39,7 +44,9 @@ class AlignedColumns:
     schema: Any
     """pyarrow.Schema of all columns, with the types that they have in the whole corpus."""
     outputs: OutputRoot
+    """The outputs of the project."""
     tables: tuple[TablesOfOutput, ...]
+    """The tables of each output that has some of the columns."""
 
     def sources(self, shard: int, n_documents: int) -> list[TableSource]:
         """Return the tables of a shard, after a check that they have a row for each document.
@@ -93,10 +100,14 @@ class _OpenedTable(NamedTuple):
     source: TableSource
     """The table, for reading its columns."""
     n_rows: int
+    """Number of its rows."""
 
 
 def _open_table(path: Path) -> _OpenedTable:
-    """Open the table of columns in a file.
+    """Open the table of columns in a file, and read its metadata.
+
+    Args:
+        path: Path of the file.
 
     Raises:
         FormatError: The file is not a table.

@@ -43,7 +43,12 @@ class _Places(NamedTuple):
         return len(self.files)
 
     def slice(self, start: int, stop: int | None = None) -> _Places:
-        """Return the places of consecutive documents."""
+        """Return the places of consecutive documents.
+
+        Args:
+            start: Index of the first of them.
+            stop: Index after the last one; None for all that follow.
+        """
         return _Places(self.files[start:stop], self.positions[start:stop])
 
     def codes(self, first_file: int) -> NDArray[np.int64]:
@@ -75,7 +80,11 @@ class _DocumentRange(NamedTuple):
         return [column.take(rows) for column in self.columns]
 
     def after(self, row: int) -> _DocumentRange:
-        """Return the documents after one of them."""
+        """Return the documents after one of them.
+
+        Args:
+            row: Index of this document in the range; -1 returns all documents.
+        """
         columns = [column.slice(row + 1) for column in self.columns]
         return _DocumentRange(self.places.slice(row + 1), columns)
 
@@ -164,7 +173,15 @@ class _RowGroupValues:
 
 
 def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.int64]:
-    """Return the indices of those documents whose places are among some others, ascending."""
+    """Return the indices of those documents whose places are among some others, ascending.
+
+    For example, if the places are a:0, a:95 and a:200, and the others a:0 and a:200, the indices
+    are 0 and 2.
+
+    Args:
+        places: Where the documents come from; at least one.
+        others: The other places.
+    """
     first_file = int(places.files[0])
     is_common = np.isin(places.codes(first_file), others.codes(first_file))
     return np.flatnonzero(is_common)
@@ -174,6 +191,9 @@ def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
     """Yield the documents of batches in parts, each with one array for every column.
 
     A batch has the values of its documents in such parts, but their places in one array.
+
+    Args:
+        batches: Documents of a text that were read together.
     """
     for batch in batches:
         places = _places(batch.files, batch.lines, batch.offsets)

@@ -1,4 +1,8 @@
-"""Write columns.parquet: values of a shard's documents, in the order of its documents.parquet."""
+"""Write columns.parquet: values of a shard's documents, in the order of its documents.parquet.
+
+For example, the text of a shard has lines such as {"text": …, "language": "en", "score": 3}, and
+`language` and `score` are kept. Then row k of the table has both values of the shard's document k.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,12 @@ class ColumnTable:
     """
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
-        """Start a table with columns of these names."""
+        """Start a table without rows.
+
+        Args:
+            path: Path of the file, which is complete after the context was left.
+            names: Names of the columns.
+        """
         self.rows = 0
         self._path = path
         self._kinds = dict.fromkeys(names, "null")
@@ -65,12 +74,19 @@ class ColumnTable:
             self._nulls[name] += column.null_count
             columns.append(column)
 
-        # If a column has another type in the file, write the row groups so far again.
-        column_types = [type_of(kind) for kind in new_kinds.values()]
-        if column_types != self._writer.schema.types:
-            self._widen(new_kinds)
-        self._kinds = new_kinds
+        self._use_kinds(new_kinds)
         self.rows += self._write_row_group(columns)
+
+    def _use_kinds(self, kinds: Mapping[str, str]) -> None:
+        """Give the columns kinds that also hold the values of the next row group.
+
+        Args:
+            kinds: Name of each column → its kind.
+        """
+        column_types = [type_of(kind) for kind in kinds.values()]
+        if column_types != self._writer.schema.types:
+            self._widen(kinds)
+        self._kinds = dict(kinds)  # different kinds may have the same type
 
     def _without_too_long(self, name: str, arrays: Sequence[Any]) -> list[Any]:
         """Replace the values of a column that are too long by null, and count them.
@@ -87,6 +103,7 @@ class ColumnTable:
         return short_arrays
 
     def _open_writer(self) -> Any:
+        """Create the file, with columns of the current kinds, and return its pq.ParquetWriter."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -94,7 +111,11 @@ class ColumnTable:
         return pq.ParquetWriter(self._path, schema, compression="zstd")
 
     def _write_row_group(self, columns: Sequence[Any]) -> int:
-        """Write some rows, and return how many they are."""
+        """Write some rows, and return how many they are.
+
+        Args:
+            columns: An Arrow array for each column, of the type that it has in the file.
+        """
         import pyarrow as pa
 
         table = pa.Table.from_arrays(columns, schema=self._writer.schema)
@@ -133,7 +154,12 @@ class ColumnTable:
 
 
 def _converted(arrays: Sequence[Any], kind: str) -> Any:
-    """Return the values of a column as one chunked Arrow array of the type of a kind."""
+    """Return the values of a column as one chunked Arrow array of the type of a kind.
+
+    Args:
+        arrays: Arrow arrays of the values.
+        kind: A kind that holds all of them, such as "double" for integers and fractions.
+    """
     import pyarrow as pa
 
     column_type = type_of(kind)

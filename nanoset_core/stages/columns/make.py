@@ -1,8 +1,12 @@
-"""Read the values of a corpus's raw text that are kept for each document, besides its tokens."""
+"""Read the values of the raw text that are kept for each document, in addition to its tokens.
+
+For example, with `columns: [language]` in nanoset.yaml, the language of each document is stored, as
+the key `language` of its line has it. The tokens were made before, so the text is read again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,7 +43,13 @@ from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 
 
 def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
-    """Return the recipe of the columns of a corpus: which values are kept, and of which shards."""
+    """Return the recipe of the columns of a corpus: which values are kept, and of which shards.
+
+    Args:
+        project: The project, whose settings name the values.
+        corpus: Name of the corpus.
+        tokenized_digest: Digest of the set of its shards.
+    """
     documents = project.config.documents_of(corpus)
     options: dict[str, Any] = {"columns": list(documents.columns)}
     if documents.csv_values != "text":
@@ -67,19 +77,7 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
     """
     tokenized = require(project, TOKENIZED, Key(corpus))
     recipe = columns_recipe(project, corpus, tokenized.digest)
-    keys = _text_keys(recipe, tokenized)
-
-    # The text is read as it was when the shards were made, so that the same documents are found.
-    # Shard k was made from range k.
-    folder = corpus_folder(project, corpus)
-    inventory = _inventory_of(project, tokenized)
-    ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
-
-    def fill_of(shard: int) -> Fill:
-        """Return a function that fills the table of a shard from its range of the text."""
-        # With a mark, a table in a bucket is only read if the object has not changed.
-        [source] = with_object_marks(project, folder, [ranges[shard]])
-        return partial(_fill_from_text, folder=folder, source=source, keys=keys)
+    text = _ShardTexts.of(project, recipe, tokenized)
 
     # Make the tables that do not exist yet, and then the output that lists all of them.
     tables = TablesOfShards(
@@ -87,15 +85,63 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
         output_recipe=recipe,
         folder=TABLES_FOLDER,
         corpus_shards=current_shards(project, tokenized),
-        names=keys.columns,
-        fill_of=fill_of,
+        names=text.keys.columns,
+        fill_of=text.fill_of,
     )
     shard_tables = make_tables(project, tables, PROGRESS_NAME, project.executor)
     return publish(project, tables, shard_tables.results)
 
 
+@dataclass(frozen=True, slots=True)
+class _ShardTexts:
+    """The raw text of each shard of a corpus, as it was when the shards were made.
+
+    If it has changed since, reading it is an error: other documents would be found.
+    """
+
+    project: Project
+    """The project."""
+    folder: RawFolder
+    """Folder of the corpus."""
+    ranges: Sequence[SourceRange]
+    """The range of the text that each shard was made from, by the number of the shard."""
+    keys: TextKeys
+    """Which values of each line are read."""
+
+    @staticmethod
+    def of(project: Project, recipe: Recipe, tokenized: Manifest) -> _ShardTexts:
+        """Find the text of a corpus's shards.
+
+        Args:
+            project: The project.
+            recipe: Recipe of the columns, which names the values that are kept.
+            tokenized: Manifest of the set of shards.
+
+        Raises:
+            MissingError: The inventory of the shards was deleted.
+        """
+        folder = corpus_folder(project, tokenized.name)
+        inventory = _inventory_of(project, tokenized)
+        ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
+        return _ShardTexts(project, folder, ranges, _text_keys(recipe, tokenized))
+
+    def fill_of(self, shard: int) -> Fill:
+        """Return a function that fills the table of a shard from its range of the text.
+
+        Args:
+            shard: Number of the shard.
+        """
+        # With a mark, a table in a bucket is only read if the object has not changed.
+        [source] = with_object_marks(self.project, self.folder, [self.ranges[shard]])
+        return partial(_fill_from_text, folder=self.folder, source=source, keys=self.keys)
+
+
 def _inventory_of(project: Project, tokenized: Manifest) -> Inventory:
     """Return the files that a corpus's shards were made from.
+
+    Args:
+        project: The project.
+        tokenized: Manifest of the set of shards.
 
     Raises:
         MissingError: The list of the files, the inventory, was deleted.
@@ -116,7 +162,9 @@ class TextKeys:
     """Which values of a line of raw text are read."""
 
     text_key: str
+    """Key of the text."""
     id_key: str
+    """Key of the document's id."""
     columns: tuple[str, ...]
     """Keys of the values that are kept."""
     csv_values: CsvValues
@@ -161,20 +209,20 @@ def _fill_from_text(
     Returns:
         How many values are bytes that are not UTF-8, as the fact ESCAPED, unless there are none.
     """
+    batches = read_documents(
+        folder,
+        source,
+        text_key=keys.text_key,
+        id_key=keys.id_key,
+        kept_keys=keys.columns,
+        csv_values=keys.csv_values,
+        max_line_bytes=keys.max_line_bytes,
+    )
     n_escaped = 0
 
     def counted_batches() -> Iterator[DocumentBatch]:
         """Yield the documents of the text, and count the values that are not UTF-8."""
         nonlocal n_escaped
-        batches = read_documents(
-            folder,
-            source,
-            text_key=keys.text_key,
-            id_key=keys.id_key,
-            kept_keys=keys.columns,
-            csv_values=keys.csv_values,
-            max_line_bytes=keys.max_line_bytes,
-        )
         for batch in batches:
             n_escaped += batch.escaped_values
             yield batch

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.columns.tables import ESCAPED
@@ -14,20 +17,34 @@ def columns_summary(manifest: Manifest) -> Summary:
 
     Args:
         manifest: Manifest of columns or attributes: values of each document of a corpus.
+
+    Returns:
+        Figures such as 1,200 documents, and the detail "names: language, score".
     """
-    columns = manifest.facts["columns"]
+    facts = manifest.facts
+    names = ", ".join(column["name"] for column in facts["columns"])
+    return Summary(
+        figures={name: int(facts[name]) for name in ("documents", "bytes")},
+        details={"names": names},
+        warnings=_warnings(facts),
+    )
+
+
+def _warnings(facts: Mapping[str, Any]) -> list[str]:
+    """Return warnings on values that were left out as too long, or that are not UTF-8.
+
+    Args:
+        facts: Facts of columns or attributes.
+    """
     warnings = []
-    for column in columns:
+    for column in facts["columns"]:
         if column["left_out"]:
             warnings.append(
                 f"{column['left_out']:,} values of {column['name']!r} are longer than "
                 f"{MOST_BYTES:,} bytes, and left out"
             )
-    n_escaped = manifest.facts.get(ESCAPED)
+    n_escaped = facts.get(ESCAPED)
     if n_escaped:
         values = format_count(n_escaped, "value")
         warnings.append(f"{values} of bytes that are not UTF-8, which are kept as \\xNN")
-
-    names = ", ".join(column["name"] for column in columns)
-    figures = {name: int(manifest.facts[name]) for name in ("documents", "bytes")}
-    return Summary(figures, {"names": names}, warnings)
+    return warnings

@@ -52,7 +52,12 @@ class AlignedStage(PerCorpus, OutsideFiles):
         """
 
         def is_complete(outputs: OutputRoot, table_folder: Path) -> bool:
-            """Return whether a folder contains a table with all of its files."""
+            """Return whether a folder contains a table with all of its files.
+
+            Args:
+                outputs: The outputs of the project.
+                table_folder: The folder.
+            """
             return outputs.find_at(table_folder) is not None
 
         are_complete = project.outputs.each_version(
@@ -81,7 +86,12 @@ class ColumnsStage(AlignedStage):
     tables_folder = TABLES_FOLDER
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        """Return a key for each corpus whose settings name columns."""
+        """Return a key for each corpus whose settings name columns.
+
+        Args:
+            config: The settings of nanoset.yaml.
+            corpora: Names of the corpora whose folders exist.
+        """
         # A corpus with columns of its own is requested even if its folder does not exist (yet).
         corpora_with_settings = [name for name, spec in config.corpora.items() if spec.columns]
         keys = []

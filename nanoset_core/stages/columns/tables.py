@@ -41,9 +41,16 @@ class TableTask(PerShardTask):
     names: Sequence[str]
     """Names of the columns."""
     fill: Fill
+    """Fills the table."""
 
     def write(self, folder: Path) -> Written:
         """Write the table.
+
+        Args:
+            folder: Folder of the output, which gets one file.
+
+        Returns:
+            Facts of the table: its number of rows, and the type and counts of each column.
 
         Raises:
             FormatError: The table would not have the rows of the shard's documents.
@@ -60,6 +67,7 @@ class TablesOfShards(PerShard[int, Mapping[str, Any]]):
     """The tables of an output, one for each shard of a corpus; of each, its facts are needed."""
 
     root: OutputRoot
+    """The outputs of the project."""
     output_recipe: Recipe
     """Recipe of the output that lists the tables; these have its options and its version."""
     folder: str
@@ -90,7 +98,11 @@ class TablesOfShards(PerShard[int, Mapping[str, Any]]):
         )
 
     def result(self, manifest: Manifest) -> Mapping[str, Any]:
-        """Return the facts of a table, and its size."""
+        """Return the facts of a table, and its size.
+
+        Args:
+            manifest: Manifest of the table.
+        """
         return {**manifest.facts, "bytes": size_bytes(manifest)}
 
     def amount(self, shard: int, result: Mapping[str, Any]) -> Amount:
@@ -136,6 +148,9 @@ def publish(
         tables: How the tables were made.
         table_facts: Facts of each table, such as its number of rows.
         further_facts: Facts to add to the sums of these, or to replace them.
+
+    Returns:
+        Manifest of the output.
     """
     facts = _total_facts(tables.names, table_facts)
     if further_facts is not None:
@@ -144,7 +159,11 @@ def publish(
     facts[SHARDS] = [tables.recipe(shard).digest for shard in tables.shards()]
 
     def write_no_files(_folder: Path) -> Written:
-        """Return the facts alone: the output has no files but its manifest, which contains them."""
+        """Return the facts alone: the output has no files but its manifest, which contains them.
+
+        Args:
+            _folder: Folder of the output, which stays empty.
+        """
         return Written(facts)
 
     manifest = project.outputs.commit(tables.output_recipe, write_no_files)
@@ -166,18 +185,31 @@ def _total_facts(
     """
     columns = []
     for number, name in enumerate(names):
-        facts_of_column = [facts["columns"][number] for facts in facts_by_shard]
-        columns.append(
-            {
-                "name": name,
-                "kind": joined(facts["kind"] for facts in facts_of_column),
-                "nulls": sum(facts["nulls"] for facts in facts_of_column),
-                "left_out": sum(facts["left_out"] for facts in facts_of_column),
-            }
-        )
+        column_by_shard = [facts["columns"][number] for facts in facts_by_shard]
+        columns.append(_column_over_all_shards(name, column_by_shard))
 
     # A rare count, such as `escaped`, is a fact only of the tables in which it is not 0.
     sums: Counter[str] = Counter()
     for facts in facts_by_shard:
-        sums.update({name: value for name, value in facts.items() if isinstance(value, int)})
+        counts = {name: value for name, value in facts.items() if isinstance(value, int)}
+        sums.update(counts)
     return {"columns": columns, **sums}
+
+
+def _column_over_all_shards(
+    name: str, column_by_shard: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Combine what the tables of all shards say about one column.
+
+    For example, integers in one shard and fractions in another are of the kind "double" together.
+
+    Args:
+        name: Name of the column.
+        column_by_shard: Kind and counts of the column in each shard, see `ColumnTable.facts`.
+    """
+    return {
+        "name": name,
+        "kind": joined(column["kind"] for column in column_by_shard),
+        "nulls": sum(column["nulls"] for column in column_by_shard),
+        "left_out": sum(column["left_out"] for column in column_by_shard),
+    }

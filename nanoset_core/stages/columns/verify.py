@@ -35,6 +35,9 @@ def verify_columns(
         project: The project.
         corpus: Name of the corpus.
         deep: Read every value.
+
+    Returns:
+        The report, with an error for each table that is missing or damaged.
     """
     key = Key(corpus)
     report = Report(stage.report_name(key))
@@ -42,21 +45,36 @@ def verify_columns(
         manifest = current_manifest(project, stage, key)
         report.copy_facts(manifest, ["documents"])
         check_freshness(report, project, stage, key, manifest)
-
-        shards = _shards_of_tables(project, corpus, manifest)
-        tables_folder = project.outputs.folder / stage.tables_folder / corpus
-        for shard_number, table_digest in enumerate(manifest.facts[SHARDS]):
-            table = project.outputs.manifest_at(tables_folder / table_digest)
-            if table is None:
-                report.error(
-                    "the table of a shard was deleted",
-                    where=manifest.folder,
-                    expected=table_digest,
-                    remedy=BUILD,
-                )
-            elif _has_intact_files(report, table, deep=deep) and shards is not None:
-                _check_rows(report, table, shards[shard_number], deep=deep)
+        _check_tables(report, stage, project, manifest, deep=deep)
     return report
+
+
+def _check_tables(
+    report: Report, stage: AlignedStage, project: Project, manifest: Manifest, *, deep: bool
+) -> None:
+    """Check the table of each shard.
+
+    Args:
+        report: Gets an error for each table that is missing or damaged.
+        stage: The stage of the output.
+        project: The project.
+        manifest: Manifest of the output, which lists the tables by their digests.
+        deep: Read every value.
+    """
+    corpus = manifest.name
+    shards = _shards_of_tables(project, corpus, manifest)
+    tables_folder = project.outputs.folder / stage.tables_folder / corpus
+    for shard_number, table_digest in enumerate(manifest.facts[SHARDS]):
+        table = project.outputs.manifest_at(tables_folder / table_digest)
+        if table is None:
+            report.error(
+                "the table of a shard was deleted",
+                where=manifest.folder,
+                expected=table_digest,
+                remedy=BUILD,
+            )
+        elif _has_intact_files(report, table, deep=deep) and shards is not None:
+            _check_rows(report, table, shards[shard_number], deep=deep)
 
 
 def _has_intact_files(report: Report, table: Manifest, *, deep: bool) -> bool:

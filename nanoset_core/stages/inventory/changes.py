@@ -18,19 +18,31 @@ def what_changed(before: Inventory | None, after: Inventory) -> str:
     """
     if before is None:
         return "the first inventory"
+    texts = []
+    for change, count in _count_changes(before, after).items():
+        if count > 0:
+            texts.append(f"{format_count(count, 'file')} {change}")
+    return ", ".join(texts) or "nothing"
+
+
+def _count_changes(before: Inventory, after: Inventory) -> dict[str, int]:
+    """Return how many files were added, removed and changed.
+
+    Args:
+        before: The earlier inventory.
+        after: The later inventory.
+
+    Returns:
+        Such as `{"added": 2, "removed": 0, "changed": 1}`.
+    """
     old_files = set(before.files)
     new_files = set(after.files)
 
     # A file has changed if one of its pieces is in only one of the inventories.
     different_pieces = {*before.pieces} ^ {*after.pieces}
     different_files = {piece.path for piece in different_pieces}
-    counts = {
+    return {
         "added": len(new_files - old_files),
         "removed": len(old_files - new_files),
         "changed": len(old_files & new_files & different_files),
     }
-    texts = []
-    for change, count in counts.items():
-        if count > 0:
-            texts.append(f"{format_count(count, 'file')} {change}")
-    return ", ".join(texts) or "nothing"

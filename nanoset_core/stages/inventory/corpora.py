@@ -1,7 +1,8 @@
 """Find the corpora of a project.
 
 Each folder of raw text is a corpus. Corpora that nanoset.yaml declares read some files of such a
-folder, which may have another name.
+folder, which may have another name. For example, `corpora: {web_valid: {folder: web, files:
+["valid*"]}}` is a corpus of the files of the folder `web` whose names begin with `valid`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from nanoset_core.text.survey import RawText, list_corpora, no_text
 
 def corpus_names(project: Project) -> list[str]:
     """Return the names of all corpora, sorted.
+
+    Args:
+        project: The project. Its raw folder is searched.
 
     Raises:
         ConfigError: The name of a corpus stands for two folders.
@@ -77,19 +81,29 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
         folder = config.folder_name(name)
         if folder in text.faults:
             faults[name] = text.faults[folder]
-        if folder not in text.corpora:
-            continue
-        contents = replace(text.corpora[folder], corpus=name).chosen(config.choice_of(name))
-        if names_only or contents.texts:
-            corpora[name] = contents
-        else:  # its patterns leave out all files of the folder
-            corpora.pop(name, None)
-            faults[name] = no_text(config.corpus_folder(name), contents)
+        elif folder in text.corpora:
+            contents = _chosen_files(config, name, text.corpora[folder])
+            if names_only or contents.texts:
+                corpora[name] = contents
+            else:  # its patterns leave out all files of the folder
+                corpora.pop(name, None)
+                faults[name] = no_text(config.corpus_folder(name), contents)
 
     # A name that stands for two folders is an error of this corpus.
     ambiguous = _ambiguous_corpora(config, {*text.corpora, *text.faults})
     unambiguous = {name: corpora[name] for name in sorted(corpora) if name not in ambiguous}
     return RawText(unambiguous, faults | ambiguous, text.unread_entries)
+
+
+def _chosen_files(config: ProjectConfig, corpus: str, contents: Contents) -> Contents:
+    """Return the files of a folder that belong to a corpus.
+
+    Args:
+        config: The settings of nanoset.yaml, with the corpus's patterns of file names.
+        corpus: Name of the corpus.
+        contents: All files of the folder.
+    """
+    return replace(contents, corpus=corpus).chosen(config.choice_of(corpus))
 
 
 def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[str, NanosetError]:
@@ -107,15 +121,15 @@ def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[
     errors: dict[str, NanosetError] = {}
     for name in config.corpora:
         folder = config.folder_name(name)
-        if folder == name or name not in folders:
-            continue
-        errors[name] = ConfigError(
-            "this corpus could be either of two folders",
-            where=f"{config.file}: corpora.{name}",
-            found=f"folder: {folder}, and {config.raw_folder / name}, a corpus of the same name",
-            expected="a name that no folder of text has",
-            remedy="give the corpus, or that folder, another name",
-        )
+        if folder != name and name in folders:
+            other_folder = config.raw_folder / name
+            errors[name] = ConfigError(
+                "this corpus could be either of two folders",
+                where=f"{config.file}: corpora.{name}",
+                found=f"folder: {folder}, and {other_folder}, a corpus of the same name",
+                expected="a name that no folder of text has",
+                remedy="give the corpus, or that folder, another name",
+            )
     return errors
 
 

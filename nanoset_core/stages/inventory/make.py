@@ -37,7 +37,14 @@ INVENTORY_FILE = "inventory.json"
 
 
 def make_inventory(project: Project, corpus: str) -> Manifest:
-    """Take the inventory of a corpus's present files, and make it the current one.
+    """List the present files of a corpus with their digests, and make this list the current one.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+
+    Returns:
+        Manifest of the list, the inventory of the corpus.
 
     Raises:
         MissingError: The folder of the corpus does not exist, or a file was deleted.
@@ -61,6 +68,9 @@ def survey_corpus(
         settled: Whether to pass over the new content of files that were written a moment ago, since
             it may be incomplete. They are listed as in the current inventory, new ones not at all.
         executor: Hashes large files in worker processes; None hashes all in this process.
+
+    Returns:
+        The list, divided into pieces of files, each with the digest of its bytes.
 
     Raises:
         MissingError: The folder of the corpus does not exist, or a file was deleted.
@@ -173,6 +183,10 @@ def fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory
     """Return the stored digests of a folder's files, which all corpora of the folder share.
 
     They are below the output root, so surveys on other machines use them, too.
+
+    Args:
+        project: The project.
+        folder: The folder of raw text.
     """
     access = project.outputs.access
     file = access.folder / STAGE / folder.name / ".fingerprints.json"
@@ -208,19 +222,29 @@ def with_object_marks(
 
 
 def _marks_of_tables(source: SourceRange, memory: FingerprintMemory) -> dict[str, int]:
-    """Return the path of each Parquet and Arrow file of a range → its mark when it was hashed."""
+    """Return which version of each Parquet and Arrow file of a range was hashed.
+
+    Args:
+        source: The range of raw text.
+        memory: The stored digests and marks of the files.
+
+    Returns:
+        Path of the file → the mark that the object had when it was hashed.
+    """
     mark_by_path: dict[str, int] = {}
     for piece in source.pieces:
-        if not is_table(piece.path):
-            continue
-        mark = memory.mark(piece)
+        mark = memory.mark(piece) if is_table(piece.path) else None
         if mark is not None:
             mark_by_path[piece.path] = mark
     return mark_by_path
 
 
 def inventory_recipe(inventory: Inventory) -> Recipe:
-    """Return the recipe of an inventory, which contains the digest of all names and bytes."""
+    """Return the recipe of an inventory, which contains the digest of all names and bytes.
+
+    Args:
+        inventory: The inventory.
+    """
     return Recipe(STAGE, inventory.corpus, VERSION, options={"content": inventory.digest})
 
 
@@ -237,7 +261,11 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
     outputs = project.outputs
 
     def write(folder: Path) -> Written:
-        """Write the files of the output into a new folder."""
+        """Write the inventory into a new folder, and return its counts.
+
+        Args:
+            folder: The folder.
+        """
         (folder / INVENTORY_FILE).write_bytes(dump(inventory))
         return Written({"files": len(inventory.files), "stored_bytes": inventory.size})
 
@@ -253,7 +281,11 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
 
 
 def require_inventory(project: Project, corpus: str) -> Manifest:
-    """Return the manifest of a corpus's current inventory.
+    """Return the manifest of a corpus's current inventory: the list of its files.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
 
     Raises:
         MissingError: No inventory was made yet, or a file of it is missing or damaged.
@@ -262,7 +294,14 @@ def require_inventory(project: Project, corpus: str) -> Manifest:
 
 
 def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventory]:
-    """Return the manifest of a corpus's current inventory, and the inventory.
+    """Return the list of files from which the current outputs of a corpus are made.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+
+    Returns:
+        The manifest of the inventory, and the inventory.
 
     Raises:
         MissingError: No inventory was made yet, or a file of it is missing or damaged.
@@ -272,13 +311,28 @@ def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventor
 
 
 def inventory_at(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:
-    """Return the version of a corpus's inventory with this digest, or None if it was deleted."""
+    """Return a version of a corpus's inventory, such as the one that shards were made from.
+
+    Args:
+        outputs: The outputs of the project.
+        corpus: Name of the corpus.
+        digest: Digest of the version.
+
+    Returns:
+        The inventory, or None if this version was deleted.
+
+    Raises:
+        FormatError: The file of the inventory is damaged.
+    """
     manifest = outputs.manifest_at(outputs.folder / STAGE / corpus / digest)
     return None if manifest is None else load_inventory(manifest)
 
 
 def load_inventory(manifest: Manifest) -> Inventory:
     """Read the inventory that a manifest describes.
+
+    Args:
+        manifest: The manifest.
 
     Raises:
         FormatError: The file of the inventory is damaged.

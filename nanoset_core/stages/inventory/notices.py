@@ -1,7 +1,8 @@
 """Notices on files of a corpus that a user may not expect.
 
 There are notices on files that are not read, empty, copies of others, or named as validation or
-test data, and on files that became smaller or disappeared.
+test data, and on files that became smaller or disappeared. For example, for the files a.jsonl,
+b.jsonl and valid-0001.jsonl, a notice says that train reads valid-0001.jsonl, too.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
         corpus: Name of the corpus.
         contents: The files of the corpus, if they were listed already.
 
+    Returns:
+        The notices, each of one kind with the names of the first few files.
+
     Raises:
         MissingError: The folder of the corpus does not exist.
         InputError: The files cannot be listed.
@@ -37,26 +41,45 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
     if contents is None:
         contents = list_contents(project, corpus)
     notices = _held_out_notices(project.config, corpus, contents)
-
-    # An inventory lists the files that a build has read. There may be two: of the last build, and
-    # of the one before.
     try:
-        current = project.outputs.current(STAGE, corpus)
-        previous = None if current is None else project.outputs.previous(current)
-        current_pieces = pieces_by_file(current)
-        previous_pieces = pieces_by_file(previous)
+        inventories = _LastInventories.of(project, corpus)
     except NanosetError:
         # The inventory is damaged, which other checks report.
         return notices + contents.notices()
 
-    changes = _SizeChanges.of(contents, current_pieces)
+    changes = _SizeChanges.of(contents, inventories.current)
     notices += _copy_notices(project.config, contents, changes.unchanged_pieces)
 
     # Compare files with their sizes in the previous inventory; or in the current one, if they have
     # changed since. So a notice is still shown after the next build.
-    sizes_before = {path: _size(pieces) for path, pieces in previous_pieces.items()}
+    sizes_before = {path: _size(pieces) for path, pieces in inventories.previous.items()}
     sizes_before |= changes.changed_sizes
     return notices + contents.notices(sizes_before)
+
+
+@dataclass(frozen=True, slots=True)
+class _LastInventories:
+    """The files that the last two builds of a corpus have read; path → pieces of the file."""
+
+    current: Mapping[str, Sequence[Piece]]
+    """Files of the last build; empty if there was none."""
+    previous: Mapping[str, Sequence[Piece]]
+    """Files of the build before; empty if there was none."""
+
+    @staticmethod
+    def of(project: Project, corpus: str) -> _LastInventories:
+        """Read the inventories of a corpus.
+
+        Args:
+            project: The project.
+            corpus: Name of the corpus.
+
+        Raises:
+            NanosetError: One of them is damaged.
+        """
+        current = project.outputs.current(STAGE, corpus)
+        previous = None if current is None else project.outputs.previous(current)
+        return _LastInventories(pieces_by_file(current), pieces_by_file(previous))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +99,12 @@ class _SizeChanges:
             contents: The files.
             recorded: Path of each file in the inventory → its pieces.
         """
-        size_by_path = {file.path: file.size for file in contents.texts}
+        present_sizes = {file.path: file.size for file in contents.texts}
         changed_sizes: dict[str, int] = {}
         unchanged_pieces: dict[str, Sequence[Piece]] = {}
         for path, pieces in recorded.items():
             recorded_size = _size(pieces)
-            if size_by_path.get(path) != recorded_size:
+            if present_sizes.get(path) != recorded_size:
                 changed_sizes[path] = recorded_size
             elif recorded_size > 0:  # empty files have no content to compare
                 unchanged_pieces[path] = pieces
@@ -160,9 +183,14 @@ def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) ->
 
 
 def _held_out_names(contents: Contents) -> dict[str, tuple[str, str]]:
-    """Return the path of each file named like validation or test data → its split and pattern.
+    """Find the files of a corpus that are named like validation or test data.
 
-    For example, "valid-0001.jsonl" → ("valid", "valid-*").
+    Args:
+        contents: The files of the corpus.
+
+    Returns:
+        Path of the file → its split, and a pattern for such names. For example,
+        "valid-0001.jsonl" → ("valid", "valid-*").
     """
     names: dict[str, tuple[str, str]] = {}
     for file in contents.ordered:
@@ -173,7 +201,14 @@ def _held_out_names(contents: Contents) -> dict[str, tuple[str, str]]:
 
 
 def _patterns_by_split(splits_and_patterns: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return each split → the patterns of its files' names, each once."""
+    """Group patterns of file names by the split that the files are for.
+
+    Args:
+        splits_and_patterns: Such as ("valid", "valid-*"); may contain duplicates.
+
+    Returns:
+        Split → its patterns, each once.
+    """
     patterns_by_split: dict[str, list[str]] = {}
     for split, pattern in dict.fromkeys(splits_and_patterns):
         patterns_by_split.setdefault(split, []).append(pattern)

@@ -1,7 +1,8 @@
 """Check that corpora which are read together have no file in common.
 
-Their documents would be read twice as often as the weights say. No other check finds that, since
-each corpus by itself is correct.
+For example, the corpora `web` and `web_2024` of a blend may both contain web/2024.jsonl. Its
+documents would be read twice as often as the weights say. No other check finds that, since each
+corpus by itself is correct.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ class CorpusFile(NamedTuple):
 def check_all_files(project: Project) -> None:
     """Check the corpora of every nanoset and webdataset of a project.
 
+    Args:
+        project: The project. Its folders of raw text are listed.
+
     Raises:
         ConfigError: Two corpora that are read together share a file.
     """
@@ -46,7 +50,11 @@ def check_all_files(project: Project) -> None:
 
 
 def check_nanoset_files(project: Project, name: str) -> None:
-    """Check the corpora of each split of a nanoset.
+    """Check the corpora of each split of a nanoset: train, valid and test.
+
+    Args:
+        project: The project.
+        name: Name of the nanoset.
 
     Raises:
         ConfigError: Two corpora of a split share a file.
@@ -58,6 +66,11 @@ def check_nanoset_files(project: Project, name: str) -> None:
 def check_split_files(project: Project, name: str, split: SplitName) -> None:
     """Check the corpora of one split of a nanoset.
 
+    Args:
+        project: The project.
+        name: Name of the nanoset.
+        split: `train`, `valid` or `test`.
+
     Raises:
         ConfigError: Two corpora share a file.
     """
@@ -67,6 +80,10 @@ def check_split_files(project: Project, name: str, split: SplitName) -> None:
 
 def check_webdataset_files(project: Project, name: str) -> None:
     """Check the corpora of a webdataset.
+
+    Args:
+        project: The project.
+        name: Name of the webdataset.
 
     Raises:
         ConfigError: Two corpora share a file.
@@ -104,7 +121,14 @@ def check_no_shared_files(project: Project, names: Iterable[str], where: str) ->
 def _shared_file_error(
     config: ProjectConfig, where: str, first: CorpusFile, second: CorpusFile
 ) -> ConfigError:
-    """Return the error that a file of one corpus is a file of another one as well."""
+    """Return the error that a file of one corpus is a file of another one as well.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        where: The key of nanoset.yaml that names both corpora.
+        first: The file as a file of one corpus.
+        second: The same file as a file of the other corpus.
+    """
     return ConfigError(
         "two corpora that are read together contain the same file",
         where=f"{config.file}: {where}",
@@ -133,7 +157,10 @@ def _corpora_that_may_share_files(config: ProjectConfig, corpora: Iterable[str])
 
 
 def _with_shared_value(value_by_name: Mapping[str, Hashable]) -> list[str]:
-    """Return the names whose value is also the value of another name."""
+    """Return the names whose value is also the value of another name.
+
+    For example, `{"a": 1, "b": 2, "c": 1}` → `["a", "c"]`.
+    """
     counts = Counter(value_by_name.values())
     return [name for name, value in value_by_name.items() if counts[value] > 1]
 
@@ -142,6 +169,10 @@ def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:
     """Yield the files of a corpus, except empty ones.
 
     If the files cannot be listed, none is yielded: making the inventory reports that error.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
     """
     try:
         files = list_contents(project, corpus).ordered
@@ -154,9 +185,13 @@ def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:
 
 
 def _identity(folder: RawFolder, file: FileStat) -> Hashable:
-    """Return a value that is equal for two paths of the same file.
+    """Return a value that is equal for two paths of the same file, such as a file and a link to it.
 
     It uses what the listing contains, so that no file has to be looked up again.
+
+    Args:
+        folder: Folder of the corpus.
+        file: The file, as it was listed.
     """
     if not has_links(folder):
         return str(folder / file.path)  # an object has one name

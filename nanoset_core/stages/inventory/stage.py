@@ -24,7 +24,13 @@ class InventoryStage(CorpusStage):
     version = VERSION
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe of the present files; files that changed are read to hash them."""
+        """Return the recipe of the present files; files that changed are read to hash them.
+
+        Args:
+            project: The project.
+            key: The corpus.
+            parents: Empty, since an inventory is made from no other output.
+        """
         return inventory_recipe(survey_corpus(project, key.subject, executor=project.executor))
 
     def make(self, project: Project, key: Key) -> Manifest:

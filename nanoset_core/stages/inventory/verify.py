@@ -33,7 +33,14 @@ def verify_inventory(project: Project, corpus: str) -> Report:
 
 
 def verify_raw_folder(project: Project) -> Report:
-    """Warn of files and folders in the raw folder that belong to no corpus, so are not read."""
+    """Warn of files and folders in the raw folder that belong to no corpus, so are not read.
+
+    Args:
+        project: The project.
+
+    Returns:
+        A report with a warning for each of them.
+    """
     report = Report("raw")
     for name, reason in scan_corpora(project, names_only=True).unread_entries.items():
         report.warn(
