@@ -1,4 +1,9 @@
-"""How `nanoset purge` and `takedown` list copies of documents that have other ids."""
+"""How `nanoset purge` and `takedown` list copies of documents that have other ids.
+
+A user names documents by their ids, for example to erase them. The same text may be in the corpora
+a second time, under another id. These copies are not erased, so the commands list them: each with
+its place in the raw text and the id of the document that it equals.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ def print_copies(
     """Print the documents that have the same tokens as some that the user named, but other ids.
 
     Args:
-        project: The project.
+        project: The project, whose tokenized corpora are searched.
         ids: Ids of the named documents.
         corpora: The ids name documents of these corpora only; by default of all.
         fate: What is not done to the copies unless they are named, such as `not erased`.
@@ -36,19 +41,22 @@ def print_copies(
     """
     from nanoset_core.lineage.copies import find_copies
 
-    copies, not_searched = find_copies(project, ids, corpora, ignored_ids=ignored_ids)
+    copies, reason_by_corpus = find_copies(project, ids, corpora, ignored_ids=ignored_ids)
     if copies:
         echo(_copies_left_alone(copies, fate), fg="yellow")
     print_rows([_row_of_copy(project, copy) for copy in copies[:MAX_SHOWN]])
     if len(copies) > MAX_SHOWN:
         echo(f"… and {len(copies) - MAX_SHOWN:,} more copies")
     # A corpus that cannot be read may have more copies: the user has to know.
-    for corpus, reason in not_searched.items():
+    for corpus, reason in reason_by_corpus.items():
         echo(f"the corpus {corpus} was not searched for copies: {reason}", fg="yellow")
 
 
 def _copies_left_alone(copies: Sequence[Copy], fate: str) -> str:
     """Return the sentence that the command leaves copies alone.
+
+    An example is "1 other document, 80 tokens, with the same tokens is not erased unless you name
+    its id, too:".
 
     Args:
         copies: The copies, at least one.

@@ -1,4 +1,9 @@
-"""The `nanoset` command: its subcommands, standard streams and exit codes."""
+"""The `nanoset` command: its subcommands, standard streams and exit codes.
+
+Each subcommand is a module, which is imported only if the user calls it: `nanoset status` imports
+`nanoset_core.cli.commands.status`. Errors are printed as text that says what to do. The exit code
+is 0 for success, 1 for an error, 2 for wrong usage, and 128 + n if signal n ended the command.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +50,14 @@ class _Commands(click.Group):
     """
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Return the names of all commands, sorted."""
+        """Return the names of all commands, sorted, for --help and for shell completion.
+
+        Args:
+            context: The context of the group of commands, which is not used.
+
+        Returns:
+            Names such as "import-parquet", of this package and of plugins.
+        """
         names = {entry.name for entry in entry_points(group=PLUGINS)}
         for module in _command_modules():
             names.add(module.replace("_", "-"))
@@ -57,6 +69,9 @@ class _Commands(click.Group):
         Args:
             context: The context in which the command will run.
             name: The name that the user wrote, such as "import-parquet".
+
+        Returns:
+            The command; None if there is none with this name.
         """
         module_name = name.replace("-", "_")
         if module_name in _command_modules():
@@ -76,6 +91,9 @@ class _Commands(click.Group):
         Args:
             context: The context of the group of commands.
             args: The arguments, which begin with the name of a command.
+
+        Returns:
+            (name of the command, the command, its arguments).
 
         Raises:
             UsageError: There is no such command; the error suggests one that is spelt similarly.
@@ -104,7 +122,14 @@ def nanoset() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command, and exit: errors are printed as text, and are visible in the exit code."""
+    """Run the command, and exit: errors are printed as text, and are visible in the exit code.
+
+    Args:
+        arguments: The arguments of the command line; None for those of this process.
+
+    Raises:
+        SystemExit: Always, with the exit code.
+    """
     _open_missing_streams()
     _make_streams_robust()
     # With Dagster loaded, the garbage collection at the end of Python would take a second.
@@ -132,10 +157,13 @@ def _open_missing_streams() -> None:
 def _make_streams_robust() -> None:
     """Let printing never fail because of a full log disk, or of letters that the locale lacks."""
     # Drop what cannot be written to standard error. A test runner may have replaced the stream.
-    if type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == 2:
+    is_plain_stderr = type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == 2
+    if is_plain_stderr:
         sys.stderr.flush()
         notices = BufferedWriter(UnfailingFile(2, "w", closefd=False))
         sys.stderr = TextIOWrapper(notices, encoding=sys.stderr.encoding, line_buffering=True)
+
+    # Print "\xe9" instead of "é" if the encoding of the terminal does not have this letter.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -155,13 +183,13 @@ def _exit_code(arguments: Sequence[str] | None, release_signals: Callable[[], No
         if received_signal() is not None:
             return _report_interruption()
         return code
+    except (KeyboardInterrupt, click.Abort):
+        return _report_interruption()
     except click.ClickException as error:
         text = StringIO()
         error.show(text)
         echo(Multiline(text.getvalue()), nl=False, err=True)  # it quotes arguments of the user
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        return _report_interruption()
     except Exception as error:  # noqa: BLE001 - the last handler
         # After a signal, errors are those of workers that got the same signal.
         if received_signal() is not None:
@@ -185,52 +213,80 @@ def _run(arguments: Sequence[str] | None) -> int:
             code = nanoset.main(args=arguments, prog_name="nanoset", standalone_mode=False)
     except SystemExit as exit_request:
         code = exit_request.code
+    if not _flush_output():
+        return 1
+    return code if isinstance(code, int) else 0
 
-    # What was printed may still be in a buffer: write it now, while an error can be reported.
+
+def _flush_output() -> bool:
+    """Write what was printed but is still in a buffer, while an error can be reported.
+
+    Returns:
+        False if the reader of standard output has ended, as `head` does.
+
+    Raises:
+        OSError: The output cannot be written, for example because the disk is full.
+    """
     try:
         sys.stdout.flush()
     except OSError as error:
         # Python flushes again when it ends: let that write to nowhere, or it would fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # the reader has ended, as `head` does
-            return 1
+        if isinstance(error, BrokenPipeError):
+            return False
         error.filename = "standard output"  # so that the message says what could not be written
         raise
-    return code if isinstance(code, int) else 0
+    return True
 
 
 def message(error: BaseException) -> Multiline:
-    """Return what an error means and what to do.
+    """Return what an error means and what to do, as text for the user.
 
     The traceback of an unexpected error is written to a file, which the message names.
+
+    Args:
+        error: The error that ended a command.
+
+    Returns:
+        Several lines; `Multiline` marks text whose line ends are printed, and not escaped.
     """
     known = _known_error(error)
     if known is not None:
         return Multiline(known)
-
-    # Write the traceback to a file. If that fails, the message contains the traceback itself.
     trace = without_secrets("".join(traceback.format_exception(error)))
+    return Multiline(
+        NanosetError(
+            "an internal error of nanoset",
+            found=trace.splitlines()[-1],
+            remedy=Multiline(_report_remedy(trace)),
+        )
+    )
+
+
+def _report_remedy(trace: str) -> str:
+    """Write a traceback to a file, and return how the user can report it.
+
+    Args:
+        trace: The traceback. If no file can be written, it is part of the result.
+    """
     remedy = "run again: what is finished is kept; if the error occurs again, report"
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8"
         ) as log:
             log.write(trace)
-        remedy = f"{remedy} it with {log.name}"
     except OSError:
-        remedy = f"{remedy} this:\n{trace}"
-    # `Multiline` marks text whose line ends are printed; those of other text are escaped.
-    return Multiline(
-        NanosetError(
-            "an internal error of nanoset",
-            found=trace.splitlines()[-1],
-            remedy=Multiline(remedy),
-        )
-    )
+        return f"{remedy} this:\n{trace}"
+    return f"{remedy} it with {log.name}"
 
 
 def _known_error(error: BaseException) -> BaseException | None:
-    """Return an error that explains itself to users, or None if this one is unexpected."""
+    """Return an error that explains itself to users, or None if this one is unexpected.
+
+    Args:
+        error: The error that ended a command. Errors of this project explain themselves; an error
+            of the operating system is replaced by one that does.
+    """
     if isinstance(error, NanosetError):
         return error
 
@@ -238,20 +294,31 @@ def _known_error(error: BaseException) -> BaseException | None:
     storage_error = explained_error(error, where="what was being read or written")
     if storage_error is not None:
         return storage_error
-
-    # Python turns each byte of an argument that is not UTF-8 into a character that no encoding can
-    # write. `visible` escapes these characters, so that it returns another text.
     if isinstance(error, UnicodeEncodeError):
-        text = error.object
-        has_undecoded_bytes = visible(text) != text
-        if has_undecoded_bytes:
-            return ConfigError(
-                "a text that was given is not UTF-8",
-                found=ascii(text[:_SHOWN_CHARACTERS]),
-                expected="UTF-8 in arguments and in names of files",
-                remedy="write it in UTF-8",
-            )
+        return _error_of_undecoded_bytes(error.object)
     return None
+
+
+def _error_of_undecoded_bytes(text: str) -> ConfigError | None:
+    """Return the error for an argument or name of a file that is not UTF-8.
+
+    Python turns each byte that is not UTF-8 into a character that no encoding can write.
+
+    Args:
+        text: A text that could not be encoded.
+
+    Returns:
+        The error; None if the text has no such characters.
+    """
+    has_undecoded_bytes = visible(text) != text  # `visible` escapes these characters
+    if not has_undecoded_bytes:
+        return None
+    return ConfigError(
+        "a text that was given is not UTF-8",
+        found=ascii(text[:_SHOWN_CHARACTERS]),
+        expected="UTF-8 in arguments and in names of files",
+        remedy="write it in UTF-8",
+    )
 
 
 def _report_interruption() -> int:

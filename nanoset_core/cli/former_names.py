@@ -1,4 +1,9 @@
-"""Warnings about former names of commands and of keys of nanoset.yaml, which still work."""
+"""Warnings about former names of commands and of keys of nanoset.yaml, which still work.
+
+When a name is replaced by another, the old one keeps working, and the user is told the new one:
+`warning: …` on standard error. Other code reports a former name by `warnings.warn`, so that it need
+not know how commands print.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,11 @@ from nanoset_core.errors import FormerNameWarning
 
 
 def warn_of_former_name(text: str) -> None:
-    """Print a warning about a name that was replaced by another, to standard error."""
+    """Print a warning about a name that was replaced by another, to standard error.
+
+    Args:
+        text: A sentence with both names.
+    """
     echo(f"warning: {text}", fg="yellow", err=True)
 
 
@@ -20,7 +29,11 @@ def warn_of_former_name(text: str) -> None:
 def printing_former_names() -> Iterator[None]:
     """Print warnings about former names as warnings to users, within a `with` block.
 
-    Python itself would print them with the place in the code that issued them.
+    Python itself would print them with the place in the code that issued them. It still prints all
+    other warnings.
+
+    Yields:
+        Nothing; the warnings of the block are printed when they occur.
     """
     with warnings.catch_warnings():  # restores `showwarning`
         show_as_python_does = warnings.showwarning

@@ -54,12 +54,11 @@ def print_warnings(
         at_most: How many warnings to print in full; default: all new ones.
         err: Whether to print to standard error.
     """
-    warnings = list(dict.fromkeys(lines))
+    warnings = list(dict.fromkeys(lines))  # each once
     if not warnings:
         return
     known_hashes = read_known(project.outputs)
-    hash_set = frozenset(known_hashes)  # for fast look-ups
-    new_warnings = [line for line in warnings if _hash(line) not in hash_set]
+    new_warnings = _without_known(warnings, known_hashes)
     n_known = len(warnings) - len(new_warnings)
 
     printed = warnings if show_known else new_warnings[:at_most]
@@ -73,6 +72,17 @@ def print_warnings(
         _remember(project.outputs, known_hashes, printed)
     elif printed and at_most is None:
         echo(f"after `{SHOW}`, commands only count these warnings", err=err)
+
+
+def _without_known(warnings: Iterable[str], known_hashes: Iterable[str]) -> list[str]:
+    """Return the warnings that the user has not seen yet.
+
+    Args:
+        warnings: The warnings, one line each.
+        known_hashes: Hashes of the warnings that the user has seen.
+    """
+    hashes = frozenset(known_hashes)  # for fast look-ups
+    return [line for line in warnings if _hash(line) not in hashes]
 
 
 def _print_lines(
@@ -125,7 +135,11 @@ class KnownWarnings(Record):
 def read_known(outputs: OutputRoot) -> list[str]:
     """Return the hashes of the warnings that this user has seen, oldest first.
 
-    There are none if the record cannot be read.
+    Args:
+        outputs: The root, below which each user has a record.
+
+    Returns:
+        Hashes, as hexadecimal digits; none if the record is missing or cannot be read.
     """
     path = _record_path(outputs)
     try:
@@ -139,13 +153,14 @@ def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterabl
     """Add warnings to this user's record; do nothing if the root cannot be written to.
 
     Args:
+        outputs: The root, below which each user has a record.
         known_hashes: The hashes in the record, oldest first.
         printed: The warnings to add.
     """
-    hashes = dict.fromkeys(known_hashes)
-    hashes.update(dict.fromkeys(map(_hash, printed)))
+    # A dictionary serves as a set that keeps the order.
+    hashes = dict.fromkeys([*known_hashes, *map(_hash, printed)])
     if len(hashes) == len(known_hashes):
-        return
+        return  # all of them are recorded
     record = KnownWarnings(tuple(hashes)[-MAX_KNOWN:])
     try:
         path = _record_path(outputs)
@@ -157,7 +172,10 @@ def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterabl
 
 
 def _record_path(outputs: OutputRoot) -> Path:
-    """Return the path of this user's record; every user has one, since each has to see warnings."""
+    """Return the path of this user's record, such as `known_warnings/alice.json` below the root.
+
+    Every user has one, since each of them has to see the warnings.
+    """
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in some containers

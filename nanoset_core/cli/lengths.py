@@ -32,6 +32,9 @@ def describe_lengths(lengths: NDArray[Any]) -> str:
 
     Args:
         lengths: Non-negative integers below 2**32, shape (n_sequences,); at least one.
+
+    Returns:
+        A text such as "1 to 2,048 tokens, median 731".
     """
     return f"{lengths.min():,} to {lengths.max():,} tokens, median {_median(lengths):,.0f}"
 
@@ -42,12 +45,7 @@ def _median(lengths: NDArray[Any]) -> float:
     Args:
         lengths: Non-negative integers below 2**32, shape (n_sequences,).
     """
-    # Sorting would take too much memory. Count the lengths by their upper 16 bits instead: group 0
-    # has the lengths below 65,536, group 1 those below 131,072, and so on.
-    n_groups = (int(lengths.max()) >> _LOWER_BITS) + 1
-    group_sizes = np.zeros(n_groups, np.int64)
-    for chunk in _chunks(lengths):
-        group_sizes += np.bincount(chunk >> _LOWER_BITS, minlength=n_groups)
+    group_sizes = _upper_bit_counts(lengths)
 
     # Ranks of the two lengths in the middle. If the number of lengths is odd, both are the same.
     lower_rank = (len(lengths) - 1) // 2
@@ -57,6 +55,18 @@ def _median(lengths: NDArray[Any]) -> float:
         return lower_length
     upper_length = _length_of_rank(lengths, upper_rank, group_sizes)
     return (lower_length + upper_length) / 2
+
+
+def _upper_bit_counts(lengths: NDArray[Any]) -> NDArray[np.int64]:
+    """Return how many lengths have each value of the upper 16 bits, shape (n_groups,).
+
+    Group 0 has the lengths below 65,536, group 1 those below 131,072, and so on.
+    """
+    n_groups = (int(lengths.max()) >> _LOWER_BITS) + 1
+    counts = np.zeros(n_groups, np.int64)
+    for chunk in _chunks(lengths):
+        counts += np.bincount(chunk >> _LOWER_BITS, minlength=n_groups)
+    return counts
 
 
 def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.int64]) -> int:

@@ -1,4 +1,10 @@
-"""How `nanoset map` plans and builds index files without a project, for .bin/.idx pairs."""
+"""How `nanoset map` plans and builds index files without a project, for .bin/.idx pairs.
+
+The user names the datasets with the options of Megatron-LM, such as
+`--data-path 0.7 web 0.3 code --train-samples 1000`. The command first prints the plan: how many
+samples each split takes of each dataset. Then it writes the index files, which contain the order of
+the samples and have the names that the trainer looks for.
+"""
 
 from __future__ import annotations
 
@@ -34,21 +40,23 @@ def map_prefixes(
 
     Args:
         options: The data arguments of Megatron-LM, and other options of `nanoset map`, by name.
-        splits: The splits.
+        splits: The splits to plan and build.
         plan_only: Whether to build nothing.
         as_json: Whether to print the plans as JSON.
+
+    Raises:
+        ConfigError: Options are missing or contradict each other, or a dataset would be read more
+            often than --max-epochs allows and --on-exhaustion says that this is an error.
+        MissingError: A dataset or a file of data arguments does not exist.
     """
-    from nanoset_core.sampling.coverage import coverage
     from nanoset_core.sampling.epoch_policies import apply_epoch_limits
     from nanoset_core.sampling.plan import plan_splits
     from nanoset_core.sampling.split_data import LengthReader
     from nanoset_core.stages.handoff.data_args import config_from_arguments
 
-    # Read the arguments. Index files have the names that the trainer looks for, which may depend on
-    # its tokenizer.
     config = config_from_arguments(options, splits)
-    if not plan_only and config.rules.hashes_tokenizer and not config.tokenizer_identifiers:
-        warn(f"warning: {UNNAMED.format(place='--trainer')}: add --trainer '{EXAMPLE}'")
+    if not plan_only:
+        _warn_of_unknown_tokenizer(config)
     _explain_short_split(config)
 
     # A dataset that would be read too often changes the blend, or is an error (--on-exhaustion).
@@ -56,28 +64,60 @@ def map_prefixes(
     reader = LengthReader()
     limited = apply_epoch_limits(config, limits, options["on_exhaustion"], reader)
 
-    # Plan each split, and convert the plans to plain values.
-    shown: list[ShownSplit] = []
-    for split, plan in plan_splits(limited.config, splits, reader).items():
-        rows = coverage(plan, limited.config, limits) if plan else []
-        members = [{"corpus": Path(row.prefix).name, **row.to_json()} for row in rows]
-        corpora = _corpus_coverages(plan, limited.config, rows)
-        corpus_values = [corpus.to_json() for corpus in corpora]
-        shown.append(ShownSplit("data", split, members, corpus_values, []))
-
-    # Print them, with a warning for each limit that changed the blend.
+    # Print the plan of each split, with a warning for each limit that changed the blend.
+    plans = plan_splits(limited.config, splits, reader)
+    shown = [_shown_split(split, plan, limited.config, limits) for split, plan in plans.items()]
     exceeded = [limit for limit in limited.exceeded if limit.split in splits]
     print_splits(shown, exceeded, as_json=as_json)
+
     if not plan_only:
         _build(limited.config, overwrite=options["overwrite"])
 
 
+def _warn_of_unknown_tokenizer(config: NanosetConfig) -> None:
+    """Warn if the trainer will not find the index files, because the options name no tokenizer.
+
+    Some trainers name index files by a hash that depends on the tokenizer.
+    """
+    if config.rules.hashes_tokenizer and not config.tokenizer_identifiers:
+        warn(f"warning: {UNNAMED.format(place='--trainer')}: add --trainer '{EXAMPLE}'")
+
+
+def _shown_split(
+    split: SplitName,
+    plan: SplitPlan | None,
+    config: NanosetConfig,
+    limits: Mapping[str, float],
+) -> ShownSplit:
+    """Return the plan of a split as plain values, which can be printed.
+
+    Args:
+        split: The split.
+        plan: How it takes samples of each dataset; None if it has no data.
+        config: The configuration of all splits.
+        limits: Prefix of a dataset → how many times it may be read.
+    """
+    from nanoset_core.sampling.coverage import coverage
+
+    datasets = coverage(plan, config, limits) if plan else []
+    members = []
+    for dataset in datasets:
+        members.append({"corpus": Path(dataset.prefix).name, **dataset.to_json()})
+    corpora = [corpus.to_json() for corpus in _corpus_coverages(plan, config, datasets)]
+    return ShownSplit("data", split, members, corpora, mixture=[])
+
+
 def _explain_short_split(config: NanosetConfig) -> None:
-    """Print what `--split` means if it has fewer than three numbers, such as "98,2"."""
-    if config.blend_per_split is not None or len(split_numbers(config.split)) >= len(SPLITS):
+    """Print what `--split` means if it has fewer than three numbers, such as "98,2".
+
+    For this text, the line ends with "means train 98.00%, valid 2.00%, test 0.00%".
+    """
+    if config.blend_per_split is not None:  # the option is not used
         return
-    shares = zip(SPLITS, parse_split(config.split), strict=False)
-    meaning = ", ".join(f"{name} {share:.2%}" for name, share in shares)
+    if len(split_numbers(config.split)) >= len(SPLITS):
+        return
+    shares = dict(zip(SPLITS, parse_split(config.split), strict=False))
+    meaning = ", ".join(f"{split} {share:.2%}" for split, share in shares.items())
     echo(f"split {config.split!r} has fewer than three numbers, and means {meaning}", err=True)
 
 
@@ -134,10 +174,7 @@ def _build(config: NanosetConfig, *, overwrite: bool) -> None:
     from nanoset_core.stages.mappings.standalone import write_index_files
 
     for files in write_index_files(config, overwrite=overwrite):
-        if files.folder is None:
-            place = ", " + _NEXT_TO_DATASETS
-        else:
-            place = f" in {files.folder}"
+        place = f", {_NEXT_TO_DATASETS}" if files.folder is None else f" in {files.folder}"
         print_made(
             f"{files.split}: {files.samples:,} samples, {files.hash}{place}",
             is_new=files.made,

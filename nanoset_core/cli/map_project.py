@@ -1,8 +1,13 @@
-"""How `nanoset map` plans and builds the index files of the nanosets of a project."""
+"""How `nanoset map` plans and builds the index files of the nanosets of a project.
+
+A nanoset is a weighted blend of datasets, described in nanoset.yaml. The command prints, for each
+of its splits, how many samples will be taken of each dataset. Then it writes the index files with
+the order of the samples, and the files with which a trainer is started.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -49,10 +54,15 @@ def map_project(
     Args:
         config: The project's nanoset.yaml.
         names: The nanosets; empty for all. With `continued_run`, exactly one.
-        splits: The splits.
+        splits: The splits to plan and build.
         continued_run: A run that continues with this nanoset.
         plan_only: Whether to build nothing.
         as_json: Whether to print the plans as JSON.
+
+    Raises:
+        ConfigError: nanoset.yaml has mistakes, or names no such nanoset.
+        MissingError: A dataset has not been built.
+        StaleError: A dataset was made from other inputs than the present ones.
     """
     from nanoset_core.project.project import Project
     from nanoset_core.stages.inventory.shared_files import check_nanoset_files
@@ -97,33 +107,24 @@ def _show_plans(
     """Print what splits of a project's nanosets will contain.
 
     Args:
-        plan_only: Whether nothing is built afterwards. If so, packs that are not built yet are
-            planned, too.
+        project: The project with its built datasets.
+        names: The nanosets.
+        splits: The splits of each of them.
+        plan_only: Whether nothing is built afterwards. If so, packs (datasets whose sequences are
+            filled with several documents) that are not built yet are planned, too.
         as_json: Whether to print JSON.
     """
     from nanoset_core.sampling.split_data import LengthReader
-    from nanoset_core.stages.mappings.planning import NanosetContext
     from nanoset_core.stages.packs.show import packs_row
 
-    # Packs are sequences that are filled with documents. A build needs packs that are built.
+    # A build needs packs that are built.
     reader = LengthReader(project.outputs.access)
-    packs: dict[str, Manifest] = {}
-    if plan_only:
-        packs = _planned_packs(project, names, reader)
+    packs = _planned_packs(project, names, reader) if plan_only else {}
+    plans = _planned_splits(project, names, splits, reader, packs, exact=not plan_only)
 
-    # Plan all splits before any is printed, since a plan may fail.
-    contexts: dict[str, NanosetContext] = {}  # what the splits of each nanoset are planned from
-    for name in names:
-        datasets = dict(packs)  # a copy, since the context adds the datasets that it looks up
-        contexts[name] = NanosetContext(project, name, reader, datasets, exact=not plan_only)
-    plans = _planned_splits(contexts, splits)
-
-    # Print them, and the datasets that would be read more often than `max_epochs` allows.
-    shown = [
-        _shown_split(contexts[name], name, split, plan, packs)
-        for (name, split), plan in plans.items()
-    ]
-    exceeded = list(chain.from_iterable(plan.exceeded for plan in plans.values()))
+    # Print the plans, and the datasets that would be read more often than `max_epochs` allows.
+    shown = [_shown_split(planned, packs) for planned in plans]
+    exceeded = chain.from_iterable(planned.plan.exceeded for planned in plans)
     if not as_json:
         print_rows([packs_row(name, manifest) for name, manifest in packs.items()])
     print_splits(shown, exceeded, as_json=as_json)
@@ -131,67 +132,104 @@ def _show_plans(
         _warn_of_empty_splits(plans)
 
 
+@dataclass(frozen=True, slots=True)
+class _SplitOfNanoset:
+    """A planned split of a nanoset."""
+
+    context: NanosetContext
+    """The nanoset, with what its splits are planned from."""
+    plan: PlannedSplit
+
+    @property
+    def title(self) -> str:
+        """Name of the nanoset and of the split, such as "pretrain train"."""
+        return f"{self.context.name} {self.plan.split}"
+
+
 def _planned_splits(
-    contexts: Mapping[str, NanosetContext], splits: Sequence[SplitName]
-) -> dict[tuple[str, SplitName], PlannedSplit]:
-    """Return (nanoset, split) → its plan. All are planned before any is printed: one may fail.
+    project: Project,
+    names: Sequence[str],
+    splits: Sequence[SplitName],
+    reader: LengthReader,
+    packs: Mapping[str, Manifest],
+    *,
+    exact: bool,
+) -> list[_SplitOfNanoset]:
+    """Plan splits of nanosets: how many samples each takes of each dataset.
+
+    All are planned before any is printed, since a plan may fail.
 
     Args:
-        contexts: Name of each nanoset → what its splits are planned from.
+        project: The project.
+        names: The nanosets.
+        splits: The splits of each of them.
+        reader: Reads the lengths of documents.
+        packs: Name of packs that are not built yet → their planned manifest.
+        exact: Whether to count exactly what earlier phases of a run read. Otherwise the plans are
+            made faster, and may be wrong by a sample or two of each dataset.
     """
-    plans: dict[tuple[str, SplitName], PlannedSplit] = {}
-    for name, context in contexts.items():
-        for split in splits:
-            plans[name, split] = context.plan(split)
+    from nanoset_core.stages.mappings.planning import NanosetContext
+
+    plans: list[_SplitOfNanoset] = []
+    for name in dict.fromkeys(names):  # a user may name a nanoset or a split twice
+        # A copy of `packs`, since the context adds the datasets that it looks up.
+        context = NanosetContext(project, name, reader, dict(packs), exact=exact)
+        for split in dict.fromkeys(splits):
+            plans.append(_SplitOfNanoset(context, context.plan(split)))
     return plans
 
 
-def _shown_split(
-    context: NanosetContext,
-    name: str,
-    split: SplitName,
-    plan: PlannedSplit,
-    packs: Mapping[str, Manifest],
-) -> ShownSplit:
-    """Return the plan of a split as plain values.
+def _shown_split(planned: _SplitOfNanoset, packs: Mapping[str, Manifest]) -> ShownSplit:
+    """Return the plan of a split as plain values, which can be printed.
 
     Args:
-        context: What the splits of the nanoset are planned from.
+        planned: The split with its plan.
         packs: Name of packs that are not built yet → their planned manifest.
     """
-    corpora = [corpus.to_json() for corpus in context.corpora(plan)]
-    mixture = [asdict(row) for row in plan.mixture]
-    return ShownSplit(name, split, _member_values(plan, packs), corpora, mixture)
+    return ShownSplit(
+        nanoset=planned.context.name,
+        split=planned.plan.split,
+        members=_member_values(planned.plan, packs),
+        corpora=[corpus.to_json() for corpus in planned.context.corpora(planned.plan)],
+        mixture=[asdict(row) for row in planned.plan.mixture],
+    )
 
 
-def _warn_of_empty_splits(plans: Mapping[tuple[str, SplitName], PlannedSplit]) -> None:
+def _warn_of_empty_splits(plans: Iterable[_SplitOfNanoset]) -> None:
     """Warn of splits that have a share of the data, but too little for a sample."""
-    for (name, split), plan in plans.items():
-        if plan.lacking and not plan.members:
-            warn(f"warning: {name} {split}: {plan.lacking}")
+    for planned in plans:
+        if planned.plan.lacking and not planned.plan.members:
+            warn(f"warning: {planned.title}: {planned.plan.lacking}")
 
 
 def _planned_packs(
     project: Project, names: Sequence[str], reader: LengthReader
 ) -> dict[str, Manifest]:
-    """Return the manifests of the packed datasets that nanosets read, planned if not built yet.
+    """Return the packed datasets that nanosets read, planned if they are not built yet.
+
+    A packed dataset consists of sequences that are filled with several documents.
 
     Args:
+        project: The project, whose nanoset.yaml describes the packs.
+        names: The nanosets.
         reader: Reads the lengths of documents.
+
+    Returns:
+        Name of a packed dataset → its manifest.
     """
     from nanoset_core.stages.packs.stage import planned_packs
 
     # The datasets that the nanosets read, or have read in earlier phases of a run.
-    members: set[str] = set()
+    datasets: set[str] = set()
     for name in names:
         spec = project.nanoset(name)
-        members.update(spec.corpora)
-        members.update(spec.earlier_corpora)
+        datasets.update(spec.corpora)
+        datasets.update(spec.earlier_corpora)
 
     packs: dict[str, Manifest] = {}
-    for name in project.config.packs:
-        if name in members:
-            packs[name] = planned_packs(project, name, reader)
+    for pack in project.config.packs:
+        if pack in datasets:
+            packs[pack] = planned_packs(project, pack, reader)
     return packs
 
 
@@ -199,6 +237,7 @@ def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[di
     """Return what a split takes of each dataset, as plain values.
 
     Args:
+        plan: The plan of the split.
         packs: Name of each packed dataset → its manifest, whose counts are added.
     """
     members: list[dict[str, Any]] = []
@@ -228,20 +267,26 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
 
 
 def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
-    """Build the index files of nanosets, and what trainers start with if no split is left out."""
-    from nanoset_core.stages.handoff import stage as handoff
-    from nanoset_core.stages.handoff.start import START
-    from nanoset_core.stages.mappings import stage as mapping
+    """Build the index files of nanosets, and what trainers start with if no split is left out.
 
+    Args:
+        project: The project with its built datasets.
+        names: The nanosets.
+        splits: The splits of each of them.
+    """
+    from nanoset_core.stages.handoff.stage import write_handoff
+    from nanoset_core.stages.handoff.start import START
+    from nanoset_core.stages.mappings.stage import write_blended, write_mappings
+
+    has_all_splits = splits == SPLITS
     with shown_progress() as progress:
         project = replace(project, progress=progress)
         for name in names:
             for split in splits:
                 # First the samples of each dataset, and then the order in which a blend takes them.
-                mapping.write_mappings(project, name, split)
+                write_mappings(project, name, split)
                 if project.nanoset(name).is_blended:
-                    mapping.write_blended(project, name, split)
-            has_all_splits = splits == SPLITS
+                    write_blended(project, name, split)
             if has_all_splits:
-                start = handoff.write_handoff(project, name).url(START)
+                start = write_handoff(project, name).url(START)
                 echo(f"{name}: {start} says how to start training on it")

@@ -1,4 +1,8 @@
-"""The progress of a command: bars on a terminal, lines with the time of day everywhere else."""
+"""The progress of a command: bars on a terminal, lines with the time of day everywhere else.
+
+A terminal shows, for each piece of work, a line such as `tokenizing ━━━╌╌╌  50% 0:01:23 ETA
+0:01:20`, which is drawn again four times a second. A log gets a line every 30 seconds instead.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +41,9 @@ def shown_progress() -> Iterator[Progress]:
     """Yield the progress of a command, which is shown on standard error.
 
     It is shown as bars if standard error is a terminal, else as lines without control characters.
+
+    Yields:
+        The progress, to which work is reported within the `with` block.
     """
     with stderr_duplicate() as stream:
         shown: AbstractContextManager[Progress]
@@ -84,10 +91,15 @@ class Bars(Display):
         """Draws the bars in a thread of its own."""
 
     def note(self, text: str) -> None:
+        """Print a notice above the bars."""
         self._print(text)
 
     def say(self, line: str) -> None:
-        # A line about work that begins is not needed: a bar shows that work.
+        """Print a line above the bars, unless it only says that a piece of work has begun.
+
+        Args:
+            line: What happened. It ends with `GOES_ON` if work begins, which a bar shows anyway.
+        """
         if not line.endswith(GOES_ON):
             self._print(line)
         self.live.refresh()
@@ -96,8 +108,16 @@ class Bars(Display):
         self.live.refresh()
 
     def work(self, work: RunningWork, *, is_new: bool) -> None:
+        """Draw the bars at once if a piece of work has begun.
+
+        Short work would end before the next frame, so that it would never be seen.
+
+        Args:
+            work: The work. It is not used here, since a frame shows all running work.
+            is_new: Whether it has just begun.
+        """
         if is_new:
-            self.live.refresh()  # short work would end before the next frame
+            self.live.refresh()
 
     def _print(self, text: str) -> None:
         """Print a text above the bars."""
@@ -127,26 +147,28 @@ class Bars(Display):
             width: Columns of the terminal. Every line is narrower.
         """
         state = self.progress.state()
-        step = state.step
-        lines: list[str] = []
-        for work in state.works:
-            lines += self._work_lines(work, step.count, width)
-        if not state.works and step.about:  # a line without a bar
-            step_line = bar_line(
-                width,
-                label=visible(step.about),
-                share=None,
-                elapsed=time.monotonic() - step.since,
-                remaining=None,
-                is_unicode=self._is_unicode,
-            )
-            lines.append(step_line)
-        return lines
+        if state.works:
+            lines: list[str] = []
+            for work in state.works:
+                lines += self._work_lines(work, state.step.count, width)
+            return lines
+        if not state.step.about:
+            return []
+        step_line = bar_line(
+            width,
+            label=visible(state.step.about),
+            share=None,  # so the line has no bar
+            elapsed=time.monotonic() - state.step.since,
+            remaining=None,
+            is_unicode=self._is_unicode,
+        )
+        return [step_line]
 
     def _work_lines(self, work: RunningWork, step_number: str, width: int) -> list[str]:
         """Return the two lines of a piece of work: its bar, and its figures.
 
         Args:
+            work: The work, which knows how much of it is done.
             step_number: Number of its step, such as "[3/25] "; may be empty.
             width: Columns of the terminal.
         """
@@ -189,6 +211,9 @@ def bar_line(
         elapsed: Seconds so far.
         remaining: Seconds that are expected to remain; None if not known.
         is_unicode: Whether the terminal takes characters that are not ASCII.
+
+    Returns:
+        The line, which is at least one column narrower than the terminal.
     """
     from rich.cells import cell_len
 
@@ -200,22 +225,30 @@ def bar_line(
         return _fitted(times, width)  # only the times fit
 
     # The bar gets the columns that the label leaves. A bar of one or two would show nothing.
-    bar = ""
     bar_columns = available - max(cell_len(label), _LABEL_COLUMNS) - 1
-    if share is not None and bar_columns > 2:
-        bar = _bar(share, min(bar_columns, _BAR_COLUMNS), is_unicode=is_unicode)
-        available -= len(bar) + 1
+    if share is None or bar_columns <= 2:
+        fitted_label = _fitted(label, available + 1, pad=True, is_unicode=is_unicode)
+        return f"{fitted_label} {times}"
+    bar = _bar(share, min(bar_columns, _BAR_COLUMNS), is_unicode=is_unicode)
+    available -= len(bar) + 1  # the bar and the space before it
     fitted_label = _fitted(label, available + 1, pad=True, is_unicode=is_unicode)
-    return " ".join(part for part in (fitted_label, bar, times) if part)
+    return f"{fitted_label} {bar} {times}"
 
 
 def _times(share: float | None, elapsed: float, remaining: float | None) -> str:
-    """Return the end of a line of progress, such as " 50% 0:01:23 ETA 0:01:20"."""
+    """Return the end of a line of progress, such as " 50% 0:01:23 ETA 0:01:20".
+
+    Args:
+        share: How much is done, 0 to 1; None if not known.
+        elapsed: Seconds so far.
+        remaining: Seconds that are expected to remain; None if not known.
+    """
     eta = _UNKNOWN if remaining is None else _clock(remaining)
     times = f"{_clock(elapsed)} ETA {eta}"
     if share is None:
         return times
-    return f"{math.floor(100 * share):3d}% {times}"
+    percent = math.floor(100 * share)  # rounded down: 100 % only once all is done
+    return f"{percent:3d}% {times}"
 
 
 def _bar(share: float, columns: int, *, is_unicode: bool) -> str:
@@ -238,6 +271,7 @@ def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True
     For example, in a line of 8 columns, "tokenizing" becomes "tokeni…".
 
     Args:
+        text: The text.
         width: Columns of the line.
         pad: Whether to fill a shorter text with spaces.
         is_unicode: Whether the terminal takes characters that are not ASCII.
@@ -256,9 +290,10 @@ def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True
 
 
 def _clock(seconds: float) -> str:
-    """Return a time as hours, minutes and seconds: 0:01:23."""
-    whole_seconds = max(int(seconds), 0)
-    return f"{whole_seconds // 3600}:{whole_seconds // 60 % 60:02d}:{whole_seconds % 60:02d}"
+    """Return a time as hours, minutes and seconds: 0:01:23 for 83 seconds."""
+    minutes, whole_seconds = divmod(max(int(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{whole_seconds:02d}"
 
 
 @contextmanager
@@ -294,9 +329,11 @@ class Lines(Display):
         self._printed_at: dict[str, float] = {}  # label of a wait → when it was printed last
 
     def note(self, text: str) -> None:
+        """Print a notice."""
         self._print(text)
 
     def say(self, line: str) -> None:
+        """Print a line on what happened."""
         self._print(line)
 
     def work(self, work: RunningWork, *, is_new: bool) -> None:
@@ -310,6 +347,7 @@ class Lines(Display):
             return  # `repeat` prints all other work every 30 seconds
         printed_at = self._printed_at.get(work.label)  # None if it was not printed yet
         if work.is_finished:
+            # The end of a wait is of interest only if its begin was printed.
             if printed_at is not None:
                 del self._printed_at[work.label]
                 self._print(work.description)
@@ -321,9 +359,10 @@ class Lines(Display):
             self._print(work.description)
 
     def repeat(self) -> None:
-        """Print progress every 30 seconds until the end."""
+        """Print progress every 30 seconds, until the event `ended` is set by another thread."""
         while not self.ended.wait(LINE_SECONDS):
             state = self.progress.state()
+            # What is waited for is printed by `work`.
             works = [work for work in state.works if not isinstance(work, Wait)]
             for work in works:
                 self._print(work.description)
@@ -332,4 +371,5 @@ class Lines(Display):
                 self._print(f"{state.step.about}: {format_age(seconds)} so far")
 
     def _print(self, text: str) -> None:
+        """Print a line that begins with the time of day, such as "14:03:27 tokenizing web"."""
         echo(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream or sys.stderr)

@@ -1,4 +1,9 @@
-"""What `nanoset map` prints of the splits of nanosets: tables and warnings, or JSON."""
+"""What `nanoset map` prints of the splits of nanosets: tables and warnings, or JSON.
+
+A nanoset is a weighted blend of datasets, which is divided into train, valid and test. For each of
+these splits, a table lists how many samples and tokens are taken of each dataset. There is a
+warning if a split gets no sample, or reads a text more than eight times.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +54,12 @@ class ShownSplit:
         return sum(member["samples_given"] for member in self.members)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain values, with totals over all corpora."""
+        """Return the plan as plain values, with totals over all corpora.
+
+        Returns:
+            The fields of this class by their names, and the totals. `mixture` is left out if it is
+            empty.
+        """
         values = {
             "nanoset": self.nanoset,
             "split": self.split,
@@ -68,7 +78,7 @@ def print_splits(
     """Print the plans of splits.
 
     Args:
-        splits: The plans.
+        splits: The plans, as plain values.
         exceeded: Limits on epochs that changed the plans; each gets a warning.
         as_json: Whether to print JSON, without any warning.
     """
@@ -77,19 +87,27 @@ def print_splits(
         return
     for split in splits:
         _print_tables(split)
-        _warn_of_split(split)
-    for text in dict.fromkeys(limit.text for limit in exceeded):
+        _warn_of_no_sample(split)
+        _warn_of_many_epochs(split)
+    for text in dict.fromkeys(limit.text for limit in exceeded):  # each text once
         warn(f"without max_epochs this would be read too often: {text}")
 
 
 def warn(text: str) -> None:
-    """Print a warning to standard error."""
+    """Print a warning to standard error, in yellow on a terminal.
+
+    Args:
+        text: One line.
+    """
     echo(text, fg="yellow", err=True)
 
 
 def _print_tables(split: ShownSplit) -> None:
-    """Print what a split takes of its mixture, of each dataset and of each corpus."""
-    # A table without rows is not printed.
+    """Print three tables on a split: what it takes of its mixture, of each dataset and corpus.
+
+    A table without rows is not printed. Datasets and corpora have separate tables, since several
+    datasets, such as views, may be of the same corpus.
+    """
     if not split.members:
         echo(f"{split.title}: no data")
     print_rows(
@@ -98,16 +116,11 @@ def _print_tables(split: ShownSplit) -> None:
         text=("decided by", "of train"),
     )
     print_rows(member_rows(split.members), title=split.title, total=_total_of_members(split))
-
-    # Several datasets, such as views, may be of the same corpus.
-    corpora_total = None
-    if len(split.corpora) > 1:
-        corpora_total = corpus_total_row(split.corpora)
     print_rows(
         corpus_rows(split.corpora),
         title=f"{split.title}, by corpus",
         text=("read through",),
-        total=corpora_total,
+        total=corpus_total_row(split.corpora) if len(split.corpora) > 1 else None,
     )
 
 
@@ -124,14 +137,19 @@ def _total_of_members(split: ShownSplit) -> Row | None:
     }
 
 
-def _warn_of_split(split: ShownSplit) -> None:
-    """Warn if a split has no sample, or reads a dataset very often."""
-    if split.members and not split.samples:
-        n_tokens = _sum(split.members, "tokens")
-        text = f"{split.title} has no sample: its {n_tokens:,} tokens are too few for one"
-        if n_tokens == 0:
-            text += "; Megatron-LM hangs on such a split: give it no share"
-        warn(f"warning: {text}")
+def _warn_of_no_sample(split: ShownSplit) -> None:
+    """Warn if the datasets of a split have too few tokens for a sample."""
+    if not split.members or split.samples:
+        return
+    n_tokens = _sum(split.members, "tokens")
+    text = f"{split.title} has no sample: its {n_tokens:,} tokens are too few for one"
+    if n_tokens == 0:
+        text += "; Megatron-LM hangs on such a split: give it no share"
+    warn(f"warning: {text}")
+
+
+def _warn_of_many_epochs(split: ShownSplit) -> None:
+    """Warn of each dataset that a split reads very often, unless nanoset.yaml limits that."""
     for member in split.members:
         if member["epochs"] > MANY_EPOCHS and member["max_epochs"] is None:
             times = f"{member['epochs']:,.1f} times (max_epochs would limit that)"

@@ -20,7 +20,14 @@ class UnfailingFile(FileIO):
     """
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write bytes, and return their number even if they could not be written."""
+        """Write bytes, and return their number even if they could not be written.
+
+        Args:
+            data: Bytes, or another object with a buffer.
+
+        Returns:
+            The number of bytes that were written, or that were dropped.
+        """
         try:
             return super().write(data)
         except OSError:

@@ -1,4 +1,9 @@
-"""What commands print: tables of rows, JSON, and notices."""
+"""What commands print: tables of rows, JSON, and notices.
+
+A table is a list of rows, such as `{"corpus": "web", "documents": 1200}`. It shows all numbers in
+full: on a narrow terminal its frame is dropped, and its lines are wrapped, but nothing is cut off.
+Ids and names of files come from strangers, so characters that could control a terminal are escaped.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +43,11 @@ WEBDATASET_WORDS = {"shards": "tars", "sequences": "contexts"}
 
 
 def wide_console() -> Console:
-    """Return a console for tables, as wide as the terminal, or FILE_COLUMNS wide without one."""
+    """Return a console for tables, as wide as the terminal, or FILE_COLUMNS wide without one.
+
+    Returns:
+        A console of the library rich, which prints all text unchanged.
+    """
     from rich.console import Console
 
     # Ids and file names may look like markup of rich, but must be printed unchanged.
@@ -69,33 +78,55 @@ def print_rows(
         total: A last row, separated from the others by a line.
         console: Where to print; default: a new `wide_console`.
     """
-    from rich.table import Table
-
     if not rows:
         return
     headings = list(rows[0])  # all rows have the columns of the first one
-    visible_title = None if title is None else visible(title)
-    table = Table(title=visible_title, title_justify="left")
-
-    # Convert all values to text. The texts decide how wide each column has to be.
+    text_headings = {*headings[:1], *text}
     text_rows = [_cells(row, headings) for row in rows]
     total_row = _cells(total, headings) if total else None
-    all_rows = text_rows if total_row is None else [*text_rows, total_row]
-    for number, heading in enumerate(headings):
-        cells = [row[number] for row in all_rows]
-        may_wrap = number == 0 or heading in text
-        _add_column(table, visible(heading), cells, may_wrap=may_wrap)
 
-    for row in text_rows:
+    visible_title = None if title is None else visible(title)
+    table = _table(visible_title, headings, text_headings, text_rows, total_row)
+    _print_in_full(table, console or wide_console())
+
+
+def _table(
+    title: str | None,
+    headings: Sequence[str],
+    text_headings: Collection[str],
+    rows: Sequence[Sequence[Text | str]],
+    total_row: Sequence[Text | str] | None,
+) -> Table:
+    """Return a table of rich, with columns that are wide enough for their cells.
+
+    Args:
+        title: Printed above the table; None for no title.
+        headings: The heading of each column.
+        text_headings: Headings of columns whose cells may be wrapped to several lines.
+        rows: The cells of each row, one for each column.
+        total_row: The cells of a last row, separated from the others by a line; None without one.
+    """
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    all_rows = rows if total_row is None else [*rows, total_row]
+    for heading, cells in zip(headings, zip(*all_rows, strict=True), strict=True):
+        _add_column(table, visible(heading), cells, may_wrap=heading in text_headings)
+    for row in rows:
         table.add_row(*row)
     if total_row is not None:
         table.add_section()
         table.add_row(*total_row)
-    _print_in_full(table, console or wide_console())
+    return table
 
 
 def _cells(row: Mapping[str, Any], headings: Iterable[str]) -> list[Text | str]:
-    """Return the cells of a row as they are printed; a missing cell is empty."""
+    """Return the cells of a row as they are printed, in the order of the headings.
+
+    Args:
+        row: Heading → value; a missing value becomes an empty cell.
+        headings: The headings of the table.
+    """
     return [_cell(row.get(heading, "")) for heading in headings]
 
 
@@ -113,6 +144,7 @@ def _add_column(table: Table, heading: str, cells: Iterable[Text | str], *, may_
     """Add a column to a table, with the smallest width at which its cells can be read.
 
     Args:
+        table: The table, which is changed.
         heading: Printed above the column.
         cells: The cells that the column will have.
         may_wrap: Whether a cell may be wrapped to several lines, as texts may. Numbers must not,
@@ -174,13 +206,17 @@ def print_json(value: object, *, ensure_ascii: bool = True) -> None:
 
 
 def print_notices(notices: Iterable[str]) -> None:
-    """Print notices to standard error, for example about input files that are not read."""
+    """Print notices to standard error, for example about input files that are not read.
+
+    Args:
+        notices: Sentences, each of which is printed as a line that begins with "notice: ".
+    """
     for notice in notices:
         echo(f"notice: {notice}", fg="yellow", err=True)
 
 
 def print_made(text: str, *, is_new: bool, lost: str = "", err: bool = False) -> None:
-    """Print what a command made.
+    """Print what a command made, such as `1,200 documents; 3 lines rejected (already exists)`.
 
     Args:
         text: What was made.
@@ -201,6 +237,9 @@ def rejected_text(rejected: int, faults: int) -> str:
     Args:
         rejected: Rejected lines, each unreadable file counted as one of them.
         faults: Unreadable files.
+
+    Returns:
+        A clause such as "3 lines rejected" or "3 lines and 1 file rejected".
     """
     lines = format_count(rejected - faults, "line")
     if faults:
