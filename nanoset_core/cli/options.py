@@ -1,4 +1,9 @@
-"""Options that several commands share, and options made from the settings of nanoset.yaml."""
+"""Options that several commands share, and options made from the settings of nanoset.yaml.
+
+A setting of nanoset.yaml is a field of a dataclass with a type, a range, a default and a docstring.
+`option_for(NanosetSpec, "seed")` makes the option `--seed` of it, with the same range, default and
+help. So a command and nanoset.yaml cannot differ.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +48,13 @@ class LocationType(click.Path):
             value: The text that the user gave.
             param: The option or argument, for errors.
             ctx: The command, for errors.
+
+        Returns:
+            A `Path`, or the location of an object in a bucket.
+
+        Raises:
+            BadParameter: The text is empty, or names a bucket where only local paths are allowed.
+            ConfigError: The location in a bucket is not valid.
         """
         if value == "":
             self.fail("the path is empty.", param, ctx)
@@ -60,7 +72,19 @@ class NumberRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number that a user gave; fail if it is not finite or out of bounds."""
+        """Return the number that a user gave; fail if it is not finite or out of bounds.
+
+        Args:
+            value: The text that the user gave, such as "0.5".
+            param: The option or argument, for errors.
+            ctx: The command, for errors.
+
+        Returns:
+            The number.
+
+        Raises:
+            BadParameter: The text is not a number, or the number is not allowed.
+        """
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -80,9 +104,13 @@ def option(names: str, help: str, **arguments: Any) -> Callable[[Decorated], Dec
     """Return an option of a command.
 
     Args:
-        names: The flags, separated by spaces; perhaps with the name of the command's parameter.
+        names: The flags, separated by spaces; perhaps with the name of the command's parameter, as
+            in "--config -c" or "--json as_json".
         help: What the option means, for --help.
         arguments: Further arguments of `click.option`.
+
+    Returns:
+        A decorator for the function of the command.
     """
     return click.option(*names.split(), help=help, **arguments)
 
@@ -94,12 +122,22 @@ def flag(names: str, help: str, **arguments: Any) -> Callable[[Decorated], Decor
         names: The flags, separated by spaces; perhaps with the name of the command's parameter.
         help: What the option means, for --help.
         arguments: Further arguments of `click.option`.
+
+    Returns:
+        A decorator for the function of the command.
     """
     return option(names, help, is_flag=True, **arguments)
 
 
 def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
-    """Return one decorator that adds several options to a command, in the order given."""
+    """Return one decorator that adds several options to a command.
+
+    Args:
+        options: Decorators, each of which adds an option.
+
+    Returns:
+        A decorator for the function of the command. --help lists the options in the order given.
+    """
 
     def decorate(command: Decorated) -> Decorated:
         """Add the options to a command; the last one first, since each is added at the front."""
@@ -114,8 +152,7 @@ def _find_config(context: click.Context, parameter: click.Parameter, value: Path
     """Return the path of the project's nanoset.yaml, which need not exist.
 
     --config names the file or its folder. By default, the file is looked for in the current folder
-    and then, as git does, in the folders above. A path above is printed, since a user may not
-    expect it.
+    and then, as git does, in the folders above.
 
     Args:
         context: Knows the other parameters of the command.
@@ -133,15 +170,23 @@ def _find_config(context: click.Context, parameter: click.Parameter, value: Path
     has_no_project = context.params.get("prefix") is not None
     if has_no_project:
         return value
+    return _config_above(value)
 
-    # The file is not in the current folder: look in the folders above.
-    file_name = value
+
+def _config_above(file_name: Path) -> Path:
+    """Return the path of the nanoset.yaml in the nearest folder above the current one.
+
+    The path is printed, since a user may not expect it.
+
+    Args:
+        file_name: Name of the file, which is returned if no folder above contains it.
+    """
     for folder in Path.cwd().parents:
         file = folder / file_name
         if os.path.isfile(file):
             echo(f"project {file}", err=True)
             return file
-    return value
+    return file_name
 
 
 CONFIG_OPTION = option(
@@ -187,11 +232,14 @@ JSON_OPTION = flag("--json as_json", "Print JSON.")
 
 
 def options_for(section: type[DataclassInstance], *names: str) -> Callable[[Decorated], Decorated]:
-    """Return options that are described by fields of a settings dataclass.
+    """Return options that are described by fields of a settings dataclass; see `option_for`.
 
     Args:
         section: The dataclass, such as `NanosetSpec`.
         names: The fields, which give type, range, choices, default and help of their options.
+
+    Returns:
+        A decorator for the function of the command.
     """
     options = [option_for(section, name) for name in names]
     return combined(*options)
@@ -215,15 +263,22 @@ def option_for(
         flags: What the option is called; default: `--` and the field's name, with dashes.
         param: The command's parameter; default: the field's name.
         arguments: Arguments of `click.option`; they override those from the field.
+
+    Returns:
+        A decorator for the function of the command.
     """
     if not flags:
         flags = (f"--{name.replace('_', '-')}",)
-    from_field = _arguments_of_option(setting(section, name))
-    return click.option(*flags, param or name, **(from_field | arguments))
+    arguments_from_field = _arguments_of_option(setting(section, name))
+    return click.option(*flags, param or name, **(arguments_from_field | arguments))
 
 
 def _arguments_of_option(field: Setting) -> dict[str, Any]:
-    """Return the arguments of `click.option` for an option that sets a field of a dataclass."""
+    """Return the arguments of `click.option` for an option that sets a field of a dataclass.
+
+    Args:
+        field: The field, with its type, default and help.
+    """
     # If the field has the type `int | None`, for example, the option takes an int.
     type_of_option = alternatives(field.hint)[0]
     arguments: dict[str, Any] = {"help": field.help, "type": _parameter_type(type_of_option)}
@@ -245,9 +300,10 @@ def _parameter_type(hint: Any) -> Any:
     """Return the click type that accepts the values of a setting with this type hint.
 
     Args:
-        hint: A type, a `Literal` of choices, or a type that is annotated with a range.
+        hint: A type, a `Literal` of choices, or a type that is annotated with a range, such as
+            `Annotated[int, Range(1, 100)]`.
     """
-    value_type = bare(hint)
+    value_type = bare(hint)  # without the range
     if get_origin(value_type) is Literal:
         return click.Choice(get_args(value_type))
     bounds = range_of(hint)
@@ -266,6 +322,9 @@ def build_of(context: click.Context, config: Path) -> Callable[[], None]:
     Args:
         context: The command that calls the function.
         config: The project's nanoset.yaml.
+
+    Returns:
+        A function without parameters.
 
     Raises:
         ClickException: `nanoset build` is not installed, since it needs Dagster.
@@ -316,6 +375,9 @@ class ManyValued(click.Command):
 
         Click takes only one value after a flag. So `--input a b` becomes `--input a --input b`. A
         flag without any value is left out.
+
+        Args:
+            args: The arguments that the user gave.
         """
         known_flags = self._known_flags()
         repeated_flag: str | None = None  # the last flag, if it takes several values
@@ -333,7 +395,8 @@ class ManyValued(click.Command):
 
     def _known_flags(self) -> set[str]:
         """Return the flags of the command, such as `--output` and `-o`."""
-        flags: set[str] = set()
+        names: set[str] = set()
         for parameter in self.params:
-            flags.update(name for name in parameter.opts if name.startswith("-"))
-        return flags
+            names.update(parameter.opts)
+        # An argument of the command has a name without dashes.
+        return {name for name in names if name.startswith("-")}

@@ -1,4 +1,9 @@
-"""The lines in which `nanoset explain` prints samples, documents and training steps."""
+"""The lines in which `nanoset explain` prints samples, documents and training steps.
+
+A sample is a row of tokens that a trainer reads. It is made of pieces of documents, so its lines
+name each document with its file and line in the raw text, and the range of tokens that the sample
+has of it: `tokens 0 to 80 of the sample are tokens 12 to 92 of the document …`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,14 @@ if TYPE_CHECKING:
 
 
 def sample_lines(sample: SampleOrigin) -> Iterator[str]:
-    """Yield lines that describe a sample of a nanoset: its origin, and each document in it."""
+    """Yield lines that describe a sample of a nanoset: its origin, and each document in it.
+
+    Args:
+        sample: The sample, with the documents that it was made from.
+
+    Yields:
+        A line on the sample, and a paragraph on each document, with an empty line before it.
+    """
     tokens = f"{sample.tokens:,} tokens"
     if sample.pad_tokens:
         tokens += f", {sample.pad_tokens:,} of padding"
@@ -31,9 +43,18 @@ def sample_lines(sample: SampleOrigin) -> Iterator[str]:
 
 
 def context_lines(context: ContextOrigin) -> Iterator[str]:
-    """Yield lines that describe a sample of a webdataset: its origin, and each document in it."""
+    """Yield lines that describe a sample of a webdataset: its origin, and each document in it.
+
+    A webdataset stores samples in tars, after they were shuffled.
+
+    Args:
+        context: The sample, with the documents that it was made from.
+
+    Yields:
+        A line on the sample, and a paragraph on each document, with an empty line before it.
+    """
     tokens = f"{context.tokens:,} tokens"
-    if context.bos_tokens:
+    if context.bos_tokens:  # tokens that begin a sample
         tokens += f", {context.bos_tokens:,} BOS"
     if context.pad_tokens:
         tokens += f", {context.pad_tokens:,} of padding"
@@ -72,7 +93,11 @@ def _ranges_text(piece: PieceOrigin | Appearance) -> str:
 
 
 def _source_text(source: SourceExcerpt) -> str:
-    """Return the raw text of some tokens, and whether it is still what was tokenized."""
+    """Return the raw text of some tokens, and whether it is still what was tokenized.
+
+    Args:
+        source: The excerpt. Its text is None if it was changed or not read; its note says why.
+    """
     if source.text is None:
         return f"{source.state}: {source.note}"
     if source.state == "unchanged":
@@ -81,7 +106,23 @@ def _source_text(source: SourceExcerpt) -> str:
 
 
 def document_line(origin: DocumentOrigin) -> str:
-    """Return a line that names a document: its place in the raw text, id, number and length."""
+    """Return a line that names a document: its place in the raw text, id, number and length.
+
+    Args:
+        origin: Where the document comes from.
+
+    Returns:
+        A line such as "web/a.jsonl:3 (byte 812), id 'x7': document 2 of corpus web, 64 tokens".
+    """
+    # Tables of documents and columns are joined by the number in the corpus, so it comes first.
+    number = f"document {origin.document:,} of corpus {origin.corpus}"
+    if origin.view is not None:
+        number += f" (document {origin.view_document:,} of view {origin.view})"
+    return f"{_raw_place(origin)}: {number}, {origin.tokens:,} tokens"
+
+
+def _raw_place(origin: DocumentOrigin) -> str:
+    """Return where a document is in the raw text, and its id if it has one."""
     place = f"{origin.corpus}/{origin.file}:{origin.line}"
     if origin.byte_offset >= 0:
         place += f" (byte {origin.byte_offset:,})"
@@ -89,12 +130,7 @@ def document_line(origin: DocumentOrigin) -> str:
         place += " (row)"
     if origin.id is not None:
         place += f", id {origin.id!r}"
-
-    # By the number in the corpus, which comes first, tables of documents and columns are joined.
-    number = f"document {origin.document:,} of corpus {origin.corpus}"
-    if origin.view is not None:
-        number += f" (document {origin.view_document:,} of view {origin.view})"
-    return f"{place}: {number}, {origin.tokens:,} tokens"
+    return place
 
 
 def places_lines(
@@ -106,17 +142,26 @@ def places_lines(
         documents: The documents, with the samples that hold them.
         split: The split of a nanoset that was searched; None for a webdataset.
         show: How many samples of each document to list.
+
+    Yields:
+        The number of documents, and then lines on each of them; none without documents.
     """
     if documents:
         yield f"{format_count(len(documents), 'document')} found"
-    for number, document in enumerate(documents):
-        if number > 0:
+    for index, document in enumerate(documents):
+        if index > 0:
             yield ""
         yield from _document_places_lines(document, split, show)
 
 
 def _document_places_lines(document: DocumentPlaces, split: str | None, show: int) -> Iterator[str]:
-    """Yield a line for a document, and one for each of its samples; or why it is in none."""
+    """Yield a line for a document, and one for each of its samples; or why it is in none.
+
+    Args:
+        document: The document, with the samples that hold it.
+        split: The split that was searched; None for a webdataset.
+        show: How many samples to list.
+    """
     yield document_line(document.origin)
     if document.reason is not None:
         yield f"  {document.reason}"
@@ -128,7 +173,12 @@ def _document_places_lines(document: DocumentPlaces, split: str | None, show: in
 
 
 def _appearance_text(appearance: Appearance | TarAppearance, split: str | None) -> str:
-    """Return the name of a sample that holds a document."""
+    """Return the name of a sample that holds a document, such as "train sample 1,024".
+
+    Args:
+        appearance: The sample, of a nanoset or of a webdataset, which stores samples in tars.
+        split: The split of a nanoset; None for a webdataset.
+    """
     from nanoset_core.lineage.webdataset import TarAppearance
 
     number = f"{appearance.sample:,}"
@@ -142,18 +192,21 @@ def step_lines(steps: Sequence[StepOrigin]) -> Iterator[str]:
 
     Args:
         steps: The steps, each with all of its samples or some of them.
+
+    Yields:
+        For each step a sentence, and then a paragraph for each of its samples.
     """
     from nanoset_core.lineage.sentences import step_sentence
 
-    for number, step in enumerate(steps):
-        if number:
+    for index, step in enumerate(steps):
+        if index > 0:
             yield ""
         yield step_sentence(step)
         for sample in step.samples:
             yield ""
-            headline, *lines = sample_lines(sample)
+            headline, *document_lines = sample_lines(sample)
             yield f"rank {sample.rank}, micro-batch {sample.micro_batch}: {headline}"
-            yield from lines
+            yield from document_lines
 
         # Not all samples may have been looked up.
         n_shown = len(step.samples)
@@ -170,6 +223,9 @@ def reading_lines(documents: Sequence[DocumentSteps], show: int) -> Iterator[str
     Args:
         documents: The documents, with the steps that read them.
         show: Largest number of steps to list for each document.
+
+    Yields:
+        For each document a line that names it, the number of its steps, and a line for each step.
     """
     for document in documents:
         yield document_line(document.origin)

@@ -1,4 +1,9 @@
-"""Options by which commands take a tokenizer, with the names of the flags of Megatron-LM."""
+"""Options by which commands take a tokenizer, with the names of the flags of Megatron-LM.
+
+A user may name a tokenizer by `--tokenizer FOLDER`, or as with Megatron-LM's tools, for example by
+`--tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt`. The decorator
+`tokenizer_options` adds these options to a command, which then gets one parameter `tokenizer`.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +56,13 @@ def tokenizer_options(
     The command gets their values as one parameter, `tokenizer`: None if no tokenizer is named.
 
     Args:
-        use: What the command needs the tokenizer for; printed at the end of the help.
+        use: What the command needs the tokenizer for, such as "to count tokens"; printed at the end
+            of the help.
         has_vocab_size_option: Whether the command itself defines an option --vocab-size. Its value
             also describes the tokenizer, if the tokenizer's file does not state the size.
+
+    Returns:
+        A decorator for the function of the command.
     """
     add_options = _flag_options(use, has_vocab_size_option=has_vocab_size_option)
 
@@ -81,10 +90,6 @@ def tokenizer_options(
 def _flag_options(use: str, *, has_vocab_size_option: bool) -> Callable[[Decorated], Decorated]:
     """Return the options whose values are the fields of `_TokenizerFlags`.
 
-    The first argument of `option` lists the flags. If the command's parameter has another name than
-    they have, it follows them: `--merge-file merges` is a flag whose value is the parameter
-    `merges`.
-
     Args:
         use: What the command needs the tokenizer for, such as "to count tokens", or an empty text.
         has_vocab_size_option: Whether to leave out --vocab-size, because the command defines it.
@@ -92,11 +97,35 @@ def _flag_options(use: str, *, has_vocab_size_option: bool) -> Callable[[Decorat
     # Imported here, since most commands need none of the engines behind it.
     from nanoset_core.stages.shards.settings import TokenizerSpec
 
-    help_text = f"{_TOKENIZER_HELP}; {use}." if use else f"{_TOKENIZER_HELP}."
     vocab_size_options = []
     if not has_vocab_size_option:
         vocab_size_options.append(option_for(TokenizerSpec, "vocab_size"))
     return combined(
+        *_file_options(use),
+        option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
+        option(
+            "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer",
+            "Special tokens that the file does not hold; several after one option.",
+            multiple=True,
+        ),
+        option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
+        *vocab_size_options,
+        option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"),
+    )
+
+
+def _file_options(use: str) -> list[Callable[[Any], Any]]:
+    """Return the options that name the files of a tokenizer, and their type.
+
+    The first argument of `option` lists the flags. If the command's parameter has another name than
+    they have, it follows them: `--merge-file merges` is a flag whose value is the parameter
+    `merges`.
+
+    Args:
+        use: What the command needs the tokenizer for, or an empty text.
+    """
+    help_text = f"{_TOKENIZER_HELP}; {use}." if use else f"{_TOKENIZER_HELP}."
+    return [
         option(
             "--tokenizer --tokenizer-model --pretrained-model-name-or-path tokenizer",
             help_text,
@@ -113,16 +142,7 @@ def _flag_options(use: str, *, has_vocab_size_option: bool) -> Callable[[Decorat
             "The merges of the vocab.json; default: the merges.txt next to it.",
             type=ANY_PATH,
         ),
-        option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
-        option(
-            "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer",
-            "Special tokens that the file does not hold; several after one option.",
-            multiple=True,
-        ),
-        option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
-        *vocab_size_options,
-        option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"),
-    )
+    ]
 
 
 def text_options(
@@ -136,6 +156,9 @@ def text_options(
         use: What the command needs the tokenizer for; printed at the end of the help.
         scratch_flags: Further names of the option --scratch, such as "--tmp-dir".
         has_vocab_size_option: Whether the command itself defines an option --vocab-size.
+
+    Returns:
+        A decorator for the function of the command.
     """
     from nanoset_core.stages.shards.settings import DocumentsSpec
 
@@ -217,10 +240,7 @@ def _tokenizer_of(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> Tok
         return None
 
     kind = kind_of(source)
-    if flags.tokenizer_type is not None:
-        _check_kind(source, kind, "--tokenizer-type", TOKENIZER_TYPES[flags.tokenizer_type])
-    if flags.vocab_file is not None:
-        _check_kind(source, kind, "--vocab-file", _VOCAB_FILE_KINDS)
+    _check_kind_by_options(source, kind, flags)
 
     # The command's own --vocab-size only describes a tokenizer whose file does not state the size
     # of the vocabulary. That is this kind, Megatron-LM's.
@@ -228,6 +248,23 @@ def _tokenizer_of(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> Tok
         source = replace(source, vocab_size=flags.vocab_size)
     print_notices(define(source).notices)
     return source if source.settings else path
+
+
+def _check_kind_by_options(source: TokenizerFile, kind: str, flags: _TokenizerFlags) -> None:
+    """Check that a tokenizer's file is of the kind that --tokenizer-type and --vocab-file expect.
+
+    Args:
+        source: The tokenizer's file.
+        kind: The kind of the file, such as `vocab.json`.
+        flags: The values of the options.
+
+    Raises:
+        ConfigError: The file is of another kind.
+    """
+    if flags.tokenizer_type is not None:
+        _check_kind(source, kind, "--tokenizer-type", TOKENIZER_TYPES[flags.tokenizer_type])
+    if flags.vocab_file is not None:
+        _check_kind(source, kind, "--vocab-file", _VOCAB_FILE_KINDS)
 
 
 def _described_file(

@@ -19,6 +19,7 @@ import math
 import shutil
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from email.message import Message
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -111,25 +112,32 @@ def write_demo(
     """
     if (folder / CONFIG_FILE).exists():
         return False
-    with writing_to(folder):
-        _write(folder, megabytes, say)
-    return True
-
-
-def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
-    """Write all files of the project; see `write_demo`."""
-    raw = folder / "raw"
-    other_paths = [folder / name for name in (TOKENIZER_FILE, SCHEMA_FILE, CONFIG["root"])]
-    _prepare_raw_folder(raw, other_paths)
 
     # Sources of the standard library and of the packages are half of the text each. The other two
     # corpora are small.
     half_bytes = int(megabytes * 500_000)
-    say("writing corpora from this Python's own text")
-    _write_corpus(raw / "stdlib", standard_library(half_bytes), n_files=6, write=_gzip)
+    with writing_to(folder):
+        other_paths = [folder / name for name in (TOKENIZER_FILE, SCHEMA_FILE, CONFIG["root"])]
+        _prepare_raw_folder(folder / "raw", other_paths)
+        say("writing corpora from this Python's own text")
+        _write_corpora(folder / "raw", half_bytes)
+        say(f"training a byte-level BPE tokenizer of {VOCABULARY:,} tokens")
+        _train_tokenizer(folder / TOKENIZER_FILE, half_bytes)
+        _write_config(folder, is_small=megabytes < _SMALL_DEMO_MEGABYTES)
+    return True
+
+
+def _write_corpora(raw: Path, limit_bytes: int) -> None:
+    """Write the raw text of the four corpora, in different compressions.
+
+    Args:
+        raw: The folder of raw text, which exists and has no corpora.
+        limit_bytes: About how much text each of the two large corpora gets.
+    """
+    _write_corpus(raw / "stdlib", standard_library(limit_bytes), n_files=6, write=_gzip)
     _write_corpus(
         raw / "libraries",
-        libraries(half_bytes),
+        libraries(limit_bytes),
         n_files=4,
         write=write_atomic,
         broken=BROKEN_LINE,
@@ -137,11 +145,17 @@ def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
     _write_corpus(raw / "documentation", documentation(), n_files=2, write=_zstd)
     _write_corpus(raw / "descriptions", descriptions(), n_files=1, write=write_atomic)
 
-    say(f"training a byte-level BPE tokenizer of {VOCABULARY:,} tokens")
-    _train_tokenizer(folder / TOKENIZER_FILE, half_bytes)
 
+def _write_config(folder: Path, *, is_small: bool) -> None:
+    """Write nanoset.yaml, and the schema by which editors complete and check it.
+
+    Args:
+        folder: Folder of the project.
+        is_small: Whether there is so little text that the one broken line is more than the allowed
+            fraction. Then nanoset.yaml allows a larger one.
+    """
     config = CONFIG
-    if megabytes < _SMALL_DEMO_MEGABYTES:
+    if is_small:
         config = CONFIG | {"documents": _SMALL_DEMO_DOCUMENTS}
     write_atomic(folder / SCHEMA_FILE, schema_text().encode())
     head = "# Written by `nanoset demo`; docs/configuration.md has every key.\n"
@@ -210,13 +224,14 @@ def _write_corpus(
     lines = [json.dumps(document, ensure_ascii=False).encode() + b"\n" for document in documents]
     lines_per_file = math.ceil(len(lines) / n_files)
     for number in range(n_files):
-        subfolder = folder / f"part-{number // 2}" if n_files > 2 else folder
-        subfolder.mkdir(parents=True, exist_ok=True)
-
         start = number * lines_per_file
         content = b"".join(lines[start : start + lines_per_file])
         if number == 0:
             content += broken
+
+        # The files 0 and 1 are in part-0, 2 and 3 in part-1, and so on.
+        subfolder = folder / f"part-{number // 2}" if n_files > 2 else folder
+        subfolder.mkdir(parents=True, exist_ok=True)
         write(subfolder / f"{folder.name}-{number}.jsonl", content)
 
 
@@ -275,6 +290,12 @@ def standard_library(limit_bytes: int) -> Iterator[Document]:
     """Yield sources of the standard library, until they have `limit_bytes` of UTF-8.
 
     There are at least `_MIN_DOCUMENTS`, so that they can be split.
+
+    Args:
+        limit_bytes: Bytes of text that are enough.
+
+    Yields:
+        Documents such as `{"id": "json/decoder.py", "text": "…"}`.
     """
     folder = Path(sysconfig.get_paths()["stdlib"])
     yield from _sources(
@@ -288,6 +309,12 @@ def libraries(limit_bytes: int) -> Iterator[Document]:
     """Yield sources of the installed packages, until they have `limit_bytes` of UTF-8.
 
     There are at least `_MIN_DOCUMENTS`, so that they can be split.
+
+    Args:
+        limit_bytes: Bytes of text that are enough, in each folder of packages.
+
+    Yields:
+        Documents such as `{"id": "numpy/__init__.py", "text": "…"}`.
     """
     # Pure and compiled packages are in one folder in most installations, but not in all.
     folders = {Path(sysconfig.get_paths()[name]).resolve() for name in ("purelib", "platlib")}
@@ -305,12 +332,9 @@ def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[
         limit_bytes: Bytes of UTF-8 that are enough.
         skip: Prefixes of paths below the folder that are left out.
     """
-    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*.py")]
     n_documents = 0
     n_bytes = 0
-    for name in sorted(names, key=natural_key):
-        if name.startswith(skip):
-            continue
+    for name in _source_names(folder, skip):
         text = _source_text(folder / name)
         if text is None:
             continue
@@ -319,6 +343,18 @@ def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[
         n_bytes += len(text.encode())
         if n_documents >= _MIN_DOCUMENTS and n_bytes >= limit_bytes:
             return
+
+
+def _source_names(folder: Path, skip: tuple[str, ...]) -> list[str]:
+    """Return the paths of all Python sources below a folder, relative to it, in natural order.
+
+    Args:
+        folder: The folder.
+        skip: Prefixes of paths that are left out.
+    """
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*.py")]
+    names = [name for name in names if not name.startswith(skip)]
+    return sorted(names, key=natural_key)
 
 
 def _source_text(path: Path) -> str | None:
@@ -334,7 +370,11 @@ def _source_text(path: Path) -> str | None:
 
 
 def documentation() -> Iterator[Document]:
-    """Yield the topics of the language reference, which Python's `help()` shows."""
+    """Yield the topics of the language reference, which Python's `help()` shows.
+
+    Yields:
+        Documents such as `{"id": "topic/assignment", "text": "…"}`.
+    """
     from pydoc_data import topics
 
     for topic, text in sorted(topics.topics.items()):
@@ -342,20 +382,30 @@ def documentation() -> Iterator[Document]:
 
 
 def descriptions() -> Iterator[Document]:
-    """Yield the long descriptions of the installed packages, ordered by name, each name once."""
+    """Yield the long descriptions of the installed packages, ordered by name, each name once.
+
+    Yields:
+        Documents such as `{"id": "distribution/numpy", "text": "…"}`.
+    """
     text_by_name: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         metadata = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO")
         if metadata is None:
             continue
-        # The metadata has the format of an email: the description is its body or a header.
-        message = email.message_from_string(metadata)
-        text = message.get_payload()
-        if not isinstance(text, str) or not text.strip():
-            text = message.get("Description", "")
+        message = email.message_from_string(metadata)  # the format of metadata is that of an email
+        text = _description(message)
         if len(text) >= _MIN_DOCUMENT_BYTES:
             text_by_name.setdefault(message.get("Name", ""), text)
 
     for name, text in sorted(text_by_name.items()):
         # Bytes of the metadata that are not UTF-8 are replaced by "?".
         yield {"id": f"distribution/{name}", "text": text.encode("utf-8", "replace").decode()}
+
+
+def _description(message: Message) -> str:
+    """Return the long description in a package's metadata: the body, or else a header."""
+    body = message.get_payload()
+    if isinstance(body, str) and body.strip():
+        return body
+    description: str = message.get("Description", "")
+    return description

@@ -14,7 +14,12 @@ from nanoset_core.cli.terminal import Row, print_json, print_notices, print_rows
 from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.project.column_statistics import ColumnStatistics, CorpusColumns
+    from nanoset_core.project.column_statistics import (
+        ColumnStatistics,
+        CorpusColumns,
+        NumberStatistics,
+    )
+    from nanoset_core.sampling.histogram import Bin
 
 
 @click.command("columns", short_help="Show the values of a corpus's columns.")
@@ -62,63 +67,75 @@ def command(
 
 
 def _to_json(statistics: CorpusColumns) -> dict[str, Any]:
-    """Return the statistics as plain values."""
-    columns: list[dict[str, Any]] = []
-    for column in statistics.columns:
-        record: dict[str, Any] = {
-            "name": column.name,
-            "type": column.type,
-            "nulls": column.nulls,
-            "null_tokens": column.null_tokens,
-            "nans": column.nans,
-            "distinct": column.distinct,
-            "is_distinct_exact": column.is_distinct_exact,
-        }
-        if column.numbers is not None:
-            record |= _numbers_to_json(column)
-        else:
-            record["values"] = [value._asdict() for value in column.values]
-            record["uncounted"] = column.uncounted
-        columns.append(record)
+    """Return the statistics of a corpus's columns as plain values."""
     return {
         "corpus": statistics.corpus,
         "documents": statistics.documents,
         "tokens": statistics.tokens,
-        "columns": columns,
+        "columns": [_column_to_json(column) for column in statistics.columns],
         "unbuilt": list(statistics.unbuilt),
     }
 
 
-def _numbers_to_json(column: ColumnStatistics) -> dict[str, Any]:
-    """Return the distribution of a column of numbers as plain values."""
+def _column_to_json(column: ColumnStatistics) -> dict[str, Any]:
+    """Return the statistics of a column as plain values.
+
+    A column of numbers has quantiles and a histogram, and one of texts its most frequent values.
+    """
+    record: dict[str, Any] = {
+        "name": column.name,
+        "type": column.type,
+        "nulls": column.nulls,
+        "null_tokens": column.null_tokens,
+        "nans": column.nans,
+        "distinct": column.distinct,
+        "is_distinct_exact": column.is_distinct_exact,
+    }
+    if column.numbers is not None:
+        record |= _numbers_to_json(column.numbers)
+    else:
+        record["values"] = [value._asdict() for value in column.values]
+        record["uncounted"] = column.uncounted
+    return record
+
+
+def _numbers_to_json(numbers: NumberStatistics) -> dict[str, Any]:
+    """Return the distribution of a column of numbers as plain values.
+
+    JSON has no infinite numbers: `finite_or_text` replaces these by texts.
+    """
     from nanoset_core.records.text import finite_or_text
 
-    numbers = column.numbers
-    if numbers is None:
-        return {}
-    bins: list[dict[str, Any]] = []
-    for histogram_bin in numbers.bins:
-        documents, tokens = histogram_bin.amounts
-        bins.append(
-            {
-                "values": histogram_bin.label,
-                "start": finite_or_text(histogram_bin.start),
-                "stop": finite_or_text(histogram_bin.stop),
-                "documents": documents,
-                "tokens": tokens,
-            }
-        )
     quantiles = {share: finite_or_text(value) for share, value in numbers.quantiles.items()}
     return {
         "minimum": finite_or_text(numbers.minimum),
         "maximum": finite_or_text(numbers.maximum),
         "quantiles": quantiles,
-        "histogram": bins,
+        "histogram": [_bin_to_json(histogram_bin) for histogram_bin in numbers.bins],
+    }
+
+
+def _bin_to_json(histogram_bin: Bin) -> dict[str, Any]:
+    """Return a bin of a histogram as plain values: its range, and what it contains."""
+    from nanoset_core.records.text import finite_or_text
+
+    documents, tokens = histogram_bin.amounts
+    return {
+        "values": histogram_bin.label,
+        "start": finite_or_text(histogram_bin.start),
+        "stop": finite_or_text(histogram_bin.stop),
+        "documents": documents,
+        "tokens": tokens,
     }
 
 
 def _print_columns(statistics: CorpusColumns) -> None:
-    """Print a table with a row for each column."""
+    """Print a table with a row for each column: its type, missing and distinct values, quantiles.
+
+    column   type     nulls   distinct   min   5 %   median   95 %   max
+    lang     string       0          5
+    score    double      12        981   0.1   0.2      0.5    0.9   1.0
+    """
     from nanoset_core.project.column_rows import column_rows
 
     rows: list[Row] = []

@@ -108,7 +108,10 @@ def _print_dataset_diff(diff: DatasetDiff, show: int) -> None:
 
 
 def _print_view_diff(diff: ViewDiff) -> None:
-    """Print how two versions of a view differ, with the first documents that it gained or lost."""
+    """Print how two versions of a view differ, with the first documents that it gained or lost.
+
+    A view is a selection of documents of a corpus.
+    """
     old = _VersionCounts.of_view(diff.old)
     new = _VersionCounts.of_view(diff.new)
     _print_versions(diff.new.name, old, new)
@@ -130,7 +133,14 @@ class _VersionCounts:
 
     @staticmethod
     def of_dataset(version: DatasetVersion) -> _VersionCounts:
-        """Return the counts of a version of a corpus's dataset."""
+        """Return the counts of a version of a corpus's dataset.
+
+        Args:
+            version: Its manifest, and the files of raw text that it was made from.
+
+        Returns:
+            The counts, with those of rejected lines and of files.
+        """
         manifest = version.dataset
         facts = manifest.facts
         counts = {
@@ -143,7 +153,14 @@ class _VersionCounts:
 
     @staticmethod
     def of_view(manifest: Manifest) -> _VersionCounts:
-        """Return the counts of a version of a view."""
+        """Return the counts of a version of a view.
+
+        Args:
+            manifest: The manifest of the version.
+
+        Returns:
+            The counts of its documents and tokens.
+        """
         facts = manifest.facts
         counts = {"documents": facts["documents"], "tokens": facts["tokens"]}
         return _VersionCounts(manifest.digest, manifest.written_ns / 1e9, counts)
@@ -152,25 +169,33 @@ class _VersionCounts:
 def _print_versions(name: str, old: _VersionCounts, new: _VersionCounts) -> None:
     """Print a table of the counts of both versions, and the differences between them.
 
+        web              documents   tokens   age
+        before: 3f0a…         1000    50000   2 days
+        after: 9c71…          1200    61000   1 min
+        difference            +200  +11,000
+
     Args:
-        name: Name of the corpus or view.
+        name: Name of the corpus or view, which is the heading of the first column.
         old: The counts of the older version.
         new: The counts of the newer version.
     """
-    # The name is the heading of the first column.
-    rows: list[Row] = []
-    for label, version in (("before", old), ("after", new)):
-        row: Row = {name: f"{label}: {version.digest}"}
-        row.update(version.counts)
-        row["age"] = format_age(time.time() - version.made_at)
-        rows.append(row)
-
     difference: Row = {name: "difference"}
     for heading, count in new.counts.items():
         difference[heading] = f"{count - old.counts[heading]:+,}"
     difference["age"] = ""
-    rows.append(difference)
-    print_rows(rows)
+    print_rows([_version_row(name, "before", old), _version_row(name, "after", new), difference])
+
+
+def _version_row(name: str, label: str, version: _VersionCounts) -> Row:
+    """Return the row of a version: its digest, its counts, and how old it is.
+
+    Args:
+        name: The heading of the first column.
+        label: Printed before the digest: `before` or `after`.
+        version: The version.
+    """
+    age = format_age(time.time() - version.made_at)
+    return {name: f"{label}: {version.digest}", **version.counts, "age": age}
 
 
 def _print_files(diff: DatasetDiff, show: int) -> None:
@@ -183,21 +208,21 @@ def _print_files(diff: DatasetDiff, show: int) -> None:
     # Choose the files with the most tokens in either version, but list them in document order.
     by_size = sorted(diff.files, key=_largest_first)
     listed_paths = {file.path for file in by_size[:show]}
-    rows: list[Row] = []
-    for file in diff.files:
-        if file.path in listed_paths:
-            change = StyledText(file.change, _CHANGE_STYLES[file.change])
-            rows.append(_file_row(file.path, change, file.before, file.after))
+    rows = [_changed_file_row(file) for file in diff.files if file.path in listed_paths]
 
     # The last row has the sum over all files that differ, also those that are not listed.
-    total_before = diff.total("before")
-    total_after = diff.total("after")
-    rows.append(_file_row("all that differ", "", total_before, total_after))
+    rows.append(_file_row("all that differ", "", diff.total("before"), diff.total("after")))
     print_rows(rows, text=["change"])
 
     n_unlisted = len(diff.files) - len(listed_paths)
     if n_unlisted:
         echo(f"… and {format_count(n_unlisted, 'more file')} (--show)")
+
+
+def _changed_file_row(file: FileDiff) -> Row:
+    """Return the row of a source file, with what happened to it in colour."""
+    change = StyledText(file.change, _CHANGE_STYLES[file.change])
+    return _file_row(file.path, change, file.before, file.after)
 
 
 def _largest_first(file: FileDiff) -> tuple[int, str]:
@@ -245,6 +270,7 @@ def _print_documents(label: str, sign: str, changes: DocumentChanges) -> None:
     Args:
         label: `gained` or `lost`.
         sign: Printed before each document: `+` or `-`.
+        changes: The number of documents and tokens, and the first documents.
     """
     echo(f"{label}: {changes.documents:,} documents, {changes.tokens:,} tokens")
     for origin in changes.first:

@@ -38,6 +38,12 @@ class StepsType(click.ParamType):  # type: ignore[type-arg]
             value: Such as "7" or "7..9". Click may also pass a range that was converted before.
             param: The option, for errors.
             ctx: The command, for errors.
+
+        Returns:
+            A range, such as range(7, 10) for "7..9".
+
+        Raises:
+            BadParameter: The text is neither a number from 1 on nor two of them in order.
         """
         if not isinstance(value, str):
             return value
@@ -161,6 +167,9 @@ def _explain_run(
     """Print what steps of a training run read, or which steps read a document.
 
     Args:
+        config: The project's nanoset.yaml.
+        run: The run.yaml that describes the run.
+        step: Numbers of the steps; None to look for a document.
         rank: Only this data-parallel rank of the steps; None for all.
         document: The options that name a document.
         show: How many samples to list.
@@ -203,7 +212,8 @@ def _explain_dataset(
     """Print the documents of a sample of a nanoset or webdataset, or the samples of a document.
 
     Args:
-        name: A nanoset or webdataset.
+        config: The project's nanoset.yaml.
+        name: A nanoset (samples in index files) or a webdataset (samples in tars).
         split: A split of the nanoset; or the tar, key or number of a sample of the webdataset.
         sample: Number in the split or tar.
         document: The options that name a document.
@@ -226,20 +236,23 @@ def _explain_dataset(
     with project.outputs.access.named():
         if not has_sample:
             searched_split = None if is_webdataset else split
-            explanation = _explain_document(project, name, searched_split, document, show)
+            answer = _explain_document(project, name, searched_split, document, show)
         elif is_webdataset:
-            explanation = _explain_context(project, name, str(split), sample)
+            answer = _explain_context(project, name, str(split), sample)
         else:
-            explanation = _explain_sample(project, name, str(split), int(sample or 0))
-    _print(explanation.values, explanation.lines, as_json=as_json)
+            answer = _explain_sample(project, name, str(split), int(sample or 0))
+    _print(answer.values, answer.lines, as_json=as_json)
 
 
 def _check_one_way(document: Mapping[str, Any], *, has_sample: bool) -> None:
-    """Raise a UsageError unless the user gave either a sample or a document.
+    """Check that the user gave either a sample or a document.
 
     Args:
         document: The options that name a document.
         has_sample: Whether a sample was given.
+
+    Raises:
+        UsageError: Both were given, or neither.
     """
     # Some options, such as --file, name a document only together with others.
     has_document_option = any(value is not None for value in document.values())
@@ -267,6 +280,7 @@ def _explain_document(
     """Find the samples that contain a document.
 
     Args:
+        project: The project with its built outputs.
         name: A nanoset or webdataset.
         split: A split of the nanoset; None for a webdataset.
         document: The options that name the document.
@@ -282,6 +296,7 @@ def _explain_context(project: Project, name: str, place: str, number: int | None
     """Find the documents of a sample of a webdataset.
 
     Args:
+        project: The project with its built outputs.
         name: The webdataset.
         place: A tar; or the key or number of the sample.
         number: Number of the sample in the tar, if `place` is one.
@@ -293,7 +308,14 @@ def _explain_context(project: Project, name: str, place: str, number: int | None
 
 
 def _explain_sample(project: Project, name: str, split: str, sample: int) -> _OriginAnswer:
-    """Find the documents of a sample of a nanoset, by its number in the split."""
+    """Find the documents of a sample of a nanoset, by its number in the split.
+
+    Args:
+        project: The project with its built outputs.
+        name: The nanoset.
+        split: The split: train, valid or test.
+        sample: Number of the sample, from 0.
+    """
     from nanoset_core.lineage.explain import explain_sample
 
     sample_origin = explain_sample(project, name, split, sample)
@@ -304,7 +326,9 @@ def _names_webdataset(project: Project, name: str, second_argument: str | None) 
     """Return whether a name is that of a webdataset, and not of a nanoset.
 
     Args:
-        name: The name. nanoset.yaml may not have it any more, although its outputs exist.
+        project: The project. Its nanoset.yaml may not have the name any more, although the outputs
+            exist.
+        name: The name.
         second_argument: The next argument: a split for a nanoset; a tar, key or number for a
             webdataset.
     """
@@ -325,6 +349,8 @@ def _explain_steps(
     """Print what training steps read.
 
     Args:
+        config: The project's nanoset.yaml.
+        run: The run.yaml that describes the run.
         steps: Numbers of the steps.
         rank: Only the samples of this data-parallel rank.
         show: How many samples of each step to list; JSON has all of them.
@@ -334,9 +360,9 @@ def _explain_steps(
     from nanoset_core.project.project import Project
 
     project = Project.open(config)
-    most = None if as_json else show
+    max_samples = None if as_json else show  # of each step
     with project.outputs.access.named():
-        origins = explain_steps(project, run, steps, rank, most)
+        origins = explain_steps(project, run, steps, rank, max_samples)
 
     # A single step is printed as an object, and only a range A..B as a list.
     values: Any = _to_json(origins)
@@ -351,6 +377,8 @@ def _find_steps(
     """Print which steps of a run read a document.
 
     Args:
+        config: The project's nanoset.yaml.
+        run: The run.yaml that describes the run.
         document: The options that name the document.
         show: How many steps to list; JSON has all of them.
         as_json: Whether to print JSON.

@@ -106,24 +106,23 @@ def _print_total(text: str, *, is_removed: bool, is_empty: bool) -> None:
 
 def _to_json(collection: GarbageCollection) -> dict[str, Any]:
     """Return what a collection removes, and what it leaves alone and why, as plain values."""
-    garbage: list[dict[str, Any]] = []
-    for item in collection.garbage:
-        garbage.append(
-            {
-                "path": str(item.path),
-                "output": item.output,
-                "kind": item.kind,
-                "bytes": item.size,
-            }
-        )
-    left_alone: list[dict[str, str]] = []
-    for entry in collection.left_alone:
-        left_alone.append({"path": str(entry.path), "why": entry.why})
     return {
         "bytes": collection.size,
-        "garbage": garbage,
-        "left_alone": left_alone,
+        "garbage": [_garbage_to_json(item) for item in collection.garbage],
+        "left_alone": [
+            {"path": str(entry.path), "why": entry.why} for entry in collection.left_alone
+        ],
         "unfinished": [str(path) for path in collection.unfinished],
+    }
+
+
+def _garbage_to_json(item: Garbage) -> dict[str, Any]:
+    """Return a version or file that is removed as plain values."""
+    return {
+        "path": str(item.path),
+        "output": item.output,
+        "kind": item.kind,
+        "bytes": item.size,
     }
 
 
@@ -149,7 +148,12 @@ def _print_collection(collection: GarbageCollection, *, is_removed: bool) -> Non
 
 
 def _unfinished_total(unfinished: Sequence[Path], *, is_removed: bool) -> str:
-    """Return the number of unfinished outputs, and their size as long as they exist."""
+    """Return the number of unfinished outputs, and their size as long as they exist.
+
+    Args:
+        unfinished: The folders of outputs that an interrupted build began.
+        is_removed: Whether they were removed.
+    """
     count = format_count(len(unfinished), "unfinished output")
     if is_removed:
         return count
@@ -170,25 +174,28 @@ def _print_outputs(collection: GarbageCollection) -> None:
     Args:
         collection: What is removed: versions of outputs, and single files.
     """
-    # Sort the outputs by the size of what is removed, descending.
     items_by_output = collection.by_output()
     outputs = sorted(items_by_output, key=lambda name: _size(items_by_output[name]), reverse=True)
-    rows: list[Row] = []
-    for output in outputs[:_MAX_SHOWN]:
-        items = items_by_output[output]
-        n_versions = sum(item.kind in ("version", "unfinished") for item in items)
-        rows.append(
-            {
-                "output": output,
-                "versions": n_versions,
-                "files": len(items) - n_versions,
-                "size": format_bytes(_size(items)),
-            }
-        )
-    print_rows(rows)
-    n_unlisted = len(outputs) - len(rows)
-    if n_unlisted:
+    print_rows([_output_row(output, items_by_output[output]) for output in outputs[:_MAX_SHOWN]])
+    n_unlisted = len(outputs) - _MAX_SHOWN
+    if n_unlisted > 0:
         echo(f"… and {format_count(n_unlisted, 'smaller output')} (--json lists all)")
+
+
+def _output_row(output: str, items: Sequence[Garbage]) -> Row:
+    """Return the row of an output: how many versions and files of it are removed, and their size.
+
+    Args:
+        output: Name of the output.
+        items: What is removed of it.
+    """
+    n_versions = sum(item.kind in ("version", "unfinished") for item in items)
+    return {
+        "output": output,
+        "versions": n_versions,
+        "files": len(items) - n_versions,
+        "size": format_bytes(_size(items)),
+    }
 
 
 def _size(items: Sequence[Garbage]) -> int:

@@ -71,20 +71,34 @@ def _print_text(start: Start) -> None:
             echo(f"notice: {name}: {notice.text}", fg="yellow")
     for reason, names in _names_by_reason(start.text.unread_entries).items():
         echo(f"not read: {abbreviated(names, _MAX_SHOWN)}: {reason}", fg="yellow")
-    # Text next to the raw folder, where users often put it first.
     if start.beside:
-        raw = start.path.parent / "raw"
-        n_files = format_count(len(start.beside), "file")
-        echo(
-            f"not read: {n_files} of text outside of {raw}: "
-            f"{abbreviated(start.beside, _MAX_SHOWN)}: "
-            f"to have it read, move it to {raw / 'NAME'}, a folder for each corpus",
-            fg="yellow",
-        )
+        _print_text_beside(start.path.parent / "raw", start.beside)
+
+
+def _print_text_beside(raw: Path, names: Sequence[str]) -> None:
+    """Print which text is not read, since it is next to the raw folder, and how to have it read.
+
+    Users often put their text there first.
+
+    Args:
+        raw: The raw folder.
+        names: The files of text.
+    """
+    from nanoset_core.text.notices import abbreviated
+
+    n_files = format_count(len(names), "file")
+    echo(
+        f"not read: {n_files} of text outside of {raw}: {abbreviated(names, _MAX_SHOWN)}: "
+        f"to have it read, move it to {raw / 'NAME'}, a folder for each corpus",
+        fg="yellow",
+    )
 
 
 def _names_by_reason(reason_by_name: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return each reason → the names that have it, in order."""
+    """Return each reason → the names that have it, in order.
+
+    {"a": "is empty", "b": "is empty"} becomes {"is empty": ["a", "b"]}.
+    """
     names_by_reason: dict[str, list[str]] = {}
     for name, reason in reason_by_name.items():
         names_by_reason.setdefault(reason, []).append(name)
@@ -110,31 +124,41 @@ def _print_result(start: Start, error: NanosetError | None) -> None:
         start: The new nanoset.yaml, and the choices in it.
         error: What the user has to correct first, or None.
     """
-    command_line = build_command(start.path)
     was_written = start.made
     if not was_written:
         # The file existed already, exactly as it would be written now.
         echo(
             f"nothing was changed: {start.path} already is what would be written now; "
-            f"run `{command_line}`"
+            f"run `{build_command(start.path)}`"
         )
         return
     for line in start.chosen:
         echo(f"chose {line}")
 
-    # List what the user has to do next.
     has_text = bool(start.text.corpora)
-    if has_text:
-        result = f"wrote {start.path}"
-        tasks = ["read it"]
-    else:
+    result = f"wrote {start.path}"
+    if not has_text:
         raw = start.path.parent / "raw"
-        result = f"wrote {start.path}, which names no corpus, since there is no text in {raw}"
+        result += f", which names no corpus, since there is no text in {raw}"
+    tasks = _next_tasks(start, error)
+    echo(f"{result}: {', '.join(tasks)}")
+
+
+def _next_tasks(start: Start, error: NanosetError | None) -> list[str]:
+    """Return what the user has to do next, such as ["read it", "then run `nanoset build`"].
+
+    Args:
+        start: The new nanoset.yaml.
+        error: What the user has to correct first, or None.
+    """
+    has_text = bool(start.text.corpora)
+    tasks = ["read it"]
+    if not has_text:
         tasks = ["put a folder for each corpus there", "name them below nanosets"]
     if error is not None and _is_about_tokenizer(error):
         tasks.append("name your tokenizer")
-    tasks.append(f"then run `{command_line}`")
-    echo(f"{result}: {', '.join(tasks)}")
+    tasks.append(f"then run `{build_command(start.path)}`")
+    return tasks
 
 
 def _is_about_tokenizer(error: NanosetError) -> bool:
@@ -144,8 +168,16 @@ def _is_about_tokenizer(error: NanosetError) -> bool:
 
 
 def build_command(config: Path) -> str:
-    """Return the command that builds a project, run in the user's current folder."""
+    """Return the command that builds a project, run in the user's current folder.
+
+    Args:
+        config: The project's nanoset.yaml.
+
+    Returns:
+        `nanoset build`, with the folder of the project if that is not the current one.
+    """
     folder = config.parent
+    # With NANOSET_CONFIG, the command without a folder would build another project.
     is_here = folder.resolve() == Path.cwd() and not os.environ.get("NANOSET_CONFIG")
     if is_here:
         return "nanoset build"
@@ -159,6 +191,7 @@ def _ask(question: str, answers: Sequence[str]) -> str | None:
     """Ask the user a question, and return the answer; None if there is no terminal.
 
     Args:
+        question: The question, without the list of answers.
         answers: The possible answers. The first one is the default.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

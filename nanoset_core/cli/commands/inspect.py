@@ -57,6 +57,9 @@ def describe_dataset(
         tokenizer_file: The tokenizer that decodes the tokens; without it, their ids are shown.
         sequences: How many sequences to show.
 
+    Yields:
+        Lines such as "web: 1,200 documents, 1,200 sequences, uint16" and "[0] 64 tokens: '…'".
+
     Raises:
         MissingError: A file is missing.
         FormatError: A file is damaged.
@@ -93,7 +96,8 @@ def _sequence_line(dataset: MMapIndexedDataset, index: int, decoder: _Decoder | 
     """Return the length of a sequence, and its first tokens: as text, or as ids without a decoder.
 
     Args:
-        index: Number of the sequence.
+        dataset: The dataset.
+        index: Number of the sequence, from 0.
         decoder: Decodes the tokens, if their tokenizer is known.
     """
     length = int(dataset.sequence_lengths[index])
@@ -126,6 +130,12 @@ class _Decoder:
     def load(file: TokenizerPath) -> _Decoder:
         """Load a tokenizer, which can take seconds.
 
+        Args:
+            file: The tokenizer's file, perhaps with further settings.
+
+        Returns:
+            A decoder for its tokens.
+
         Raises:
             FormatError: The file is not a tokenizer.
         """
@@ -137,7 +147,11 @@ class _Decoder:
     def decode(self, ids: list[int]) -> str:
         """Return the text of tokens as it is shown: quoted, escaped, and only its first characters.
 
-        If a token is not in the vocabulary, the ids are returned, with the one that is wrong.
+        Args:
+            ids: Ids of the tokens.
+
+        Returns:
+            The text. If a token is not in the vocabulary, the ids, with the one that is wrong.
         """
         import numpy as np
 

@@ -15,6 +15,7 @@ class _FormerGroup(PbinGroup):
     """The commands of `nanoset pbin`, with a warning."""
 
     def invoke(self, context: click.Context) -> Any:
+        """Print a warning with the new name, and run the command that the arguments name."""
         warn_of_former_name("`nanoset pack` is the former name of `nanoset pbin`")
         return super().invoke(context)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -57,13 +58,21 @@ class PbinGroup(click.Group):
     """
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Insert `write` unless the arguments begin with a command or ask for help."""
+        """Insert `write` unless the arguments begin with a command or ask for help.
+
+        Args:
+            context: The context of the group, which knows the options for help.
+            args: The arguments after `nanoset pbin`.
+
+        Returns:
+            The arguments that are left after parsing, as click's method returns them.
+        """
         if args and args[0] not in self.commands and args[0] not in context.help_option_names:
             args = ["write", *args]
         return super().parse_args(context, args)
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Return the names of the commands in the order of this file."""
+        """Return the names of the commands in the order of this file, as --help lists them."""
         return list(self.commands)
 
 
@@ -118,15 +127,21 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
 @OVERWRITE_OPTION
 def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
     """Join FILES of any layout, in the order given, with a correct index."""
+    _check_names(files)
+    _make_pbin("merge", output, files, settings={}, work=_merge_files, overwrite=overwrite)
+
+
+def _merge_files(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+    """Join local copies of files into one, and return its counts.
+
+    Args:
+        sources: The files, in order.
+        target: The file to write.
+        progress: Shows how much is done.
+    """
     from nanoset_core.stages.pbin.selection import merge_pbin
 
-    _check_names(files)
-
-    def merge_files(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
-        """Join the local copies of the files."""
-        return asdict(merge_pbin(sources, target, progress=progress))
-
-    _make_pbin("merge", output, files, settings={}, work=merge_files, overwrite=overwrite)
+    return asdict(merge_pbin(sources, target, progress=progress))
 
 
 @command.command(short_help="Shuffle the documents of files.")
@@ -153,36 +168,63 @@ def shuffle(
     Without --chunk, documents have the order that Modalities' `shuffle_tokenized_data` gives them.
     With --chunk, they have the order of its `create_shuffled_dataset_chunk`.
     """
-    from nanoset_core.stages.pbin.selection import shuffle_pbin, shuffle_pbin_chunk
-
-    settings = {"seed": seed, "chunk": chunk, "chunks": chunks}
-
-    def shuffle_file(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
-        """Shuffle all documents of the only file."""
-        return asdict(shuffle_pbin(sources[0], target, seed=seed, progress=progress))
-
+    work: Work
     if chunk is None and chunks is None:
         if len(files) > 1:
             raise click.UsageError(
                 "shuffle one file (see `nanoset pbin merge`), or a chunk of several: "
                 "--chunk, --chunks"
             )
-        _check_names(files)
-        _make_pbin("shuffle", output, files, settings, work=shuffle_file, overwrite=overwrite)
-        return
-
-    if chunk is None or chunks is None:
+        work = partial(_shuffle_file, seed=seed)
+    elif chunk is None or chunks is None:
         raise click.UsageError("--chunk needs --chunks, and --chunks needs --chunk")
+    else:
+        work = partial(_shuffle_chunk, seed=seed, chunk=chunk, chunks=chunks)
+
     _check_names(files)
+    settings = {"seed": seed, "chunk": chunk, "chunks": chunks}
+    _make_pbin("shuffle", output, files, settings, work, overwrite=overwrite)
 
-    def shuffle_chunk(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
-        """Shuffle the documents of one chunk of each file."""
-        counts = shuffle_pbin_chunk(
-            sources, target, chunk=chunk, chunks=chunks, seed=seed, progress=progress
-        )
-        return asdict(counts)
 
-    _make_pbin("shuffle", output, files, settings, work=shuffle_chunk, overwrite=overwrite)
+def _shuffle_file(sources: Sequence[Path], target: Path, progress: Progress, *, seed: int) -> Facts:
+    """Shuffle all documents of a file, and return the counts of the new file.
+
+    Args:
+        sources: A local copy of the only file.
+        target: The file to write.
+        progress: Shows how much is done.
+        seed: Decides the order.
+    """
+    from nanoset_core.stages.pbin.selection import shuffle_pbin
+
+    return asdict(shuffle_pbin(sources[0], target, seed=seed, progress=progress))
+
+
+def _shuffle_chunk(
+    sources: Sequence[Path],
+    target: Path,
+    progress: Progress,
+    *,
+    seed: int,
+    chunk: int,
+    chunks: int,
+) -> Facts:
+    """Shuffle the documents of one chunk of each file, and return the counts of the new file.
+
+    Args:
+        sources: Local copies of the files.
+        target: The file to write.
+        progress: Shows how much is done.
+        seed: Decides the order.
+        chunk: Number of the chunk, from 0.
+        chunks: How many chunks each file is divided into.
+    """
+    from nanoset_core.stages.pbin.selection import shuffle_pbin_chunk
+
+    counts = shuffle_pbin_chunk(
+        sources, target, chunk=chunk, chunks=chunks, seed=seed, progress=progress
+    )
+    return asdict(counts)
 
 
 @command.command("filter", short_help="Keep the documents that meet all conditions.")
@@ -200,39 +242,52 @@ def shuffle(
 @OVERWRITE_OPTION
 def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
     """Keep the documents of FILE that meet all conditions, in the order of FILE."""
-    from nanoset_core.formats.pbin.dataset import PackedDataset
-    from nanoset_core.stages.pbin.selection import DocumentFilter, filter_pbin
-
     # The conditions `keep` and `drop` name text files, which may be in a bucket, like FILE.
     list_files: dict[str, Location] = {}  # condition → its text file
     for name in ("keep", "drop"):
         if conditions[name] is not None:
             list_files[name] = conditions[name]
-
-    def filter_file(local_files: Sequence[Path], target: Path, progress: Progress) -> Facts:
-        """Write the documents that meet the conditions, and print their number.
-
-        Args:
-            local_files: Local copies of FILE and the text files, in the order of `files` below.
-            target: The file to write.
-            progress: Shows how much is done.
-        """
-        source, *local_list_files = local_files
-        local_conditions = conditions | dict(zip(list_files, local_list_files, strict=True))
-        document_filter = DocumentFilter(**local_conditions)
-        is_kept = document_filter.mask(PackedDataset(source))  # (n_documents,)
-        echo(f"{file}: {is_kept.sum():,} of {len(is_kept):,} documents are kept")
-        return asdict(filter_pbin(source, target, is_kept, progress=progress))
-
     list_names = {name: str(path) for name, path in list_files.items()}
     _make_pbin(
         "filter",
         output,
         files=[file, *list_files.values()],
         settings=conditions | list_names,
-        work=filter_file,
+        work=partial(_filter_file, file, conditions, list(list_files)),
         overwrite=overwrite,
     )
+
+
+def _filter_file(
+    file: Location,
+    conditions: Mapping[str, Any],
+    list_conditions: Sequence[str],
+    local_files: Sequence[Path],
+    target: Path,
+    progress: Progress,
+) -> Facts:
+    """Write the documents that meet all conditions, and print their number.
+
+    Args:
+        file: The .pbin as the user named it, for the message.
+        conditions: The fields of `DocumentFilter`, such as `{"min_tokens": 16, …}`.
+        list_conditions: Those of them that name text files.
+        local_files: Local copies of the .pbin, and of these text files in the same order.
+        target: The file to write.
+        progress: Shows how much is done.
+
+    Returns:
+        The counts of the new file.
+    """
+    from nanoset_core.formats.pbin.dataset import PackedDataset
+    from nanoset_core.stages.pbin.selection import DocumentFilter, filter_pbin
+
+    source, *local_list_files = local_files
+    local_lists = dict(zip(list_conditions, local_list_files, strict=True))
+    document_filter = DocumentFilter(**{**conditions, **local_lists})
+    is_kept = document_filter.mask(PackedDataset(source))  # (n_documents,)
+    echo(f"{file}: {is_kept.sum():,} of {len(is_kept):,} documents are kept")
+    return asdict(filter_pbin(source, target, is_kept, progress=progress))
 
 
 @command.command(short_help="Rewrite FILE so that Modalities can read it.")
@@ -249,19 +304,10 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     The repaired file has the current layout. Modalities' own command for merging files writes a
     wrong index, which is corrected, too.
     """
-    from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.outputs.deliver import replaced_file
-    from nanoset_core.stages.pbin.selection import merge_pbin
     from nanoset_core.storage.working_copies import downloaded
 
-    def rewrite(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
-        """Write a correct copy of the only source, and print what was wrong."""
-        dataset = PackedDataset(sources[0])
-        faults = format_count(dataset.index_facts.merge_faults, "fault")
-        echo(f"{file} had layout {dataset.layout}, with {faults} in its index")
-        # A merge of one file copies it, with a correct index.
-        return asdict(merge_pbin(sources, target, progress=progress))
-
+    rewrite = partial(_rewrite, file)
     if output is not None:
         _make_pbin("repair", output, [file], settings={}, work=rewrite, overwrite=overwrite)
         return
@@ -274,6 +320,24 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     _print_counts(file, counts)
 
 
+def _rewrite(file: Location, sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+    """Write a correct copy of a .pbin, print what was wrong with it, and return its counts.
+
+    Args:
+        file: The .pbin as the user named it, for the message.
+        sources: A local copy of it.
+        target: The file to write.
+        progress: Shows how much is done.
+    """
+    from nanoset_core.formats.pbin.dataset import PackedDataset
+
+    dataset = PackedDataset(sources[0])
+    faults = format_count(dataset.index_facts.merge_faults, "fault")
+    echo(f"{file} had layout {dataset.layout}, with {faults} in its index")
+    # A merge of one file copies it, with a correct index.
+    return _merge_files(sources, target, progress)
+
+
 @command.command("raw-index", short_help="Write the .idx next to a JSONL file.")
 @click.argument("text", type=ANY_FILE)
 @option("--output -o", "The index; default: TEXT's name, ending in .idx.", type=ANY_FILE)
@@ -284,26 +348,13 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
 
     The .idx says where each line of the JSONL file begins and ends.
     """
-    from nanoset_core.formats.pbin.raw_index import create_raw_index
-
     index_path = text.with_name(f"{text.stem}.idx") if output is None else output
-
-    def write_index(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
-        """Write the index of the only source, and return what the command prints about it."""
-        on_fault: Literal["drop", "raise"] = "drop" if drop_faulty else "raise"
-        counts = create_raw_index(sources[0], target, on_fault=on_fault, progress=progress)
-        return {
-            "documents": counts.documents,
-            "lines": counts.lines,
-            "first_dropped": counts.first_dropped[:1],
-        }
-
     facts, is_new = _make_from_copies(
         "raw-index",
         index_path,
         files=[text],
         settings={"drop_faulty": drop_faulty},
-        work=write_index,
+        work=partial(_write_raw_index, on_fault="drop" if drop_faulty else "raise"),
         overwrite=overwrite,
     )
 
@@ -313,6 +364,30 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
     if n_dropped:
         summary += f", {n_dropped:,} dropped, the first in line {facts['first_dropped'][0]:,}"
     print_made(f"{index_path}: {summary}", is_new=is_new)
+
+
+def _write_raw_index(
+    sources: Sequence[Path], target: Path, progress: Progress, *, on_fault: Literal["drop", "raise"]
+) -> Facts:
+    """Write the index of a JSONL file, which says where each of its lines begins and ends.
+
+    Args:
+        sources: A local copy of the only file.
+        target: The index to write.
+        progress: Shows how much is done.
+        on_fault: Whether to leave out lines that are not JSON, or to fail.
+
+    Returns:
+        The number of documents and of lines, and the first line that was dropped.
+    """
+    from nanoset_core.formats.pbin.raw_index import create_raw_index
+
+    counts = create_raw_index(sources[0], target, on_fault=on_fault, progress=progress)
+    return {
+        "documents": counts.documents,
+        "lines": counts.lines,
+        "first_dropped": counts.first_dropped[:1],
+    }
 
 
 @command.command(short_help="Describe FILES.")
@@ -342,12 +417,7 @@ def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None
     facts = index.facts
     token_size = format_count(file.token_bytes, "byte")
     echo(f"{path}: {facts.documents:,} documents, {len(file.tokens):,} tokens of {token_size}")
-
-    # Each version of Modalities has its own layout of the bytes; D is the current one.
-    layout = f"layout {file.layout.name}, {_WRITTEN[file.layout.name]}"
-    if file.layout.name != "D":
-        layout += f"; the current Modalities cannot read it: {_REPAIR}"
-    echo(layout)
+    echo(_layout_text(file.layout.name))
     fault = _fault(facts)
     if fault:
         echo(fault)
@@ -357,6 +427,18 @@ def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None
         if facts.empty_documents:
             lengths += f"; {facts.empty_documents:,} have none"
         echo(lengths)
+
+
+def _layout_text(layout: str) -> str:
+    """Return which version of Modalities writes a layout, and whether the current one reads it.
+
+    Args:
+        layout: Name of the layout of the bytes: A, C, or D, the current one.
+    """
+    text = f"layout {layout}, {_WRITTEN[layout]}"
+    if layout != "D":
+        text += f"; the current Modalities cannot read it: {_REPAIR}"
+    return text
 
 
 def _fault(index: IndexFacts) -> str:
@@ -380,6 +462,9 @@ def _fault(index: IndexFacts) -> str:
 
 def _check_names(files: Sequence[Location]) -> None:
     """Check that no file is given under two different names; print a notice on repeated names.
+
+    Args:
+        files: The files as the user named them.
 
     Raises:
         InputError: Two names lead to the same file.

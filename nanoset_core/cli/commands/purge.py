@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,10 +66,7 @@ def command(
         _print_erased(project, all_ids)
         return
 
-    _print_documents(project, plan)
-    _print_versions(plan)
-    _print_unknown_ids(plan)
-    _print_totals(plan)
+    _print_plan(project, plan)
     print_copies(project, all_ids, corpora, fate="not erased")
     if not yes:
         echo("nothing was erased yet: add --yes to erase it")
@@ -77,16 +75,31 @@ def command(
     echo(f"erased; the receipt: {project.outputs.access.url(path)}")
 
 
+def _print_plan(project: Project, plan: PurgePlan) -> None:
+    """Print what a purge would erase: documents, versions of outputs, and their number and size.
+
+    Args:
+        project: The project, whose raw text contains the documents.
+        plan: What the purge would erase.
+    """
+    _print_documents(project, plan)
+    _print_versions(plan)
+    _print_unknown_ids(plan)
+    _print_totals(plan)
+
+
 def _print_erased(project: Project, ids: Sequence[str]) -> None:
     """Print which of some ids an earlier purge erased, so that no output has them any more.
 
     Args:
+        project: The project, which records what was erased.
         ids: Ids of documents.
     """
     from nanoset_core.outputs.erasures import erasure_of_id
     from nanoset_core.stages.shards.purged import id_digest
 
     for identity in ids[:_MAX_SHOWN]:
+        # Records have digests of ids, so that they do not name erased documents.
         erasure = erasure_of_id(project.outputs.access, id_digest(identity))
         if erasure is not None:
             echo(f"{identity}: {erasure}")
@@ -96,28 +109,30 @@ def _print_documents(project: Project, plan: PurgePlan) -> None:
     """Print a table of the documents that would be erased, with their lines in the raw text.
 
     Args:
+        project: The project, whose raw text contains the documents.
         plan: What the purge would erase.
     """
-    rows: list[Row] = []
-    for corpus, documents in plan.current.items():  # in the current versions of corpora
-        folder = project.config.corpus_folder(corpus)
-        n_remaining = _MAX_SHOWN - len(rows)
-        for document in documents[:n_remaining]:
-            rows.append(
-                {
-                    "document": document.id,
-                    "raw text": str(folder / f"{document.file}:{document.line}"),
-                    "tokens": f"{document.tokens:,}",
-                }
-            )
+    rows = list(islice(_document_rows(project, plan), _MAX_SHOWN))
     print_rows(rows)
     n_unlisted = _document_count(plan) - len(rows)
     if n_unlisted:
         echo(f"… and {format_count(n_unlisted, 'more document')}")
 
 
+def _document_rows(project: Project, plan: PurgePlan) -> Iterator[Row]:
+    """Yield the row of each document that would be erased from the current version of a corpus."""
+    for corpus, documents in plan.current.items():
+        folder = project.config.corpus_folder(corpus)
+        for document in documents:
+            yield {
+                "document": document.id,
+                "raw text": str(folder / f"{document.file}:{document.line}"),
+                "tokens": f"{document.tokens:,}",
+            }
+
+
 def _print_versions(plan: PurgePlan) -> None:
-    """Print a table of the versions that would be erased."""
+    """Print a table of the versions of outputs that would be erased, with their size."""
     rows: list[Row] = []
     for version in plan.versions[:_MAX_SHOWN]:
         rows.append({"version": version.path, "size": format_bytes(version.size)})
@@ -132,8 +147,7 @@ def _print_unknown_ids(plan: PurgePlan) -> None:
     unknown_ids = [identity for identity in plan.ids if identity not in known_ids]
     if unknown_ids:
         count = f"{len(unknown_ids):,}"
-        example = f"{unknown_ids[0]!r}"
-        echo(f"no output holds a document with {count} of these ids, such as {example}")
+        echo(f"no output holds a document with {count} of these ids, such as {unknown_ids[0]!r}")
 
 
 def _print_totals(plan: PurgePlan) -> None:

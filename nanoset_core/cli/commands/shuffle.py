@@ -170,7 +170,7 @@ def _end_of_document(
         tokenizer: The tokenizer, if one was given.
         eod: The token that the user named, if any.
         input_kind: What the inputs are, such as "text".
-        preset: The preset of the tars.
+        preset: The preset of the tars, which stands for the reader that takes them.
     """
     from nanoset_core.tokenizers.end_token import end_token
 
@@ -193,7 +193,18 @@ def _write_tars(
     scratch: Path | None,
     overwrite: bool,
 ) -> Shuffled:
-    """Shuffle inputs into tars while a progress bar is shown."""
+    """Shuffle inputs into tars while a progress bar is shown.
+
+    Args:
+        inputs: Text, .bin/.idx pairs or tars.
+        output: The folder of the tars.
+        settings: How the contexts (samples of one length) are made and shuffled.
+        scratch: Folder for temporary files; None for that of the output.
+        overwrite: Whether to replace tars that were made from other input or settings.
+
+    Returns:
+        What was written, and which text could not be taken over.
+    """
     from nanoset_core.stages.webdataset.standalone.shuffle import shuffle
 
     with shown_progress() as progress:
@@ -211,6 +222,10 @@ def _check_names(inputs: ShuffleInputs, output: Location) -> None:
     """Check that the names of output and sources are valid UTF-8.
 
     They decide the order of the contexts, and are written into lists in UTF-8.
+
+    Args:
+        inputs: The inputs, divided into sources such as folders.
+        output: The folder of the tars.
 
     Raises:
         ConfigError: A name is not valid UTF-8.
@@ -260,7 +275,7 @@ class _ExpData:
         )
 
     def write(self) -> None:
-        """Write the file."""
+        """Write the file, once the tars are written."""
         from nanoset_core.stages.webdataset.lists import complete_exp_data
 
         complete_exp_data(self.folder, self.input, self.output, overwrite=self.overwrite)
@@ -271,6 +286,7 @@ def _print_preview(preview: Preview, inputs: ShuffleInputs) -> None:
 
     Args:
         preview: The plan of the shuffle.
+        inputs: Text, .bin/.idx pairs or tars.
     """
     _print_plan(_plan_lines(preview, inputs))
     if preview.passed_over:
@@ -302,10 +318,14 @@ def _print_sources(preview: Preview) -> None:
 
 
 def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
-    """Return what a shuffle would write, and the memory and disk that it needs: name → text.
+    """Return what a shuffle would write, and the memory and disk that it needs.
 
     Args:
         preview: The plan of the shuffle. Without tokenizing, its counts of text are estimates.
+        inputs: Text, .bin/.idx pairs or tars, some of which may be left out.
+
+    Returns:
+        Name → text, such as {"tars": "about 12 of 8,192 contexts", …}.
     """
     lines = {**_count_lines(preview), **_need_lines(preview)}
     if inputs.left_out:
@@ -316,19 +336,13 @@ def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
 
 
 def _count_lines(preview: Preview) -> dict[str, str]:
-    """Return how many contexts, tars and tokens a shuffle would write: name → text."""
+    """Return how many contexts (samples), tars and tokens a shuffle would write: name → text."""
     plan = preview.plan
     about = _about(preview)
-    source_tokens = sum(source.tokens for source in plan.table.sources)
-    context_tokens = plan.contexts * plan.sequence_length
-    dropped_share = plan.tokens_dropped / max(source_tokens, 1)
-    padding_share = plan.pad_tokens / max(context_tokens, 1)
     lines = {
         "contexts": f"{about}{plan.contexts:,} of {plan.sequence_length:,} tokens",
         "tars": f"{about}{plan.shards:,} of {plan.shard_size:,} contexts",
-        "tokens": f"{about}{plan.tokens:,}",
-        "dropped tokens": f"{about}{plan.tokens_dropped:,} ({dropped_share:.4%})",
-        "pad tokens": f"{about}{plan.pad_tokens:,} ({padding_share:.4%})",
+        **_token_lines(preview),
     }
     if plan.settings.even:
         lines["tars"] += ", all equal"
@@ -336,8 +350,30 @@ def _count_lines(preview: Preview) -> dict[str, str]:
     return lines
 
 
+def _token_lines(preview: Preview) -> dict[str, str]:
+    """Return how many tokens a shuffle would write, drop, and add as padding: name → text.
+
+    Tokens are dropped, or padding is added, where a source does not fill its last context.
+    """
+    plan = preview.plan
+    about = _about(preview)
+    source_tokens = sum(source.tokens for source in plan.table.sources)
+    context_tokens = plan.contexts * plan.sequence_length
+    dropped_share = plan.tokens_dropped / max(source_tokens, 1)
+    padding_share = plan.pad_tokens / max(context_tokens, 1)
+    return {
+        "tokens": f"{about}{plan.tokens:,}",
+        "dropped tokens": f"{about}{plan.tokens_dropped:,} ({dropped_share:.4%})",
+        "pad tokens": f"{about}{plan.pad_tokens:,} ({padding_share:.4%})",
+    }
+
+
 def _need_lines(preview: Preview) -> dict[str, str]:
-    """Return the disk space and memory that a shuffle needs: name → text."""
+    """Return the disk space and memory that a shuffle needs: name → text.
+
+    Before it writes tars, a shuffle stores the tokens of text, and buckets of contexts, in
+    temporary files.
+    """
     output_size = format_bytes(preview.output_bytes)
     if not preview.output_exact:
         output_size = f"about {output_size}"
@@ -368,8 +404,12 @@ def _print_result(result: Shuffled) -> None:
 
 
 def _counts_text(result: Shuffled) -> str:
-    """Return how many tars and tokens were written, and how many lines were rejected."""
-    plan = result.manifest.facts["plan"]
+    """Return how many tars and tokens were written, and how many lines were rejected.
+
+    An example is "12 tars, 98,304 contexts, 201,425,113 tokens (1,024 dropped, 0 of padding)".
+    """
+    facts = result.manifest.facts
+    plan = facts["plan"]
     text = (
         f"{format_count(plan['shards'], 'tar')}, {plan['contexts']:,} contexts, "
         f"{plan['tokens']:,} tokens "
@@ -377,7 +417,6 @@ def _counts_text(result: Shuffled) -> str:
     )
     if plan["even"]:
         text += f", {plan['contexts_left_out']:,} contexts left out"
-    rejected = result.manifest.facts["rejected"]
-    if rejected:
-        text += f", {rejected_text(rejected, result.faults)} (rejects.jsonl)"
+    if facts["rejected"]:
+        text += f", {rejected_text(facts['rejected'], result.faults)} (rejects.jsonl)"
     return text

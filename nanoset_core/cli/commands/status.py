@@ -161,18 +161,33 @@ def print_tables(
     for row in read_rows:
         for reason in row.why:
             echo(f"{row.state}: {row.label}: {reason}")
-
-    lines = warning_lines(all_rows, notices)
-    if project is not None:
-        print_warnings(project, lines)
-    else:
-        for line in lines:
-            echo(line, fg="yellow")
+    _print_warnings(warning_lines(all_rows, notices), project)
     echo(state_counts(all_rows))
 
 
+def _print_warnings(lines: Sequence[str], project: Project | None) -> None:
+    """Print warnings; those that the user has seen before are only counted.
+
+    Args:
+        lines: The warnings, one line each.
+        project: The project, which remembers what the user has seen; None to print all in full.
+    """
+    if project is not None:
+        print_warnings(project, lines)
+        return
+    for line in lines:
+        echo(line, fg="yellow")
+
+
 def state_counts(rows: Sequence[StatusRow]) -> str:
-    """Return how many outputs are in each state, in words: `3 up to date, 1 stale`."""
+    """Return how many outputs are in each state, in words: `3 up to date, 1 stale`.
+
+    Args:
+        rows: The outputs, each with its state.
+
+    Returns:
+        The states in the order of _STYLES; "nothing to build" without outputs.
+    """
     counts: Counter[str] = Counter(row.state for row in rows)
     texts = [f"{counts[state]:,} {state}" for state in _STYLES if counts[state]]
     return ", ".join(texts) or "nothing to build"
@@ -205,6 +220,7 @@ def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
     Kinds without fixed columns show each figure that one of the outputs has. All show each detail.
 
     Args:
+        kind: The kind, such as `corpus`, which has the fixed columns files, documents and others.
         rows: The outputs in the table.
     """
     # These dictionaries serve as sets that keep the order.
@@ -215,9 +231,7 @@ def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
         details.update(dict.fromkeys(row.details))
     figures.pop("bytes", None)  # every table has a column for the size anyway
 
-    figure_columns = list(figures)
-    if kind in _COLUMNS:
-        figure_columns = list(_COLUMNS[kind])
+    figure_columns = _COLUMNS.get(kind, tuple(figures))
     return [*figure_columns, *details]
 
 
@@ -226,36 +240,34 @@ def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds |
 
     Args:
         kind: The kind of the output, which is also the heading of the first column.
+        row: The output.
         columns: Names of the figures and details to show.
         seconds: How long a build worked on each output; None to show the age of the output.
     """
-    # The name and the state.
-    name = row.name
-    if row.part:
-        name += f" {row.part}"
-    state: str = row.state
-    if row.busy and row.state != "being built":
-        state += ", being built"
-    cells: Row = {kind: name, "state": StyledText(state, _STYLES[row.state])}
-
-    # Figures and details.
+    name = row.name if not row.part else f"{row.name} {row.part}"
+    cells: Row = {kind: name, "state": _state_cell(row)}
     headings = WEBDATASET_WORDS if kind == "webdataset" else {}
     for column in columns:
         heading = headings.get(column, column)
         cells[heading] = row.figures.get(column, row.details.get(column, "-"))
 
-    # The size, and the age or how long the build took.
     cells["size"] = "-"
     if "bytes" in row.figures:
         cells["size"] = format_bytes(row.figures["bytes"])
     if seconds is not None:
         row_seconds = seconds.get((row.kind, row.name, row.part), 0)
         cells["seconds"] = f"{row_seconds:.1f}" if row_seconds else "-"
-    elif row.made_at is not None:
-        cells["age"] = format_age(time.time() - row.made_at)
     else:
-        cells["age"] = "-"
+        cells["age"] = "-" if row.made_at is None else format_age(time.time() - row.made_at)
     return cells
+
+
+def _state_cell(row: StatusRow) -> StyledText:
+    """Return the state of an output, such as "stale, being built", in its colour."""
+    text: str = row.state
+    if row.busy and row.state != "being built":
+        text += ", being built"
+    return StyledText(text, _STYLES[row.state])
 
 
 def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> list[str]:
@@ -264,21 +276,33 @@ def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> lis
     Args:
         rows: The outputs.
         notices: Notices on the whole project.
-    """
-    from nanoset_core.text.notices import abbreviated
 
-    # Sort the warnings by what they are about.
+    Returns:
+        Lines such as "warning: corpus web: …", sorted by what they are about.
+    """
     about_files: list[str] = []
     about_outputs: list[str] = []
     about_rejects: list[str] = []
     for row in rows:
-        if row.state == "not read":
-            about_files += [f"{row.state}: {row.label}: {reason}" for reason in row.why]
-        about_files += [f"notice: {row.label}: {notice.text}" for notice in row.notices]
+        about_files += _file_warnings(row)
         about_outputs += [f"warning: {row.label}: {warning}" for warning in row.warnings]
-        if row.rejects:
-            about_rejects.append(
-                f"rejected lines of {row.name}: {abbreviated(row.rejects, _MAX_REJECT_FILES)}"
-            )
+        about_rejects += _reject_warnings(row)
     about_project = [f"notice: {notice}" for notice in notices]
     return about_files + about_outputs + about_rejects + about_project
+
+
+def _file_warnings(row: StatusRow) -> list[str]:
+    """Return the warnings on files of a corpus: those that are not read, and notices."""
+    lines = [f"notice: {row.label}: {notice.text}" for notice in row.notices]
+    if row.state == "not read":
+        lines = [f"{row.state}: {row.label}: {reason}" for reason in row.why] + lines
+    return lines
+
+
+def _reject_warnings(row: StatusRow) -> list[str]:
+    """Return a warning that names the files with rejected lines of a corpus, if it has any."""
+    from nanoset_core.text.notices import abbreviated
+
+    if not row.rejects:
+        return []
+    return [f"rejected lines of {row.name}: {abbreviated(row.rejects, _MAX_REJECT_FILES)}"]

@@ -86,6 +86,7 @@ def _warn_of_running_builds(project: Project, *, builds_afterwards: bool) -> Non
     """Warn of running builds, since they may have read the lists of ids already.
 
     Args:
+        project: The project, whose outputs other processes may be building.
         builds_afterwards: Whether this command builds once the running build has ended.
     """
     from nanoset_core.storage.leases import builds_under_way
@@ -104,7 +105,12 @@ def _warn_of_running_builds(project: Project, *, builds_afterwards: bool) -> Non
 def _print_holdings(project: Project, ids: Sequence[str]) -> None:
     """Print which outputs contain documents with some ids, and in which samples and steps.
 
+        held by          documents   samples      steps
+        corpus web               2
+        pretrain train           2   10 to 8,113  1 to 507
+
     Args:
+        project: The project with its built outputs.
         ids: Ids of the documents.
     """
     from nanoset_core.lineage.takedown import holdings
@@ -134,16 +140,16 @@ def _only_list(config: ProjectConfig) -> Path:
     """Return the list of ids that views exclude, if there is only one.
 
     Args:
-        config: The project's settings.
+        config: The project's settings. A view's key `exclude` names files with ids.
 
     Raises:
         ConfigError: Views exclude no file by its name, or several files, or one in a bucket.
     """
-    excluded: set[str] = set()
+    names: set[str] = set()
     for view in config.views.values():
-        excluded.update(view.files("exclude") or ())
+        names.update(view.files("exclude") or ())
     # Patterns may name several files, so that it would not be clear which one to add to.
-    files = sorted(name for name in excluded if not _PATTERN_CHARACTERS.intersection(name))
+    files = sorted(name for name in names if not _PATTERN_CHARACTERS.intersection(name))
     if len(files) != 1 or "://" in files[0]:
         raise ConfigError(
             "it is not clear which list to add to",

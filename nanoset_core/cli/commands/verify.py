@@ -110,6 +110,7 @@ def _verify_project(config: Path, select: tuple[str, ...], *, deep: bool) -> Ite
     """Return the reports on a project's outputs; each one is made as the result is iterated.
 
     Args:
+        config: The project's nanoset.yaml.
         select: Names or patterns of the outputs to check; empty: all outputs.
         deep: Whether to read every byte, and not only samples of large files.
     """
@@ -160,16 +161,12 @@ def _with_status(reports: Iterable[Report]) -> list[Report]:
 def _print_reports(reports: list[Report]) -> None:
     """Print a table of the outputs, and below it every finding."""
     print_rows([_row(report) for report in reports], text=["result", "figures"])
-    n_errors = 0
-    n_warnings = 0
     for report in reports:
-        n_errors += len(report.errors)
-        n_warnings += len(report.warnings)
         for finding in report.findings:
             _print_finding(finding)
     outputs = format_count(len(reports), "output")
-    errors = format_count(n_errors, "error")
-    warnings = format_count(n_warnings, "warning")
+    errors = format_count(sum(len(report.errors) for report in reports), "error")
+    warnings = format_count(sum(len(report.warnings) for report in reports), "warning")
     echo(f"{outputs}: {errors}, {warnings}")
 
 
@@ -186,16 +183,11 @@ def _print_finding(finding: Finding) -> None:
 
 
 def _row(report: Report) -> Row:
-    """Return the row of the table for one output: whether it passed, and its figures."""
-    if not report.passed:
-        result = format_count(len(report.errors), "error")
-        style = "red"
-    else:
-        result = "passed"
-        style = "yellow" if report.warnings else "green"
-    if report.warnings:
-        result += f", {format_count(len(report.warnings), 'warning')}"
+    """Return the row of the table for one output: whether it passed, and its figures.
 
+    Args:
+        report: What `nanoset verify` found out about the output.
+    """
     # A webdataset has the same figures as a corpus, but its shards are tars, and so on.
     words = dict(_WORDS)
     if report.output.startswith("webdatasets/"):
@@ -206,13 +198,30 @@ def _row(report: Report) -> Row:
         figures.append(f"{word} {_format_figure(name, value)}")
     return {
         "output": report.output,
-        "result": StyledText(result, style),
+        "result": _result_cell(report),
         "figures": ", ".join(figures),
     }
 
 
+def _result_cell(report: Report) -> StyledText:
+    """Return the result of a check in its colour, such as "1 error, 2 warnings" or "passed"."""
+    result = "passed"
+    style = "yellow" if report.warnings else "green"
+    if not report.passed:
+        result = format_count(len(report.errors), "error")
+        style = "red"
+    if report.warnings:
+        result += f", {format_count(len(report.warnings), 'warning')}"
+    return StyledText(result, style)
+
+
 def _format_figure(name: str, value: Figure) -> str:
-    """Return the value of a figure as text: shares in percent, counts with separators."""
+    """Return the value of a figure as text: shares in percent, counts with separators.
+
+    Args:
+        name: Name of the figure, which shows whether it is a share.
+        value: Such as 0.25 for "25.00%", or 1200 for "1,200".
+    """
     if name in _SHARES or name.startswith("share_"):
         return f"{float(value):.2%}"
     if isinstance(value, str):

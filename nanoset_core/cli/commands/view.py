@@ -90,17 +90,14 @@ def _print_steps(facts: Mapping[str, Any]) -> None:
     rows: list[Row] = []
     n_before: int | None = None  # documents that the rule before left
     for step in step_rows(facts):
-        # The first row is all documents: no rule was applied yet.
-        n_removed: int | str = ""
-        if n_before is not None:
-            n_removed = n_before - step.documents
         rows.append(
             {
                 "of": step.view,
                 "rule": step.step,
                 "documents": step.documents,
                 "tokens": step.tokens,
-                "taken away": n_removed,
+                # The first row is all documents: no rule was applied yet.
+                "taken away": "" if n_before is None else n_before - step.documents,
                 "left": step.bar,  # the share of all documents
             }
         )
