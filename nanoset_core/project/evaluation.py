@@ -49,8 +49,9 @@ class _MissingData(NamedTuple):
 def _missing_validation_data(spec: ResolvedNanoset) -> _MissingData | None:
     """Return why the settings of a nanoset give no data to valid; None if they give it some.
 
-    They do so in one of two ways: by a list of corpora for each split, or by shares of the same
-    corpora, such as "98,1,1" for train, valid and test.
+    Args:
+        spec: The settings. They divide data in one of two ways: by a list of corpora for each
+            split, or by shares of the same corpora, such as "98,1,1" for train, valid and test.
     """
     if spec.blend_per_split:
         if spec.blend_of("valid") is not None:

@@ -1,7 +1,8 @@
 """Warn about sorted views whose order has no effect on training.
 
+A view is a selection of the documents of a corpus, which `order: {by: score}` sorts by a column.
 The settings are valid, but rarely what their author means: the trainer may shuffle the samples, or
-`split` may cut off the documents at the end of the order.
+`split` may cut off the documents at the end of the order, those with the highest scores.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
         name: Name of a dataset, which may be a view.
 
     Returns:
-        The order; None if the dataset is not a view, or if its documents are in the order of the
-        raw text or shuffled by a seed.
+        The order, such as by "score", descending; None if the dataset is not a view, or if its
+        documents are in the order of the raw text or shuffled by a seed.
     """
     if name not in views:
         return None
@@ -101,7 +102,9 @@ def _cut_off_warning(
 def keeps_order(spec: ResolvedNanoset) -> bool:
     """Return whether a nanoset's trainer reads documents in the order of their dataset.
 
-    That is so for trainers that read windows, stretches of consecutive tokens, without a shuffle.
+    Args:
+        spec: The settings of the nanoset. Its preset names the trainer. Those that read windows,
+            stretches of consecutive tokens, without a shuffle keep the order.
     """
     preset = get_preset(spec.preset)
     return preset.windows and not preset.shuffles_blend
@@ -133,11 +136,11 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
 
     Args:
         views: Name → settings of each view, a selection of documents.
-        name: Name of the view.
+        name: Name of the view. One that keeps the order of another view gives no warning: the other
+            view does.
     """
-    takes_order_of_its_source = views[name].order == "stored"
-    if takes_order_of_its_source:
-        return  # it was warned of there
+    if views[name].order == "stored":
+        return
     order = sorting_of(views, name)
     if order is None or _is_ranked_by(views, name, order.by):
         return
@@ -146,7 +149,15 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
 
 
 def _is_ranked_by(views: Mapping[str, ViewSpec], name: str, column: str | None) -> bool:
-    """Return whether a view, or one that it is chosen from, has a rule `top` by a column."""
+    """Return whether a view, or one that it is chosen from, has a rule `top` by a column.
+
+    Such a rule keeps the documents with the highest values of the column, as an order does not.
+
+    Args:
+        views: Name → settings of each view.
+        name: Name of the view.
+        column: Name of the column.
+    """
     for view in chain_of(views, name):
         top = views[view].top
         if top is not None and top.by == column:
@@ -157,7 +168,12 @@ def _is_ranked_by(views: Mapping[str, ViewSpec], name: str, column: str | None) 
 def _limits(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
     """Yield the keys that limit the size of a view, or of the views that it is chosen from.
 
-    They are paths in nanoset.yaml, such as "views.best.documents".
+    Args:
+        views: Name → settings of each view.
+        name: Name of the view.
+
+    Yields:
+        Paths in nanoset.yaml, such as "views.best.documents".
     """
     for view in chain_of(views, name):
         if views[view].documents is not None:
@@ -195,7 +211,7 @@ def _held_out_splits(spec: ResolvedNanoset, corpus: str) -> list[SplitName]:
         corpus: Name of the dataset.
 
     Returns:
-        The splits; empty if the nanoset divides its data in another way.
+        The splits, such as ["valid", "test"]; empty if the nanoset divides its data in another way.
     """
     if spec.shares is None or corpus not in corpora_of(spec.blend):
         return []

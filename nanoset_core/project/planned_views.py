@@ -1,4 +1,9 @@
-"""What the views would choose that a build is going to make, for a dry run."""
+"""What the views would choose that a build is going to make, for a dry run.
+
+A view is a selection of the documents of a corpus by rules, such as `top: {by: score, documents:
+1000}`. The result for a view is how many documents and tokens it would have: it is chosen, but not
+written.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import NanosetError
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import DATASET
@@ -37,15 +43,14 @@ class PlannedView:
 def planned_views(graph: Graph, due: set[Node]) -> dict[str, PlannedView]:
     """Choose the documents of the views that a build would make, without writing them.
 
-    Views are left out if their corpus or columns are rebuilt first, if the corpus is large or in a
-    bucket, and if a rule has a mistake, which the build reports.
-
     Args:
-        graph: The outputs of the project.
+        graph: The outputs of the project, with what each is made from.
         due: The outputs that the build would make.
 
     Returns:
-        Name of the view → what it would choose.
+        Name of the view → what it would choose. Views are left out if their corpus or columns are
+        rebuilt first, if the corpus is large or in a bucket, and if a rule has a mistake, which the
+        build reports.
     """
     project = graph.project
     if project.outputs.access.takes_requests:
@@ -59,11 +64,15 @@ def planned_views(graph: Graph, due: set[Node]) -> dict[str, PlannedView]:
 
 
 def _names_by_corpus(graph: Graph, due: set[Node]) -> Mapping[str, list[str]]:
-    """Return each corpus → its views that a build would make from inputs that exist.
+    """Return the views of each corpus that a build would make from inputs that exist.
 
     Args:
-        graph: The outputs of the project.
-        due: The outputs that the build would make.
+        graph: The outputs of the project, with what each is made from.
+        due: The outputs that the build would make. A view is left out if one of its inputs is
+            among them.
+
+    Returns:
+        Name of the corpus → names of its views.
     """
     names_by_corpus: dict[str, list[str]] = {}
     for node in graph.nodes():
@@ -75,29 +84,28 @@ def _names_by_corpus(graph: Graph, due: set[Node]) -> Mapping[str, list[str]]:
 
 
 def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict[str, PlannedView]:
-    """Return what some views would choose, by their names.
+    """Return what some views of a corpus would choose.
 
     Args:
-        project: The project.
-        corpus: The corpus of the views. If it is large, nothing is returned.
+        project: Its output root has the dataset of the corpus.
+        corpus: Name of the corpus. If it is large, nothing is returned.
         names: Names of the views. Those whose rules have a mistake are left out.
+
+    Returns:
+        Name of the view → the numbers of documents and tokens that it would have.
 
     Raises:
         NanosetError: The dataset is missing, or a table cannot be read.
     """
     # Imported here, since what chooses documents is slow to import.
-    from nanoset_core.stages.views.choosing import check_rules, choose
+    from nanoset_core.stages.views.choosing import choose
     from nanoset_core.stages.views.facts import TOPS, cut_text
 
     dataset = require(project, DATASET, Key(corpus))
     if dataset.facts["documents"] > MAX_DOCUMENTS:
         return {}
-    correct_names: list[str] = []
-    for name in names:
-        with contextlib.suppress(NanosetError):
-            check_rules(project, dataset, name)
-            correct_names.append(name)
 
+    correct_names = [name for name in names if _has_correct_rules(project, dataset, name)]
     views: dict[str, PlannedView] = {}
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as scratch:
         for chosen in choose(project, corpus, correct_names, Path(scratch)):
@@ -105,3 +113,20 @@ def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict
             selection = chosen.selection
             views[chosen.name] = PlannedView(selection.documents, selection.tokens, cuts)
     return views
+
+
+def _has_correct_rules(project: Project, dataset: Manifest, view: str) -> bool:
+    """Return whether the rules of a view have no mistake, such as a column that does not exist.
+
+    Args:
+        project: Its nanoset.yaml has the rules.
+        dataset: Manifest of the dataset that the view is chosen from.
+        view: Name of the view.
+    """
+    from nanoset_core.stages.views.choosing import check_rules
+
+    try:
+        check_rules(project, dataset, view)
+    except NanosetError:
+        return False
+    return True

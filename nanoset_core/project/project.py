@@ -28,6 +28,7 @@ from nanoset_core.tokenizers.tokenizer import TokenizerFacts, token_id, tokenize
 
 if TYPE_CHECKING:
     from nanoset_core.execution.cluster import TaskCluster
+    from nanoset_core.execution.slurm import SlurmJobs
 
 _ATTEMPTS = 8
 """How many times work is tried whose working copies are removed."""
@@ -100,7 +101,7 @@ class Project:
         The bucket is then asked once for all files of the folder, and not for each of them.
 
         Args:
-            folder: Path of the folder below the root.
+            folder: Path of the folder below the root, such as datasets.
         """
         return replace(self, listed_folder=folder)
 
@@ -110,12 +111,12 @@ class Project:
 
         No output depends on it.
         """
-        spec, where = chosen_executor(f"{self.config.file}: executor", self.config.executor)
+        spec, chosen_by = chosen_executor(f"{self.config.file}: executor", self.config.executor)
         if spec.kind == "processes":
             return None
         from nanoset_core.execution.cluster_executor import ClusterExecutor
 
-        cluster = self._cluster(spec, where)
+        cluster = self._cluster(spec, chosen_by)
         files = tuple(tokenizer_files(self.config.tokenizer_file))
         return ClusterExecutor(cluster, self.outputs.access, files, self.progress)
 
@@ -141,14 +142,25 @@ class Project:
         return tokenizer_facts(file)
 
     def special(self, key: Literal["bos", "eod", "pad"]) -> int | None:
-        """Return the id of a special token, or None if nanoset.yaml does not name one."""
+        """Return the id of a special token, or None if nanoset.yaml does not name one.
+
+        Args:
+            key: The key below `tokenizer` that names the token. For example, `eod: </s>` gives the
+                id 2 of this token.
+
+        Raises:
+            ConfigError: The tokenizer has no such token.
+        """
         token = getattr(self.config.tokenizer, key)
         if token is None:
             return None
         return token_id(self.config.tokenizer_file, token, f"{self.config.file}: tokenizer.{key}")
 
     def nanoset(self, name: str) -> ResolvedNanoset:
-        """Return the settings of a nanoset.
+        """Return the settings of a nanoset, a set of samples for a training.
+
+        Args:
+            name: Its name, a key of the section `nanosets`.
 
         Raises:
             ConfigError: There is none with this name.
@@ -156,7 +168,10 @@ class Project:
         return self._named("nanosets", self.config.nanosets, name)
 
     def webdataset(self, name: str) -> WebdatasetSpec:
-        """Return the settings of a webdataset.
+        """Return the settings of a webdataset, a set of shuffled tar files.
+
+        Args:
+            name: Its name, a key of the section `webdatasets`.
 
         Raises:
             ConfigError: There is none with this name.
@@ -167,36 +182,46 @@ class Project:
         """Return the cluster that the settings describe.
 
         Args:
-            spec: The settings. Relative paths start in the folder of nanoset.yaml.
+            spec: The settings, of any kind but `processes`.
             where: The setting that chose the executor, for errors.
         """
         if spec.kind == "slurm":
-            from nanoset_core.execution.slurm import SlurmJobs
-
-            cpus = spec.cpus or 1
-            return SlurmJobs(
-                jobs=spec.jobs or 1,
-                cpus=cpus,
-                memory=spec.memory or f"{2 * cpus}GB",
-                seconds=spec.time_seconds,
-                folder=self.slurm_folder,
-                partition=spec.partition,
-                account=spec.account,
-                directives=spec.directives or (),
-                wait_seconds=spec.wait_seconds,
-                where=where,
-            )
+            return self._slurm_jobs(spec, where)
         if spec.kind == "ray":
             from nanoset_core.execution.ray_cluster import RayCluster
 
             return RayCluster(spec.address or "", spec.wait_seconds, where)
         from nanoset_core.execution.dask_scheduler import DaskScheduler
 
+        # A relative path starts in the folder of nanoset.yaml.
         scheduler_file: Path | None = None
         if spec.scheduler_file is not None:
             base = self.config.file.parent
             scheduler_file = local_path(spec.scheduler_file, base=base, where=where)
         return DaskScheduler(spec.address, scheduler_file, spec.wait_seconds, where)
+
+    def _slurm_jobs(self, spec: ExecutorSpec, where: str) -> SlurmJobs:
+        """Return the Slurm jobs that the settings describe, without starting them.
+
+        Args:
+            spec: The settings. By default, a job has one processor and 2 GB of memory for each.
+            where: The setting that chose the executor, for errors.
+        """
+        from nanoset_core.execution.slurm import SlurmJobs
+
+        cpus = spec.cpus or 1
+        return SlurmJobs(
+            jobs=spec.jobs or 1,
+            cpus=cpus,
+            memory=spec.memory or f"{2 * cpus}GB",
+            seconds=spec.time_seconds,
+            folder=self.slurm_folder,
+            partition=spec.partition,
+            account=spec.account,
+            directives=spec.directives or (),
+            wait_seconds=spec.wait_seconds,
+            where=where,
+        )
 
     def _named(self, key: str, specs: Mapping[str, _R], name: str) -> _R:
         """Return the settings with a name in a section of nanoset.yaml.
@@ -209,15 +234,15 @@ class Project:
         Raises:
             ConfigError: There are none with this name.
         """
-        if name not in specs:
-            raise ConfigError(
-                "no such name",
-                where=f"{self.config.file}: {key}",
-                found=repr(name),
-                expected=one_of(specs, "none: it is empty"),
-                remedy=remedy_for_name(name, specs, "correct the name, or add it there"),
-            )
-        return specs[name]
+        if name in specs:
+            return specs[name]
+        raise ConfigError(
+            "no such name",
+            where=f"{self.config.file}: {key}",
+            found=repr(name),
+            expected=one_of(specs, "none: it is empty"),
+            remedy=remedy_for_name(name, specs, "correct the name, or add it there"),
+        )
 
 
 def holding(
@@ -246,14 +271,17 @@ def holding(
 def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
     """Do some work, and do it again if another process removed local copies of files in a bucket.
 
-    The next attempt downloads them again.
+    The next attempt downloads them again. After eight attempts, the error is final.
 
     Args:
         access: How the outputs are reached.
-        work: The work.
+        work: The work. It must be possible to repeat it.
 
     Returns:
         The result of `work`.
+
+    Raises:
+        FileNotFoundError, MissingError: The file of the last attempt's error is missing.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -265,15 +293,21 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
 
 
 def _may_be_lost_copy(access: FileAccess, error: FileNotFoundError | MissingError) -> bool:
-    """Return whether the missing file of an error may be a copy of a file in the bucket."""
-    # Messages name files below the root by their local paths or by their URLs.
+    """Return whether the missing file of an error may be a copy of a file in the bucket.
+
+    Args:
+        access: How the outputs are reached.
+        error: The error. It names files below the root by their local paths or by their URLs.
+    """
     return any(access.may_have_lost(str(path)) for path in _missing_paths(error))
 
 
 def _missing_paths(error: FileNotFoundError | MissingError) -> list[Any]:
     """Return the missing file of an error, and what else may be its path.
 
-    A FileNotFoundError has the path as an attribute, or as an argument if Python code raised it.
+    Args:
+        error: The error. A FileNotFoundError has the path as an attribute, or as an argument if
+            Python code raised it.
     """
     if isinstance(error, MissingError):
         return [error.where]
@@ -281,7 +315,15 @@ def _missing_paths(error: FileNotFoundError | MissingError) -> list[Any]:
 
 
 def names_of(project: Project, name: str) -> set[str]:
-    """Return the name of an output, and of all datasets and corpora that it is made from."""
+    """Return the names of an output, and of all datasets and corpora that it is made from.
+
+    For example, "pretrain" gives {"pretrain", "best-web", "web"}, if the nanoset `pretrain` reads
+    the view `best-web` of the corpus `web`.
+
+    Args:
+        project: Its settings say what the output is made from.
+        name: Name of a nanoset, webdataset, view, packs or corpus.
+    """
     config = project.config
     names = {name}
     if name in config.nanosets:

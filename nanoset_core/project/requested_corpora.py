@@ -1,4 +1,8 @@
-"""List the corpora that nanoset.yaml names, and check that the raw folder has them."""
+"""List the corpora that nanoset.yaml names, and check that the raw folder has them.
+
+A corpus is named in its own section, `corpora`, or by an output that is made from it: a nanoset
+with `blend: web` names the corpus `web`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,11 @@ class _Mention:
 
 
 def requested_corpora(config: ProjectConfig) -> set[str]:
-    """Return the corpora that nanoset.yaml names."""
+    """Return the corpora that nanoset.yaml names, whether they exist or not.
+
+    Args:
+        config: The settings of nanoset.yaml.
+    """
     return {mention.corpus for mention in _mentions(config)}
 
 
@@ -29,8 +37,8 @@ def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> No
     """Check that the corpora in nanoset.yaml exist, and that no view or packs have such a name.
 
     Args:
-        config: The configuration.
-        known: The corpora of the raw folder.
+        config: The settings of nanoset.yaml.
+        known: Names of the corpora of the raw folder.
 
     Raises:
         ConfigError: A corpus does not exist, or shares its name with a derived dataset.
@@ -46,7 +54,11 @@ def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> No
 def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
     """Yield every place in nanoset.yaml that names a corpus.
 
-    These are the settings of corpora, and the outputs that are made from corpora.
+    Args:
+        config: The settings of nanoset.yaml.
+
+    Yields:
+        First the settings of corpora, then the outputs that are made from corpora.
     """
     for corpus in config.corpora:
         yield _Mention("corpora", corpus)

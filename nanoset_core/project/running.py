@@ -1,4 +1,9 @@
-"""The settings of runs: executor, environment variables, automation, and names in Dagster."""
+"""The settings of runs: executor, environment variables, automation, and names in Dagster.
+
+The *executor* does long tasks in parallel: processes of this machine, or workers of a cluster. For
+example, `executor: {kind: dask, address: tcp://scheduler:8786}` in nanoset.yaml names a Dask
+cluster, and the environment variable NANOSET_DASK_ADDRESS overrides it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from nanoset_core.errors import ConfigError, combined
 from nanoset_core.records.rules import Section
@@ -107,11 +112,12 @@ class ExecutorSpec(Section):
     def cluster_key(self, where: str) -> str:
         """Return the key that decides where tasks run, for messages.
 
-        For a cluster of Dask or Ray, this is "nanoset.yaml: executor.address" or
-        "nanoset.yaml: executor.scheduler_file"; for other kinds, the whole section.
-
         Args:
             where: Place of this section, such as "nanoset.yaml: executor".
+
+        Returns:
+            For a cluster of Dask or Ray, "nanoset.yaml: executor.address" or
+            "nanoset.yaml: executor.scheduler_file"; for other kinds, the place of the section.
         """
         if self.kind not in ("dask", "ray"):
             return where
@@ -138,6 +144,8 @@ class ExecutorSpec(Section):
 
     def _keys_of_other_kinds(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each key that only other kinds of executors have.
+
+        For example, `partition` is a key of Slurm, which Dask does not have.
 
         Args:
             where: Place of the section.
@@ -204,15 +212,16 @@ class ExecutorSpec(Section):
                     expected="letters, digits and . _ - , : @ % + = /",
                     remedy="write the name as `sinfo` or `sacctmgr` shows it",
                 )
-        # A directive with control characters would not be what people see in the file.
         for number, directive in enumerate(self.directives or ()):
-            if not _DIRECTIVE.fullmatch(directive) or visible(directive) != directive:
+            # One with control characters would not be what people see in the file.
+            has_control_characters = visible(directive) != directive
+            if has_control_characters or not _DIRECTIVE.fullmatch(directive):
                 yield ConfigError(
                     "this cannot be a line of a job's script",
                     where=f"{where}.directives[{number}]",
                     found=repr(directive),
                     expected="one line that begins with - and that can be seen as it is",
-                    remedy=('write one option of sbatch for each entry, such as "--constraint=ib"'),
+                    remedy='write one option of sbatch for each entry, such as "--constraint=ib"',
                 )
 
 
@@ -243,13 +252,7 @@ class AutomationSpec(Section):
         """
         if self.reconcile is not None and not _CRON.fullmatch(self.reconcile):
             yield not_a_cron_line(f"{where}.reconcile", self.reconcile)
-        if self.timezone == "UTC":
-            return  # known without a database of time zones
-        from zoneinfo import ZoneInfo
-
-        try:
-            ZoneInfo(self.timezone)
-        except (KeyError, ValueError, OSError):
+        if not _is_time_zone(self.timezone):
             yield ConfigError(
                 "this timezone is not known",
                 where=f"{where}.timezone",
@@ -269,9 +272,18 @@ class DagsterSpec:
     """Before the name of every group of assets; absent = made of key_prefix."""
 
 
+class ChosenExecutor(NamedTuple):
+    """The executor of a project, and what chose it."""
+
+    spec: ExecutorSpec
+    """Its settings."""
+    chosen_by: str
+    """The key of nanoset.yaml or the environment variable that chose it, for messages."""
+
+
 def chosen_executor(
     where: str, spec: ExecutorSpec, environment: Mapping[str, str] = os.environ
-) -> tuple[ExecutorSpec, str]:
+) -> ChosenExecutor:
     """Return the settings of the executor, after environment variables have overridden some.
 
     NANOSET_DASK_ADDRESS, NANOSET_DASK_SCHEDULER_FILE or NANOSET_RAY_ADDRESS replaces kind, address
@@ -283,9 +295,6 @@ def chosen_executor(
         spec: The section.
         environment: The environment variables. Empty ones count as absent.
 
-    Returns:
-        The settings, and the key or variable that chose the executor, for messages.
-
     Raises:
         ConfigError: A variable is invalid, or more than one cluster is named.
     """
@@ -293,9 +302,8 @@ def chosen_executor(
     errors: list[ConfigError] = []
     named = _cluster_of_environment(environment)
     if named is not None:
-        named_spec, variable = named
-        spec = replace(named_spec, wait=spec.wait)
-        chosen_by = f"{variable} in the environment"
+        spec = replace(named.spec, wait=spec.wait)
+        chosen_by = named.chosen_by
         errors += _cluster_errors(spec, chosen_by)
 
     wait_variable = RAY_WAIT_VARIABLE if spec.kind == "ray" else WAIT_VARIABLE
@@ -306,17 +314,14 @@ def chosen_executor(
 
     if errors:
         raise combined(errors, "the environment")
-    return spec, chosen_by
+    return ChosenExecutor(spec, chosen_by)
 
 
-def _cluster_of_environment(environment: Mapping[str, str]) -> tuple[ExecutorSpec, str] | None:
-    """Return the cluster that environment variables name, and the variable that names it.
+def _cluster_of_environment(environment: Mapping[str, str]) -> ChosenExecutor | None:
+    """Return the cluster of Dask or Ray that environment variables name; None if they name none.
 
     Args:
         environment: The environment variables. Empty ones count as absent.
-
-    Returns:
-        Settings that name a cluster of Dask or Ray, and the variable; None if there are none.
 
     Raises:
         ConfigError: The variables name a Dask cluster and a Ray cluster.
@@ -336,13 +341,15 @@ def _cluster_of_environment(environment: Mapping[str, str]) -> tuple[ExecutorSpe
         )
 
     if ray_address is not None:
-        return ExecutorSpec("ray", ray_address), RAY_ADDRESS_VARIABLE
+        ray_spec = ExecutorSpec("ray", ray_address)
+        return ChosenExecutor(ray_spec, f"{RAY_ADDRESS_VARIABLE} in the environment")
     if not names_dask:
         return None
     # A path in a variable is relative to the current folder, not to that of nanoset.yaml.
     if scheduler_file is not None:
         scheduler_file = str(Path(scheduler_file).absolute())
-    return ExecutorSpec("dask", address, scheduler_file), dask_variable
+    dask_spec = ExecutorSpec("dask", address, scheduler_file)
+    return ChosenExecutor(dask_spec, f"{dask_variable} in the environment")
 
 
 def _cluster_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
@@ -432,7 +439,8 @@ def _wait_errors(wait: str | float | None, where: str) -> Iterator[ConfigError]:
 def _seconds(text: str | float) -> float | None:
     """Return the seconds of a duration, such as 1800 for "30m", or None if it is not a duration.
 
-    A number without a unit is in seconds.
+    Args:
+        text: A number with the unit s, m, h or d; without a unit, it is in seconds.
     """
     match = _DURATION.fullmatch(str(text))
     if match is None:
@@ -441,11 +449,28 @@ def _seconds(text: str | float) -> float | None:
     return float(number) * _SECONDS[unit]
 
 
+def _is_time_zone(name: str) -> bool:
+    """Return whether a name such as Europe/Vienna is that of a time zone.
+
+    Args:
+        name: The name. UTC is known without a database of time zones.
+    """
+    if name == "UTC":
+        return True
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return False
+    return True
+
+
 def not_a_cron_line(where: str, line: str) -> ConfigError:
     """Return the error for a `reconcile` that is not a cron line.
 
     Args:
-        where: Place of the key.
+        where: Place of the key, such as "nanoset.yaml: automation.reconcile".
         line: Its value.
     """
     return ConfigError(

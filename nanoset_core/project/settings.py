@@ -31,6 +31,7 @@ from nanoset_core.records.rules import rule_errors
 from nanoset_core.records.yaml_text import located, read_yaml
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset, resolve_nanosets
 from nanoset_core.stages.mappings.scaled_runs import expand_scales
+from nanoset_core.stages.mappings.settings import ExpandedNanosets
 from nanoset_core.stages.mappings.value_groups import expand_value_groups
 from nanoset_core.stages.packs.packing_key import resolve_packing
 from nanoset_core.stages.packs.settings import PacksSpec
@@ -63,15 +64,30 @@ class ProjectConfig(WrittenConfig):
     """Name → a training set."""
 
     def folder_name(self, corpus: str) -> str:
-        """Return the folder below `raw` that a corpus is read from; by default, it has its name."""
+        """Return the folder below `raw` that a corpus is read from.
+
+        Args:
+            corpus: Name of the corpus. Unless nanoset.yaml names another folder, it has this name.
+        """
         return self._corpus_spec(corpus).folder or corpus
 
     def corpus_folder(self, corpus: str) -> Path | RemoteFolder:
-        """Return the folder that a corpus is read from, whether it exists or not."""
+        """Return the folder that a corpus is read from, whether it exists or not.
+
+        Args:
+            corpus: Name of the corpus.
+
+        Returns:
+            A path such as raw/web, or a folder in a bucket.
+        """
         return self.raw_folder / self.folder_name(corpus)
 
     def choice_of(self, corpus: str) -> FileChoice:
-        """Return which files of its folder a corpus is made from."""
+        """Return which files of its folder a corpus is made from.
+
+        Args:
+            corpus: Name of the corpus. By default, it has all files.
+        """
         return self._corpus_spec(corpus).choice
 
     def _corpus_spec(self, corpus: str) -> CorpusSpec:
@@ -83,6 +99,9 @@ class ProjectConfig(WrittenConfig):
 
         It may be made from the corpus itself, or from a view or packs of it. Trainers read
         webdatasets, exports, .pbin files, and the train splits of nanosets.
+
+        Args:
+            corpus: Name of the corpus.
         """
         # The datasets that are made from this corpus: its own, and its views and packs.
         names = {corpus}
@@ -90,39 +109,61 @@ class ProjectConfig(WrittenConfig):
             if base_of(self.derived, name) == corpus:
                 names.add(name)
 
-        # Trainers read all of a .pbin, an export or a webdataset. What are these made from?
-        sources = [*self.pbin]
-        sources += [export.of for export in self.exports.values()]
-        for webdataset in self.webdatasets.values():
-            sources += webdataset.corpora
-        if not names.isdisjoint(sources):
+        if not names.isdisjoint(self._datasets_read_completely()):
             return True
-
         # A nanoset may use a dataset only for validation, which is not training.
         for nanoset in self.nanosets.values():
             if any(nanoset.trains_on(name) for name in names):
                 return True
         return False
 
+    def _datasets_read_completely(self) -> list[str]:
+        """Return the datasets that .pbin files, exports and webdatasets are made from.
+
+        Trainers read all of these, while of a nanoset they read a split.
+        """
+        names = [*self.pbin]
+        names += [export.of for export in self.exports.values()]
+        for webdataset in self.webdatasets.values():
+            names += webdataset.corpora
+        return names
+
     def repeats(self, name: str) -> bool:
-        """Return whether a dataset is a view that has documents other than exactly once each."""
+        """Return whether a dataset is a view that has documents other than exactly once each.
+
+        Args:
+            name: Name of a corpus, a view or packs.
+        """
         view = self.views.get(name)
         return view is not None and view.repeat != 1
 
     def section_of(self, name: str) -> str:
-        """Return the section of nanoset.yaml in which a view or packs is configured."""
+        """Return the section of nanoset.yaml in which a view or packs is configured.
+
+        Args:
+            name: Name of the view or packs.
+
+        Returns:
+            "packs" or "views".
+        """
         return "packs" if self.is_packed(name) else "views"
 
     def unpacked_name(self, name: str) -> str:
-        """Return the name of the dataset that packs are made from; other names are returned."""
+        """Return the name of the dataset that packs are made from.
+
+        Args:
+            name: Name of a dataset, such as the packs web-packs-2048. That of a corpus or view is
+                returned as it is.
+        """
         if self.is_packed(name):
             return self.packs[name].of
         return name
 
     def documents_of(self, corpus: str) -> DocumentsSpec:
-        """Return how a corpus's lines become documents.
+        """Return how a corpus's lines become documents: for example, which key has the text.
 
-        Keys in the corpus's own section override those in `documents`.
+        Args:
+            corpus: Name of the corpus. Keys in its own section override those in `documents`.
         """
         spec = self._corpus_spec(corpus)
         overrides: dict[str, Any] = {
@@ -182,7 +223,11 @@ class ProjectConfig(WrittenConfig):
         return tokenizer_here(self._remote(location, f"tokenizer.{key}"), self._mirror)
 
     def with_copies_in(self, folder: Path) -> ProjectConfig:
-        """Return the same settings with another folder for local copies of files in buckets."""
+        """Return the same settings with another folder for local copies of files in buckets.
+
+        Args:
+            folder: The folder, which is created when it is needed.
+        """
         return replace(self, storage=replace(self.storage, mirror=str(folder)))
 
     def for_worker(self, folder: Path) -> ProjectConfig:
@@ -202,9 +247,7 @@ class ProjectConfig(WrittenConfig):
         # A local tokenizer was sent to the worker together with the task. `local_tokenizer` says
         # where this copy is, and `as_source` gives its path and that of its merges.
         copy = as_source(local_tokenizer(worker_config.tokenizer_file))
-        merges = None
-        if copy.merges is not None:
-            merges = str(copy.merges)
+        merges = None if copy.merges is None else str(copy.merges)
         tokenizer = replace(self.tokenizer, path=str(copy.path), merges=merges)
         return replace(worker_config, tokenizer=tokenizer)
 
@@ -215,7 +258,11 @@ class ProjectConfig(WrittenConfig):
 
 
 def config_file(path: Path) -> Path:
-    """Return the nanoset.yaml that a path names: the file itself, or the one in a folder."""
+    """Return the nanoset.yaml that a path names.
+
+    Args:
+        path: The file itself, which need not exist, or a folder that contains it.
+    """
     return path / CONFIG_FILE if path.is_dir() else path
 
 
@@ -283,31 +330,16 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
         The settings and no errors, or None and at least one error.
     """
     if value is None:
-        error = ConfigError(
-            "the configuration is empty",
-            where=file,
-            expected="raw, root and tokenizer at the least",
-            remedy="remove it, and run `nanoset init` here to write one to start from",
-        )
-        return None, [error]
+        return None, [_empty_config_error(file)]
 
     # Check each value on its own: its type, its range, its choices.
     parsed, errors = parse_or_errors(WrittenConfig, value, "", file)
     if errors:
         return None, errors
-
-    # A mixture may divide a corpus by a column. Define the views that this stands for, so that the
-    # following rules see them like all others.
-    expanded_nanosets = expand_value_groups(parsed.nanosets, parsed.views, file)
-    if expanded_nanosets.errors:
-        return None, expanded_nanosets.errors
-    # Define also the smaller runs of a nanoset, and the views that they read.
-    with_scales = expand_scales(expanded_nanosets.nanosets, expanded_nanosets.views, file)
-    if with_scales.errors:
-        return None, with_scales.errors
-    written: WrittenConfig = replace(
-        parsed, file=file, nanosets=with_scales.nanosets, views=with_scales.views
-    )
+    expanded = _expand_nanosets(parsed, file)
+    if expanded.errors:
+        return None, expanded.errors
+    written = replace(parsed, file=file, nanosets=expanded.nanosets, views=expanded.views)
 
     # Check values together. The rules are about what nanoset.yaml says, so they come before phases
     # and `packing` are resolved to nanosets and packs.
@@ -328,6 +360,37 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     return config, []
 
 
+def _empty_config_error(file: Path) -> ConfigError:
+    """Return the error that a nanoset.yaml has no content.
+
+    Args:
+        file: Its path.
+    """
+    return ConfigError(
+        "the configuration is empty",
+        where=file,
+        expected="raw, root and tokenizer at the least",
+        remedy="remove it, and run `nanoset init` here to write one to start from",
+    )
+
+
+def _expand_nanosets(parsed: WrittenConfig, file: Path) -> ExpandedNanosets:
+    """Replace mixtures that divide a corpus by a column, and `scales`, by what they stand for.
+
+    Such a mixture stands for a view for each value of the column. Scales stand for smaller runs of
+    a nanoset, with views of their own. The rules that are checked later see all of these like those
+    that the user wrote.
+
+    Args:
+        parsed: The settings, each of which is valid on its own.
+        file: Path of the nanoset.yaml, for errors.
+    """
+    expanded = expand_value_groups(parsed.nanosets, parsed.views, file)
+    if expanded.errors:
+        return expanded
+    return expand_scales(expanded.nanosets, expanded.views, file)
+
+
 def _errors_of_packs(config: ProjectConfig) -> list[ConfigError]:
     """Return an error for each mistake in packs, also in those that the key `packing` added.
 
@@ -342,6 +405,9 @@ def _errors_of_packs(config: ProjectConfig) -> list[ConfigError]:
 def resolve(written: WrittenConfig) -> ProjectConfig:
     """Return the settings that stages use, in which the shorthands of nanoset.yaml are resolved.
 
+    A nanoset with phases becomes a nanoset for each phase. Then each key `packing` becomes packs,
+    which the nanosets and webdatasets name from then on. All other settings stay as they are.
+
     Args:
         written: The settings of a nanoset.yaml, which follow all rules.
 
@@ -349,12 +415,9 @@ def resolve(written: WrittenConfig) -> ProjectConfig:
         ConfigError: A file that the settings name is not what it should be, or the key `packing`
             needs packs whose name is taken.
     """
-    # A nanoset with phases becomes a nanoset for each phase. Then each key `packing` becomes packs,
-    # which the nanosets and webdatasets name from then on.
     nanosets = resolve_nanosets(written.nanosets, written.file)
     resolved = resolve_packing(written.file, nanosets, written.webdatasets, written.packs)
 
-    # All other settings stay as they were written.
     values = {key.name: getattr(written, key.name) for key in fields(written)}
     values["nanosets"] = resolved.nanosets
     values["webdatasets"] = resolved.webdatasets
@@ -365,5 +428,9 @@ def resolve(written: WrittenConfig) -> ProjectConfig:
 
 
 def _distinct(errors: Iterable[ConfigError]) -> list[ConfigError]:
-    """Return errors without repetitions, since a rule may be broken once for several names."""
+    """Return errors without repetitions, since a rule may be broken once for several names.
+
+    Args:
+        errors: The errors. Those with the same message are equal; the last of them is returned.
+    """
     return list({str(error): error for error in errors}.values())

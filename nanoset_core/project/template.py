@@ -1,4 +1,11 @@
-"""Write a first nanoset.yaml with help for every key, and its JSON schema."""
+"""Write a first nanoset.yaml with help for every key, and its JSON schema.
+
+A comment above each key says what it is for, and another one why its value was chosen:
+
+    # Token that ends each document
+    # The config of the tokenizer names it.
+    eod: </s>
+"""
 
 from __future__ import annotations
 
@@ -42,8 +49,11 @@ def config_text(values: Mapping[str, Any]) -> str:
 
     Args:
         values: The keys, in the order in which they are written. The value of a key is plain, a
-            mapping of the keys in its section, or either of these as an `ExplainedValue` or a
-            `CommentedOut`.
+            mapping of the keys in its section, or either of these as an `ExplainedValue`, with a
+            reason, or a `CommentedOut`, a suggestion.
+
+    Returns:
+        The text. Its first line lets editors check the file by the JSON schema next to it.
     """
     lines = [f"# yaml-language-server: $schema={SCHEMA_FILE}"]
     lines += _section_lines(WrittenConfig, values)
@@ -96,6 +106,8 @@ def _section_lines(
 def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
     """Yield the lines of one key: its value on the same line, or its section below it.
 
+    For example `raw: raw`, or `tokenizer:` and then the lines of this section.
+
     Args:
         hint: Declared type of the key, which decides whether it has a value or a section.
         key: The key.
@@ -111,14 +123,18 @@ def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
     yield f"{key}:"
     if suffix == "":
         yield from _section_lines(section, value, indent="  ")
-    else:
-        for name, settings in value.items():
-            yield f"  {_in_yaml(name)}:"
-            yield from _section_lines(section, settings, indent="    ")
+        return
+    for name, settings in value.items():
+        yield f"  {_in_yaml(name)}:"
+        yield from _section_lines(section, settings, indent="    ")
 
 
 def _in_yaml(value: object) -> str:
-    """Return a plain value on one line, in quotes if YAML would read it as another type."""
+    """Return a plain value on one line, in quotes if YAML would read it as another type.
+
+    Args:
+        value: Text, a number, a boolean, a list or a mapping. The text "1" gives '1' in quotes.
+    """
     import yaml
 
     # A text alone would be followed by a line "...". So write a list of one value, "[value]\n", and

@@ -1,4 +1,9 @@
-"""`nanoset verify`: check every output of a project, here or on the workers of a cluster."""
+"""`nanoset verify`: check every output of a project, here or on the workers of a cluster.
+
+A *target* is the outputs of one row of `nanoset status`, which are verified together and give one
+report: for example, `pretrain/train` is the index mappings and the blend of this split. On a
+cluster, large checks are divided into parts, such as ranges of tokens, which any worker checks.
+"""
 
 from __future__ import annotations
 
@@ -103,10 +108,13 @@ class Target:
 
 
 def _row_label(nodes: Sequence[Node]) -> str:
-    """Return what the report on a row of `nanoset status` is called, such as corpora/web.
+    """Return what the report on a row of `nanoset status` is called.
 
     Args:
         nodes: The outputs of the row, in the order of the pipeline.
+
+    Returns:
+        Such as corpora/web, or nanosets/pretrain/train.
     """
     stage = nodes[-1].stage
     folder = "corpora" if isinstance(stage, CorpusStage) else stage.layout.folder
@@ -116,10 +124,14 @@ def _row_label(nodes: Sequence[Node]) -> str:
 
 
 def _target_name(node: Node) -> str:
-    """Return the name in `--select` of a row of outputs, such as web, web/columns, pretrain/train.
+    """Return the name in `--select` of a row of outputs.
 
     Args:
         node: The last output of the row.
+
+    Returns:
+        Such as web for a corpus, pretrain/train for a split of a nanoset, web/columns for the
+        columns of a corpus.
     """
     subject = node.name.partition("/")[0]
     if node.row.kind in _PLAIN_KINDS:
@@ -133,7 +145,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     """List the outputs that nanoset.yaml requests, or those that patterns select.
 
     Args:
-        project: The project.
+        project: Its nanoset.yaml and raw folder request the outputs.
         select: Patterns of names, such as `web` or `pre*/train`. An empty sequence selects
             everything.
 
@@ -147,7 +159,6 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     if not select:
         return all_targets
 
-    # Keep those that a pattern selects.
     selected_names: set[str] = set()
     for pattern in select:
         names = [target.name for target in all_targets if target.matches(pattern)]
@@ -158,7 +169,11 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
 
 def _all_targets(project: Project) -> list[Target]:
-    """Return a target for each row of `nanoset status`, whose outputs are verified together."""
+    """Return a target for each row of `nanoset status`, whose outputs are verified together.
+
+    Args:
+        project: Its nanoset.yaml and raw folder request the outputs.
+    """
     # A verification shows its reports, and no progress.
     quiet_project = replace(project, progress=SILENT)
 
@@ -199,7 +214,7 @@ def verify_output(project: Project, name: str, deep: bool = False) -> Report:
     """Verify the outputs of one row of `nanoset status`, given its name in `--select`.
 
     Args:
-        project: The project.
+        project: The project, whose nanoset.yaml must request the outputs.
         name: The name, such as web, web/columns or pretrain/train.
         deep: Whether to read every byte.
 
@@ -216,14 +231,16 @@ def verify_project(
 ) -> Iterator[Report]:
     """Verify the outputs of a project, and yield a report on each row of `nanoset status`.
 
-    Without a selection, the first report lists files in the raw folder that are not read, if any.
-
     Args:
         project: The project. If it has an executor, such as a Dask cluster, a deep verification
             runs there, and verifies outputs in parallel.
         select: Patterns of names, such as `web` or `pre*/train`. An empty sequence selects
             everything.
         deep: Whether to read every byte.
+
+    Yields:
+        The reports, in the order of the rows. Without a selection, the first one lists files in the
+        raw folder that are not read, if any.
 
     Raises:
         ConfigError: A pattern selects nothing.
@@ -242,7 +259,7 @@ def _reports(project: Project, chosen: Sequence[Target], *, deep: bool) -> Itera
     """Verify outputs on the cluster of a project, or here as soon as each report is requested.
 
     Args:
-        project: The project.
+        project: The project, which may have a cluster.
         chosen: The outputs.
         deep: Whether to read every byte. Only that is worth a cluster.
     """
@@ -316,7 +333,6 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
     Yields:
         The report on each target, in their order, as soon as it is complete.
     """
-    # The first round. Each report comes with the checks that were left out.
     partial_reports = _verify_without_parts(executor, chosen)
 
     # The second round. The executor numbers its tasks in the order of this list.

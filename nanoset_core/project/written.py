@@ -138,13 +138,20 @@ class WrittenConfig(Section):
         return {**self.views, **self.packs}
 
     def is_packed(self, name: str) -> bool:
-        """Return whether a name is that of packs."""
+        """Return whether a name is that of packs: documents in sequences of one length.
+
+        Args:
+            name: Name of any dataset.
+        """
         return name in self.packs
 
     def attributes_of(self, corpus: str) -> AttributesSpec | None:
         """Return which tables of attributes are joined to a corpus's documents, or None.
 
         Attributes are values that were computed elsewhere, such as the scores of a classifier.
+
+        Args:
+            corpus: Name of the corpus.
         """
         spec = self.attributes.get(corpus)
         if isinstance(spec, str):  # only the files of the tables are named
@@ -326,11 +333,11 @@ class WrittenConfig(Section):
         Names of nanosets, webdatasets and so on become names of Dagster's jobs and groups of
         assets, in which '-' is replaced by '_': so `my-set` and `my_set` are one name.
         """
-        path_by_dagster_name: dict[str, str] = {}  # the first key with each name
-        for path in self._named_things():
+        first_path_by_name: dict[str, str] = {}
+        for path in self._named_things():  # such as webdatasets.my-set
             _, _, name = path.partition(".")
             dagster_name = name.replace("-", "_")
-            first_path = path_by_dagster_name.setdefault(dagster_name, path)
+            first_path = first_path_by_name.setdefault(dagster_name, path)
             if first_path != path:
                 yield ConfigError(
                     "two things share a name",
@@ -357,6 +364,9 @@ class WrittenConfig(Section):
         """Yield the name of each job that makes views, packs, or their .pbin files.
 
         One job makes all views of a corpus, and one all its packs.
+
+        Yields:
+            The section and the name of the job, such as "views.web_views" for the views of `web`.
         """
         # `base_of` returns the corpus that a view or packs are made from, perhaps by way of others:
         # views of other views, and packs of views.
