@@ -88,7 +88,11 @@ class _Corpus:
         return read_tokens(self.sequences, start, stop)
 
     def token_digest(self, document: int) -> bytes:
-        """Return a digest of a document's tokens, which does not depend on the dataset's dtype."""
+        """Return a digest of a document's tokens, which does not depend on the dataset's dtype.
+
+        Args:
+            document: Number in the corpus.
+        """
         return hashlib.sha256(self.tokens(document).astype("<i8").tobytes()).digest()
 
 
@@ -244,7 +248,7 @@ def _numbers_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> NDAr
     Args:
         project: Its outputs are searched.
         corpus: The corpus. If the user named documents of other corpora only, nothing is returned.
-        ids: The ids.
+        ids: Ids of documents, a field of the raw text.
 
     Returns:
         Numbers in the corpus, shape (n_documents,).
@@ -284,7 +288,7 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
     Args:
         project: Its outputs are searched.
         corpus: The corpus. If the user named documents of other corpora only, nothing is returned.
-        ids: The ids.
+        ids: Ids of documents, a field of the raw text.
     """
     import pyarrow as pa
 

@@ -161,7 +161,7 @@ class Lineage:
     """
 
     def __init__(self, dataset: Dataset) -> None:
-        """Look up the shards of a dataset.
+        """Look up the shards of a dataset: the parts in which its corpus was tokenized.
 
         Args:
             dataset: The dataset of a corpus; or a view or packs, which are made from one.
@@ -170,7 +170,7 @@ class Lineage:
             MissingError: Its shards, or a dataset that it was made from, were deleted.
         """
         outputs = dataset.outputs
-        self._unpacked = dataset.unpacked
+        self._unpacked = dataset.unpacked  # the corpus or view, if the dataset is packs
         self.dataset = dataset.corpus.manifest
         """Manifest of the corpus's dataset, even if `dataset` is a derived dataset."""
         self.corpus = self.dataset.name

@@ -162,7 +162,7 @@ class Excerpts:
         """Return the first of some tokens as text, or None if their tokenizer is not known.
 
         Args:
-            tokens: Token ids, shape (n_tokens,).
+            tokens: Token ids, shape (n_tokens,). As many are decoded as give a whole excerpt.
 
         Returns:
             At most `MAX_CHARACTERS` characters, and an ellipsis if there is more text.
@@ -170,7 +170,8 @@ class Excerpts:
         if self._retokenizer is None:
             return None
         text = self._retokenizer.decode(tokens[:_MAX_DECODED_TOKENS])
-        return shorten(text, len(tokens) > _MAX_DECODED_TOKENS)
+        has_more_text = len(tokens) > _MAX_DECODED_TOKENS
+        return shorten(text, has_more_text)
 
     def source(
         self,

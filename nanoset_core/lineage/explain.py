@@ -240,7 +240,11 @@ def _samples_by_dataset(
 
 
 def _without_empty(spans: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the spans that have tokens; columns are sequence, first token in it and stop."""
+    """Return the spans that have tokens.
+
+    Args:
+        spans: Parts of sequences: sequence, first token in it and stop, shape (n_spans, 3).
+    """
     has_tokens = spans[:, 2] > spans[:, 1]
     return spans[has_tokens]
 
@@ -310,7 +314,15 @@ class _SequenceSpan(NamedTuple):
     """Position of the first token in the sample."""
 
     def in_sample(self, start: int, stop: int) -> tuple[int, int]:
-        """Return which tokens of the sample are tokens [start, stop) of the sequence."""
+        """Return which tokens of the sample are the tokens [start, stop) of the sequence.
+
+        Args:
+            start: Position of the first token in the sequence.
+            stop: Position after the last token in the sequence.
+
+        Returns:
+            A range (start, stop) of tokens of the sample.
+        """
         shift = self.offset - self.start
         return start + shift, stop + shift
 
@@ -386,7 +398,13 @@ def _piece_origin(
 
 
 def _in_document(piece: DocumentPiece, start: int, stop: int) -> tuple[int, int]:
-    """Return which tokens of its document are tokens [start, stop) of a piece's sequence."""
+    """Return which tokens of its document are the tokens [start, stop) of a piece's sequence.
+
+    Args:
+        piece: Tokens of the document in a sequence.
+        start: Position of the first token in the sequence.
+        stop: Position after the last token in the sequence.
+    """
     # The piece begins at `piece.start` in the sequence, and at `piece.first` in the document.
     shift = piece.first - piece.start
     return start + shift, stop + shift

@@ -425,7 +425,7 @@ def _begins_before(piece: Piece, line: int, line_in_piece: LineInPiece | None) -
     """Return whether a piece of a file begins before a line of the file, or with it.
 
     Args:
-        piece: Consecutive tokens of the document in one sequence of the dataset.
+        piece: The piece: consecutive lines or rows of the file.
         line: Number of the line or row in the file, from 1.
         line_in_piece: The piece that contains the line, if lines of the file are numbered within
             pieces. Then the first line of each piece is not known.

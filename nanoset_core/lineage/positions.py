@@ -80,7 +80,11 @@ class Spans(NamedTuple):
 
     @staticmethod
     def concatenate(parts: Sequence[Spans]) -> Spans:
-        """Return the spans of all parts, in order; without parts, no spans."""
+        """Return the spans of all parts, in order; without parts, no spans.
+
+        Args:
+            parts: Spans of one sequence, or of one document.
+        """
         empty = np.empty(0, np.int64)
         no_spans = Spans(empty, empty, empty, empty)  # sets the dtype if there are no parts
         columns = zip(no_spans, *parts, strict=True)  # `samples` of all parts, `offsets` of all …
@@ -448,7 +452,11 @@ def _reads_sequence(loaded: Nanoset | BlendedNanoset, prefix: str, sequence: int
 
 
 def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
-    """Return the samples of each dataset of a split; a split that is not a blend has one."""
+    """Return the samples of each dataset of a split; a split that is not a blend has one.
+
+    Args:
+        loaded: The samples of the split.
+    """
     if isinstance(loaded, Nanoset):
         return (loaded,)
     return loaded.datasets
@@ -561,25 +569,42 @@ class _CandidateSamples(NamedTuple):
         return np.arange(self.first, self.first + len(self.start_entries), dtype=np.int64)
 
     def starts_in(self, entry: int) -> NDArray[np.int64]:
-        """Return the first token that each sample has of an entry's sequence, shape (n_samples,).
+        """Return the first token that each sample has of an entry's sequence.
 
         A sample that begins in an earlier entry has the sequence from its first token on.
+
+        Args:
+            entry: Position in the document index.
+
+        Returns:
+            Positions in the sequence, shape (n_samples,).
         """
         return np.where(self.start_entries == entry, self.start_offsets, 0)
 
     def stops_in(self, entry: int, length: int, overlap: int) -> NDArray[np.int64]:
-        """Return after which token of an entry's sequence each sample ends, shape (n_samples,).
+        """Return after which token of an entry's sequence each sample ends.
+
+        A sample that ends in a later entry has the sequence up to its last token.
 
         Args:
             entry: Position in the document index.
-            length: Tokens of the entry's sequence. A sample that ends in a later entry has the
-                sequence up to its last token.
+            length: Tokens of the entry's sequence.
             overlap: How many tokens at its end a sample has in common with the next one.
+
+        Returns:
+            Positions in the sequence, shape (n_samples,).
         """
         return np.where(self.stop_entries == entry, self.stop_offsets + overlap, length)
 
     def have(self, entry: int) -> NDArray[np.bool_]:
-        """Return which samples begin in an entry or before it, and end in it or after it."""
+        """Return which samples begin in an entry or before it, and end in it or after it.
+
+        Args:
+            entry: Position in the document index.
+
+        Returns:
+            A mask, shape (n_samples,).
+        """
         return (self.start_entries <= entry) & (self.stop_entries >= entry)
 
 
@@ -709,7 +734,11 @@ def _samples_of_dataset(loaded: BlendedNanoset, number: int) -> Iterator[NDArray
 
 
 def _chunks_of(values: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
-    """Yield copies of consecutive parts of an array, which may be too large for memory."""
+    """Yield copies of consecutive parts of an array, which may be too large for memory.
+
+    Args:
+        values: The array, usually a memory-mapped file, shape (n_values,).
+    """
     for start in range(0, len(values), CHUNK):
         yield values[start : start + CHUNK].astype(np.int64)
 
@@ -760,13 +789,24 @@ class _SampleRuns(NamedTuple):
 
     @staticmethod
     def of(spans: Spans) -> _SampleRuns:
-        """Order spans by sample; those of one sample keep their order."""
+        """Order spans by sample; those of one sample keep their order.
+
+        Args:
+            spans: The spans, in any order.
+        """
         ordered = spans.select(np.argsort(spans.samples, kind="stable"))
         samples, starts, lengths = np.unique(ordered.samples, return_index=True, return_counts=True)
         return _SampleRuns(ordered, samples, starts, lengths)
 
     def nearest(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the index in `samples` of each number, or of another sample if it has no spans."""
+        """Return the index in `samples` of each number, or of another sample if it has no spans.
+
+        Args:
+            numbers: Numbers of samples, int64, shape (n,).
+
+        Returns:
+            Indices, shape (n,): for the samples [5, 7], the numbers [7, 3] give [1, 0].
+        """
         return np.minimum(np.searchsorted(self.samples, numbers), len(self.samples) - 1)
 
     def copied(self, runs: NDArray[np.int64], samples: NDArray[np.int64]) -> Spans:

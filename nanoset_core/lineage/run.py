@@ -204,7 +204,11 @@ class Run:
             previous_start = handoff.start
 
     def _start_of_step_with(self, sample: int) -> int:
-        """Return the first sample of the step that reads a sample of the run."""
+        """Return the first sample of the step that reads a sample of the run.
+
+        Args:
+            sample: Number of the sample in the run.
+        """
         steps = self.steps.that_read(np.array([sample]))  # (1,) number of the step
         return self.steps.step(int(steps[0])).first_sample
 
@@ -627,7 +631,11 @@ def _steps_of_document(run: Run, handoff: RunHandoff, places: DocumentPlaces) ->
 
 
 def _fields_by_name(value: SampleOrigin | DocumentPlaces) -> dict[str, Any]:
-    """Return the fields of a record, by which a record of a derived class can be made from it."""
+    """Return the fields of a record, by which a record of a derived class can be made from it.
+
+    Args:
+        value: An object of a dataclass.
+    """
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 

@@ -24,7 +24,7 @@ def step_sentence(step: StepOrigin) -> str:
     """Return a sentence about a training step: how many samples it read, and on how many ranks.
 
     Args:
-        step: The step. Its samples are not looked at.
+        step: The step, with the settings that the trainer had.
 
     Returns:
         For example, `step 3 read 8 samples after 16 consumed, on 2 ranks in micro-batches of 4, of

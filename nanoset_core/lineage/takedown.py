@@ -91,8 +91,8 @@ def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
     """Check that each id can be written as one line of a list, which may also have comments.
 
     Args:
-        file: The list.
-        ids: The ids.
+        file: The list, to which lines are appended.
+        ids: Ids of documents, a field of the raw text.
 
     Raises:
         ConfigError: One of the ids cannot be a line of the list, or the list is a table.
@@ -157,10 +157,13 @@ def _dataset_holdings(
 ) -> Iterator[Holding]:
     """Yield the datasets that contain the documents: corpora, views and packs.
 
+    A view is a selection of a corpus's documents, and packs join documents to samples of one
+    length.
+
     Args:
         project: Its current outputs are searched.
         context: Opens datasets.
-        search: Finds the documents.
+        search: Finds the documents in a dataset by their ids.
     """
     for name in [*corpus_names(project), *project.config.derived]:
         with suppress(MissingError):  # it has not been built
@@ -193,7 +196,7 @@ class _DocumentSearch:
         """Return the numbers of the documents with these ids in a dataset.
 
         Args:
-            dataset: The dataset.
+            dataset: The dataset of a corpus; or a view or packs, which are made from one.
 
         Returns:
             Shape (n_documents,). For packs, they are numbers in the dataset that was packed, since

@@ -319,20 +319,24 @@ class _LineReader:
     def _line_at(self, offset: int) -> StoredPiece:
         """Return the line at a byte of an uncompressed file, together with the byte before it.
 
+        The byte before it shows whether a line begins there: it has to be a line end.
+
         Args:
             offset: First byte of the line.
+
+        Returns:
+            A piece of the file that has been read already.
         """
-        # The byte before it shows whether a line begins there: it has to be a line end.
-        start = max(offset - 1, 0)
-        window_bytes = WINDOW_BYTES
-        window = self._window(offset, window_bytes)
         # Most lines fit into the first window, which is one request to a bucket. Read eight times
         # as much for the others.
+        window_bytes = WINDOW_BYTES
+        window = self._window(offset, window_bytes)
         while not window.has_whole_line:
             window_bytes *= 8
             window = self._window(offset, window_bytes)
 
         # The number of the line is not known, and not used: call it 1.
+        start = max(offset - 1, 0)
         stop = start + len(window.data)
         piece = Piece(self._file, start, stop, first_line=1, digest="")
         return _HeldPiece(self._folder, piece, window.data)
@@ -413,7 +417,11 @@ def _line_in_block(block: LineBlock, offset: int) -> bytes:
 
 
 def _lacks_line_end(block: LineBlock) -> bool:
-    """Return whether the last line of a block ends without a line end."""
+    """Return whether the last line of a block ends without a line end.
+
+    Args:
+        block: Consecutive lines of the file, and the range of its bytes that they were read from.
+    """
     bytes_with_line_ends = sum(len(line) + 1 for line in block.lines)
     return block.begin + bytes_with_line_ends > block.end
 

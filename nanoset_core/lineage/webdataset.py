@@ -277,11 +277,22 @@ class Tars:
         )
 
     def tar(self, position: int) -> str:
-        """Return the name of the tar with the context at a position, `shard-00000003.tar`."""
+        """Return the name of the tar with the context at a position, such as `shard-00000003.tar`.
+
+        Args:
+            position: Number of the context over all tars, from 0.
+        """
         return f"{shard_stem(position // self.plan.shard_size)}.tar"
 
     def key(self, position: int) -> str:
-        """Return the key of the context at a position, such as `00000003_00000017`."""
+        """Return the key of the context at a position, such as `00000003_00000017`.
+
+        Args:
+            position: Number of the context over all tars, from 0.
+
+        Returns:
+            The number of the tar, and that of the context in it.
+        """
         shard, sample = divmod(position, self.plan.shard_size)
         return f"{shard:08d}_{sample:08d}"
 
@@ -454,13 +465,17 @@ class Tars:
         return appearances
 
     def _overlaps(self, context: int, piece: _StoredPiece) -> Iterator[_Overlap]:
-        """Yield the tokens that a context and a piece of a document have in common.
+        """Yield the tokens that a context (a training sequence) and a piece of a document share.
+
+        For example, if the piece has the tokens [10, 20) of a source and the context [15, 25), they
+        share [15, 20): the tokens [0, 5) of the context, and [5, 10) of a document that begins with
+        the piece.
 
         Args:
             context: Number of the context before the shuffle.
-            piece: Consecutive tokens of the document in one sequence of the dataset.
+            piece: Consecutive tokens of the document, and where they are among those of the source.
         """
-        # A context consists of spans of tokens, after a BOS token if there is one.
+        # A context begins with a BOS token, if there is one. Spans of tokens of the sources follow.
         span_in_context = self.bos_tokens
         for span in self.spans(context):
             start = max(span.start, piece.span.start)
@@ -525,7 +540,12 @@ def _datasets_of_plan(
 
 
 def _as_named(place: str, sample: int | None) -> str:
-    """Return how a user named a context, for messages."""
+    """Return how a user named a context, for messages.
+
+    Args:
+        place: The first part of the name, such as a tar.
+        sample: The second part, a number within the tar, if any.
+    """
     return place if sample is None else f"{place} {sample}"
 
 

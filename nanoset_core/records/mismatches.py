@@ -292,7 +292,11 @@ def _remedy_for_choice(hint: Any, value: object) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Return a text cut to `_MAX_SHOWN_CHARACTERS`, for a message."""
+    """Return a text cut to `_MAX_SHOWN_CHARACTERS`, for a message.
+
+    Args:
+        text: The text, which a user may have written.
+    """
     if len(text) <= _MAX_SHOWN_CHARACTERS:
         return text
     return f"{text[:_MAX_SHOWN_CHARACTERS]}…"

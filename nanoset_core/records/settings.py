@@ -185,7 +185,11 @@ def key_of(field: dataclasses.Field[Any]) -> str:
 
 
 def is_required(field: dataclasses.Field[Any]) -> bool:
-    """Return whether a field has no default."""
+    """Return whether a field has no default, so that its key must be in the file.
+
+    Args:
+        field: A field of a dataclass of settings.
+    """
     return field.default is MISSING and field.default_factory is MISSING
 
 
@@ -353,7 +357,11 @@ def _describe_union(members: Sequence[Any]) -> str:
 
 
 def _is_container(hint: Any) -> bool:
-    """Return whether a type is that of lists or mappings."""
+    """Return whether a type is that of lists or mappings.
+
+    Args:
+        hint: The type, such as `tuple[str, ...]`.
+    """
     return get_origin(bare(hint)) in (tuple, list, Mapping)
 
 
