@@ -103,16 +103,12 @@ class IndexFileWriter:
         complete.
         """
         sha256_by_path: dict[Path, str] = {}
-        arrays: list[Path] = []
-        descriptions: list[Path] = []
         for name, sha256 in self._sha256_not_uploaded.items():
-            path = self._folder / name
-            sha256_by_path[path] = sha256
-            if name.endswith(".npy"):
-                arrays.append(path)
-            else:
-                descriptions.append(path)
+            sha256_by_path[self._folder / name] = sha256
+        arrays = [path for path in sha256_by_path if path.suffix == ".npy"]
+        descriptions = [path for path in sha256_by_path if path.suffix != ".npy"]
         sidecars = [self._folder / name for name in self._sidecars_not_uploaded]
+
         upload_files(self._access, [*arrays, *sidecars], sha256_by_path)
         upload_files(self._access, descriptions, sha256_by_path)
         self._sha256_not_uploaded = {}

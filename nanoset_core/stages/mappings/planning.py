@@ -187,7 +187,12 @@ class NanosetContext(NanosetLookup):
             check_phase_length(config, self.spec.samples.get("train", 0))
 
     def _mixture_rows(self, split: SplitName, config: NanosetConfig) -> tuple[MixRow, ...]:
-        """Return what each part of the mixture (the key `mix`) gets; only train has a mixture."""
+        """Return which share of the samples each part of the mixture (the key `mix`) gets.
+
+        Args:
+            split: The split. Only train has a mixture; the others give an empty result.
+            config: Its settings.
+        """
         if split != "train" or self.spec.mixture is None:
             return ()
         return mixture_of(self.spec.mixture, config, self.reader).rows
@@ -252,28 +257,35 @@ class NanosetContext(NanosetLookup):
 
         The setting `max_epochs` limits how often a document may be read. Limits may lead to fewer
         samples, or to other weights of the blend.
-        """
-        # If splits share one blend, they also share its weights, which limits may change: plan with
-        # the settings of all splits.
-        splits: tuple[SplitName, ...] = (split,) if self.spec.blend is None else SPLITS
-        prefix_by_corpus = dataset_prefixes(self, splits)
-        read_before = self._read_by_run() if "train" in splits else None
-        config = settings_as_written(self, splits, read_before)
 
+        Args:
+            split: `train`, `valid` or `test`.
+        """
+        # The settings of nanoset.yaml. If splits share one blend, they also share its weights,
+        # which limits may change: so these are the settings of all splits.
+        splits: tuple[SplitName, ...] = (split,) if self.spec.blend is None else SPLITS
+        prefix_by_corpus = dataset_prefixes(self, splits)  # corpus → path of its dataset
+        read_before = self._read_by_run() if "train" in splits else None
+        written_config = settings_as_written(self, splits, read_before)
+
+        # The settings of this split alone, within the limits.
         limit_by_prefix = self._epoch_limits(prefix_by_corpus)
-        exceeded: tuple[ExceededLimit, ...] = ()
         if limit_by_prefix:
-            config, exceeded = self._limit_epochs(split, config, limit_by_prefix)
+            limited = self._limit_epochs(split, written_config, limit_by_prefix)
         else:
-            config = self._with_samples_of(split, config)
+            limited = LimitedConfig(self._with_samples_of(split, written_config), exceeded=())
         if self.spec.mixture is not None and split == "train":
-            self._check_mixture(config, prefix_by_corpus)
-        return _LimitedSettings(config, exceeded, limit_by_prefix)
+            self._check_mixture(limited.config, prefix_by_corpus)
+        return _LimitedSettings(limited.config, limited.exceeded, limit_by_prefix)
 
     def _limit_epochs(
         self, split: SplitName, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
     ) -> LimitedConfig:
         """Return settings of a split that read no document more often than `max_epochs` allows.
+
+        For example, a dataset has 100 samples and the limit 2. If 300 samples of it are requested,
+        the result requests 200, or has a lower weight for it; or an error is raised. The setting
+        `on_exhaustion` decides that.
 
         Args:
             split: The split.
@@ -283,22 +295,21 @@ class NanosetContext(NanosetLookup):
         Returns:
             The settings, and which limits the given ones exceed.
         """
+        # The samples that other splits request matter only if the limits change weights that all
+        # splits share. Otherwise leave them out: if they are too many, this split can still be
+        # built.
         requested = config.samples(split)
-
-        # Leave out the samples that other splits request: if these are too many, this split can
-        # still be built. They only matter if the limits change weights that all splits share.
         shares_weights = self.spec.blend is not None
         limits_change_weights = self.spec.on_exhaustion == "redistribute"
         if not (shares_weights and limits_change_weights):
             config = config.with_samples({split: requested})
-        limited = self._apply_limits(config, limit_by_prefix)
-        config = self._with_samples_of(split, limited.config)  # weighted blends get a number now
 
-        # Without a requested number, the split reads each dataset once. Even then, train may read a
-        # document too often. For valid and test, that does not matter.
+        limited = self._apply_limits(config, limit_by_prefix)
+        config_of_split = self._with_samples_of(split, limited.config)
         if requested is None and split == "train":
-            return self._limit_one_epoch(config, limit_by_prefix)
-        return LimitedConfig(config, limited.exceeded)
+            # No number is limited yet. Valid and test may read a document too often in one epoch.
+            return self._limit_one_epoch(config_of_split, limit_by_prefix)
+        return LimitedConfig(config_of_split, limited.exceeded)
 
     def _apply_limits(
         self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
@@ -309,10 +320,14 @@ class NanosetContext(NanosetLookup):
         )
 
     def _with_samples_of(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
-        """Return settings with the number of samples of one split alone.
+        """Return settings that request samples of one split alone.
 
-        A weighted blend needs such a number. By default, it ends with its first corpus. Without
-        weights, a number that is not set stays so.
+        A weighted blend needs a number of samples. If nanoset.yaml has none, the blend ends when
+        its first corpus is used up. Without weights, a number that is not set stays so.
+
+        Args:
+            split: The split.
+            config: Settings, which may request samples of other splits, too.
         """
         samples = config.samples(split)
         is_weighted = isinstance(self.spec.blend_of(split), Mapping)
@@ -332,33 +347,33 @@ class NanosetContext(NanosetLookup):
     def _limit_one_epoch(
         self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
     ) -> LimitedConfig:
-        """Return settings of a train split with which one epoch reads no document too often.
+        """Return settings of train with which one epoch reads no document too often.
 
-        Such a split requests no number of samples, and reads each dataset once. But a document may
-        be in several datasets, or several times in one.
+        One epoch reads each dataset once. That may already be too often for a document: if train
+        reads a corpus and a view, which is a selection of its documents, it reads those twice.
 
         Args:
-            config: The settings of train.
+            config: The settings of train, without a number of samples: they mean one epoch.
             limit_by_prefix: Path of a dataset, without ending → how often it may be read.
 
         Returns:
-            The settings, which get a number of samples only if the limits require fewer than one
-            epoch has; and which limits the epoch exceeds.
+            The settings, with a number of samples only if the limits require fewer than one epoch
+            has; and which limits the epoch exceeds.
         """
-        within_limits = LimitedConfig(config, exceeded=())
+        no_change = LimitedConfig(config, exceeded=())
         if not config.rules.takes_samples("train") or not self.may_share_documents("train"):
-            return within_limits
+            return no_change
 
-        # Limits apply to a number of samples, so find out how many one epoch has.
+        # Limits apply to a number of samples. So count those of one epoch, and limit them.
         plan = plan_split(config, "train", self.reader, exact=self.exact)
         if plan is None or not plan.samples:
-            return within_limits
+            return no_change
         epoch_config = config.with_samples({"train": plan.samples})
         limited = self._apply_limits(epoch_config, limit_by_prefix)
         if not limited.exceeded:
-            return within_limits
+            return no_change
 
-        # The policy "repeat" only reports what is read too often.
+        # The policy "repeat" changes nothing, and only reports what is read too often.
         if self.spec.on_exhaustion == "repeat":
             return LimitedConfig(config, limited.exceeded)
         return limited

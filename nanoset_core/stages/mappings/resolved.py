@@ -201,17 +201,25 @@ def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> Resolv
     if nanoset.schedule is None:
         return nanoset
 
-    # The key `split` of nanoset.yaml gives each split a share of the documents, which may be 0.
-    # Without it, each split has a blend of its own, and all documents of that.
-    share_by_split: dict[SplitName, float] = dict.fromkeys(SPLITS, 1)
-    if nanoset.shares:
-        share_by_split = dict(zip(SPLITS, parse_split(nanoset.shares), strict=True))
-
     # Request nothing of splits without data, and of those that this trainer always reads once.
     preset = get_preset(nanoset.preset)
     sample_counts: dict[SplitName, int] = {}
     for split, n_samples in nanoset.schedule.samples(iterations).items():
-        has_data = nanoset.blend_of(split) is not None and share_by_split[split] > 0
-        if has_data and preset.takes_samples(split):
+        if _has_data(nanoset, split) and preset.takes_samples(split):
             sample_counts[split] = n_samples
     return replace(nanoset, samples=FrozenDict(sample_counts))
+
+
+def _has_data(nanoset: ResolvedNanoset, split: SplitName) -> bool:
+    """Return whether a split has a blend, and a share of its documents.
+
+    Args:
+        nanoset: The settings. Either all splits share one blend, and `shares` says how they divide
+            its documents, such as "98,2,0". Or each split has a blend of its own, or none.
+        split: `train`, `valid` or `test`.
+    """
+    if nanoset.blend_of(split) is None:
+        return False
+    if not nanoset.shares:
+        return True  # all documents of a blend of its own
+    return parse_split(nanoset.shares)[SPLITS.index(split)] > 0

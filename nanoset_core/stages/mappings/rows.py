@@ -5,7 +5,7 @@ A row maps headings to plain values, which the terminal and the UI render.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
@@ -21,40 +21,37 @@ def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
 
     Args:
         members: The JSON values of `MemberCoverage` for each dataset, and its name as `corpus`.
-            Outputs of earlier versions have no `tokens_taken`.
-    """
-    rows: list[Row] = []
-    for member in members:
-        max_epochs = member["max_epochs"]
-        unused_tokens = member["tokens_unseen"]
-        row = {
-            "corpus": member["corpus"],
-            "weight": _percent(member["weight"]),
-            "share": _percent(member["share"]),
-            "samples": f"{member['samples_given']:,}",
-            "read before": f"{member.get('before', 0):,}",
-            "unused samples": f"{member['surplus']:,}",
-            "tokens": _count(member.get("tokens_taken")),
-            "epochs": f"{member['epochs']:.2f}",
-            "limit": "none" if max_epochs is None else f"{max_epochs:g}",
-            "tokens per epoch": f"{member['tokens']:,}",
-            "unused tokens": "by chance" if unused_tokens is None else f"{unused_tokens:,}",
-        }
-        rows.append(row)
 
-    # Columns that have the same value in all rows, or that of another column.
-    uninformative = set()
-    if all(row["weight"] == row["share"] for row in rows):
-        uninformative.add("share")
-    if all(row["read before"] == "0" for row in rows):
-        uninformative.add("read before")
-    if all(row["unused samples"] == "0" for row in rows):
-        uninformative.add("unused samples")
-    if not any(row["tokens"] for row in rows):
-        uninformative.add("tokens")
-    if all(row["limit"] == "none" for row in rows):
-        uninformative.add("limit")
-    return _without_columns(rows, uninformative)
+    Returns:
+        For each dataset: heading of a column → text.
+    """
+    rows = [_member_row(member) for member in members]
+    usual_values = {"read before": "0", "unused samples": "0", "tokens": "", "limit": "none"}
+    return _without_uninformative(rows, usual_values, repeated_columns={"share": "weight"})
+
+
+def _member_row(member: Mapping[str, Any]) -> Row:
+    """Return what is read of a dataset, by heading.
+
+    Args:
+        member: The JSON value of `MemberCoverage`, and the name of the dataset as `corpus`. Outputs
+            of earlier versions have no `tokens_taken` and no `before`.
+    """
+    max_epochs = member["max_epochs"]
+    unused_tokens = member["tokens_unseen"]
+    return {
+        "corpus": member["corpus"],
+        "weight": _percent(member["weight"]),
+        "share": _percent(member["share"]),
+        "samples": f"{member['samples_given']:,}",
+        "read before": f"{member.get('before', 0):,}",
+        "unused samples": f"{member['surplus']:,}",
+        "tokens": _count(member.get("tokens_taken")),
+        "epochs": f"{member['epochs']:.2f}",
+        "limit": "none" if max_epochs is None else f"{max_epochs:g}",
+        "tokens per epoch": f"{member['tokens']:,}",
+        "unused tokens": "by chance" if unused_tokens is None else f"{unused_tokens:,}",
+    }
 
 
 def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -64,6 +61,9 @@ def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
 
     Args:
         corpora: The JSON values of `CorpusCoverage`.
+
+    Returns:
+        For each corpus: heading of a column → text.
     """
     rows: list[Row] = []
     for corpus in corpora:
@@ -78,16 +78,8 @@ def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
             "most epochs": f"{corpus['most_epochs']:.2f}",
         }
         rows.append(row)
-
-    # Columns that have the same value in all rows, or that of another column.
-    uninformative = set()
-    if all(row["read through"] == row["corpus"] for row in rows):
-        uninformative.add("read through")
-    if all(row["padding"] == "0" for row in rows):
-        uninformative.add("padding")
-    if all(row["most epochs"] == row["epochs"] for row in rows):
-        uninformative.add("most epochs")
-    return _without_columns(rows, uninformative)
+    repeated_columns = {"read through": "corpus", "most epochs": "epochs"}
+    return _without_uninformative(rows, {"padding": "0"}, repeated_columns)
 
 
 def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -158,9 +150,27 @@ def _count(count: int | None) -> str:
     return "" if count is None else f"{count:,}"
 
 
-def _without_columns(rows: Iterable[Row], headings: Collection[str]) -> list[Row]:
-    """Return rows without some of their columns."""
+def _without_uninformative(
+    rows: Sequence[Row], usual_values: Mapping[str, str], repeated_columns: Mapping[str, str]
+) -> list[Row]:
+    """Return rows without the columns that say nothing about any of them.
+
+    Args:
+        rows: The rows, which have the same headings.
+        usual_values: Heading → value that says nothing, such as `{"padding": "0"}`. The column is
+            left out if all rows have this value.
+        repeated_columns: Heading → heading of another column, such as `{"share": "weight"}`. The
+            first column is left out if both have the same value in each row.
+    """
+    uninformative: set[str] = set()
+    for heading, usual_value in usual_values.items():
+        if all(row[heading] == usual_value for row in rows):
+            uninformative.add(heading)
+    for heading, other_heading in repeated_columns.items():
+        if all(row[heading] == row[other_heading] for row in rows):
+            uninformative.add(heading)
+
     shown_rows: list[Row] = []
     for row in rows:
-        shown_rows.append({name: value for name, value in row.items() if name not in headings})
+        shown_rows.append({name: row[name] for name in row if name not in uninformative})
     return shown_rows

@@ -53,21 +53,31 @@ def expand_scales(
 ) -> ExpandedNanosets:
     """Add the smaller runs that nanosets request, and the views that these read.
 
+    A nanoset `pretrain` that reads `web` and has `scales: [0.01]` gets the smaller run
+    `pretrain-scale-0_01`, which reads the view `web-scale-0_01`: one hundredth of the documents.
+
     Args:
         nanosets: Name → settings. Their mixtures name all corpora that they read.
         views: The views of the project.
         where: The nanoset.yaml, for errors.
+
+    Returns:
+        All nanosets, all views, and the mistakes in the settings.
     """
     all_nanosets: dict[str, NanosetSpec] = {}
     all_views = dict(views)
     errors: list[ConfigError] = []
     for name, nanoset in nanosets.items():
         all_nanosets[name] = nanoset
+        if not nanoset.scales:
+            continue
         key = f"{where}: nanosets.{name}.scales"
-        mistakes = list(_mistakes(nanoset, key)) if nanoset.scales else []
+        mistakes = list(_mistakes(nanoset, key))
         if mistakes:
             errors += mistakes
             continue
+
+        # One more nanoset for each scale, with a view of each dataset that it reads.
         for scale in nanoset.scales:
             run_name = scaled_name(name, scale)
             if run_name in nanosets:
@@ -100,7 +110,12 @@ def scaled_name(name: str, scale: float) -> str:
 
 
 def _mistakes(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
-    """Yield an error for each reason why a nanoset has no smaller runs."""
+    """Yield an error for each reason why a nanoset cannot have the smaller runs that it requests.
+
+    Args:
+        nanoset: The settings. `scales` are the sizes of the smaller runs, such as 0.01.
+        where: The key `scales`, for the errors.
+    """
     if nanoset.continue_from is not None:
         yield ConfigError(
             "a run that continues another one has no smaller runs",
@@ -168,25 +183,16 @@ def _scaled_splits(nanoset: NanosetSpec) -> tuple[SplitName, ...]:
 
 
 def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
-    """Return the settings of a smaller run.
+    """Return the settings of a smaller run, which reads less data and as many fewer samples.
 
     Args:
         nanoset: The full run.
         scale: Size of the smaller run, as a share of the full one.
     """
-    samples = dict(nanoset.samples)
-    for split in _scaled_splits(nanoset):
-        if split in samples:
-            samples[split] = _scaled_number(samples[split], scale)
-
+    # If splits have data of their own, only that of train is scaled.
     blend_per_split = dict(nanoset.blend_per_split)
     if "train" in blend_per_split:
         blend_per_split["train"] = _scaled_blend(blend_per_split["train"], scale)
-
-    # A limit counts epochs, which are the same on any scale.
-    max_epochs = nanoset.max_epochs
-    if isinstance(max_epochs, Mapping):
-        max_epochs = FrozenDict({scaled_name(name, scale): n for name, n in max_epochs.items()})
 
     return replace(
         nanoset,
@@ -194,11 +200,40 @@ def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
         mix=_scaled_mix(nanoset.mix, scale),
         blend_per_split=FrozenDict(blend_per_split),
         phases=tuple(_scaled_phase(phase, scale) for phase in nanoset.phases),
-        samples=FrozenDict(samples),
+        samples=_scaled_samples(nanoset, scale),
         schedule=_scaled_schedule(nanoset.schedule, scale),
-        max_epochs=max_epochs,
+        max_epochs=_limits_of_views(nanoset.max_epochs, scale),
         scales=(),
     )
+
+
+def _scaled_samples(nanoset: NanosetSpec, scale: float) -> FrozenDict[SplitName, int]:
+    """Return the number of samples that a smaller run requests of each split.
+
+    Args:
+        nanoset: The full run. Splits whose data is not scaled keep their number.
+        scale: Size of the smaller run, as a share of the full one.
+    """
+    samples = dict(nanoset.samples)
+    for split in _scaled_splits(nanoset):
+        if split in samples:
+            samples[split] = _scaled_number(samples[split], scale)
+    return FrozenDict(samples)
+
+
+def _limits_of_views(
+    max_epochs: float | Mapping[str, float] | None, scale: float
+) -> float | Mapping[str, float] | None:
+    """Return how often a smaller run may read its documents: as often as the full run.
+
+    Args:
+        max_epochs: The limit of the full run, or a limit for each corpus, which becomes that of the
+            corpus's view.
+        scale: Size of the smaller run, which is part of the views' names.
+    """
+    if not isinstance(max_epochs, Mapping):
+        return max_epochs
+    return FrozenDict({scaled_name(name, scale): limit for name, limit in max_epochs.items()})
 
 
 def _scaled_number(number: int, scale: float) -> int:

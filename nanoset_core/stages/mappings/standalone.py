@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -40,10 +41,11 @@ class SplitFiles:
 
 
 class PlacedSet(NamedTuple):
-    """A set of index files, and where it is stored: in its folder, or in a bucket."""
+    """The index files of one dataset or of a blend, and where they are stored."""
 
     files: FileSet
     folder: Location
+    """The folder where the trainer looks for them, or a folder in a bucket."""
 
 
 def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list[SplitFiles]:
@@ -62,23 +64,32 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
     planned = plan_splits(config, SPLITS, LengthReader())
     plans = [plan for plan in planned.values() if plan is not None]
     _check_cache_folder(config, plans)
+    sets_of_plans = [_placed_sets(plan, config) for plan in plans]
+
+    # Check all files before the first is written, so that an error leaves nothing behind.
+    if not overwrite:
+        for placed in chain.from_iterable(sets_of_plans):
+            _check_replaceable(placed)
+    return [
+        _write_split(plan, config, placed_sets)
+        for plan, placed_sets in zip(plans, sets_of_plans, strict=True)
+    ]
+
+
+def _placed_sets(plan: SplitPlan, config: NanosetConfig) -> list[PlacedSet]:
+    """Return which index files a split has, and where they go.
+
+    Args:
+        plan: The plan of the split.
+        config: The settings. If the folder of the index files is in a bucket, all of them go there.
+
+    Returns:
+        The files of each dataset, and those of the blend if there is one.
+    """
     bucket: Location | None = None
     if config.path_to_cache is not None and is_remote(config.path_to_cache):
         bucket = remote_location(config.path_to_cache, where="--data-cache-path")
-
-    # A split has a set of files for each of its datasets, and one for the blend. Each set goes to
-    # the bucket, or to the folder where the trainer looks for it.
-    sets_by_split: dict[SplitName, list[PlacedSet]] = {}
-    for plan in plans:
-        sets = index_sets(plan, config)
-        sets_by_split[plan.split] = [PlacedSet(files, bucket or files.folder) for files in sets]
-
-    # Check all sets before the first is written, so that an error leaves nothing behind.
-    if not overwrite:
-        for placed_sets in sets_by_split.values():
-            for placed in placed_sets:
-                _check_replaceable(placed)
-    return [_write_split(plan, config, sets_by_split[plan.split]) for plan in plans]
+    return [PlacedSet(files, bucket or files.folder) for files in index_sets(plan, config)]
 
 
 def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> None:

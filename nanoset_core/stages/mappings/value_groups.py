@@ -41,41 +41,36 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 def expand_value_groups(
     nanosets: Mapping[str, NanosetSpec], views: Mapping[str, ViewSpec], where: object
 ) -> ExpandedNanosets:
-    """Replace mixture groups that split a corpus by a column's values by groups of views.
+    """Write out the groups of mixtures that divide a corpus by the values of a column.
 
-    The group `topics: {of: web, by: topic, values: [news, science]}` becomes a group of two views
-    of the corpus `web`: `topics-news` and `topics-science`.
+    The group `topics: {of: web, by: topic, values: [news, science]}` of a mixture divides the
+    corpus `web`. It becomes a group of two views, which are selections of its documents:
+    `topics-news` and `topics-science`.
 
     Args:
-        nanosets: Name → settings, as they are written.
+        nanosets: Name → settings, as they are written. Each may have a mixture.
         views: The views that are written.
         where: The nanoset.yaml, for errors.
 
     Returns:
         The nanosets with the new groups, all views, and the mistakes in the settings.
     """
+    # Define a view for each value. Two groups that divide a corpus in the same way share views.
     all_views = dict(views)
     errors: list[ConfigError] = []
-    expanded_nanosets: dict[str, NanosetSpec] = {}
-    for name, nanoset in nanosets.items():
-        # Add a view for each value. Two groups that split the corpus in the same way share views.
-        for group in _value_groups_of(nanoset, f"{where}: nanosets.{name}"):
-            mistakes = list(_mistakes(group.part, group.where))
-            if mistakes:
-                errors += mistakes
-                continue
-            for value_view in _value_views(group.name, group.part):
-                existing_view = all_views.setdefault(value_view.name, value_view.view)
-                if existing_view != value_view.view:
-                    errors.append(_name_is_taken(value_view.name, group.where))
+    for group in _value_groups_of(nanosets, where):
+        mistakes = list(_mistakes(group.part, group.where))
+        errors += mistakes
+        if mistakes:
+            continue
+        for value_view in _value_views(group.name, group.part):
+            existing_view = all_views.setdefault(value_view.name, value_view.view)
+            if existing_view != value_view.view:
+                errors.append(_name_is_taken(value_view.name, group.where))
 
-        # Write the views into the mixtures, in place of the columns and values.
-        phases = []
-        for phase in nanoset.phases:
-            phases.append(replace(phase, mix=_expanded(phase.mix)))
-        mix = _expanded(nanoset.mix)
-        expanded_nanosets[name] = replace(nanoset, mix=mix, phases=tuple(phases))
-    return ExpandedNanosets(FrozenDict(expanded_nanosets), FrozenDict(all_views), errors)
+    # Name the views in the mixtures, in place of the columns and values.
+    expanded = {name: _with_expanded_mixtures(nanoset) for name, nanoset in nanosets.items()}
+    return ExpandedNanosets(FrozenDict(expanded), FrozenDict(all_views), errors)
 
 
 class _ValueGroup(NamedTuple):
@@ -87,16 +82,18 @@ class _ValueGroup(NamedTuple):
     """Key of the part, for errors."""
 
 
-def _value_groups_of(nanoset: NanosetSpec, where: str) -> Iterator[_ValueGroup]:
-    """Yield the parts of a nanoset's mixtures that divide a corpus by the values of a column.
+def _value_groups_of(nanosets: Mapping[str, NanosetSpec], where: object) -> Iterator[_ValueGroup]:
+    """Yield the parts of mixtures that divide a corpus by the values of a column.
 
     Args:
-        nanoset: The nanoset. Each of its phases can have a mixture of its own.
-        where: Key of the nanoset, for errors.
+        nanosets: Name → settings. A nanoset, or each phase of its run, can have a mixture.
+        where: The nanoset.yaml, for errors.
     """
-    for number, phase in enumerate(nanoset.phases):
-        yield from _value_groups_in(phase.mix, f"{where}.phases[{number}].mix")
-    yield from _value_groups_in(nanoset.mix, f"{where}.mix")
+    for name, nanoset in nanosets.items():
+        key = f"{where}: nanosets.{name}"
+        for number, phase in enumerate(nanoset.phases):
+            yield from _value_groups_in(phase.mix, f"{key}.phases[{number}].mix")
+        yield from _value_groups_in(nanoset.mix, f"{key}.mix")
 
 
 def _value_groups_in(mix: Mix | None, where: str) -> Iterator[_ValueGroup]:
@@ -115,38 +112,51 @@ def _value_groups_in(mix: Mix | None, where: str) -> Iterator[_ValueGroup]:
             yield from _value_groups_in(part.mix, f"{where}.{name}")
 
 
-def _expanded(mix: Mix | None) -> Mix | None:
-    """Return a mixture in which groups that divide a corpus by a column consist of views.
+def _with_expanded_mixtures(nanoset: NanosetSpec) -> NanosetSpec:
+    """Return a nanoset in whose mixtures all groups consist of corpora and views."""
+    phases = [replace(phase, mix=_expanded(phase.mix)) for phase in nanoset.phases]
+    return replace(nanoset, mix=_expanded(nanoset.mix), phases=tuple(phases))
 
-    The part {of: web, by: topic, values: [news], temperature: 0.5} of the name `topics`, for
-    example, becomes {mix: {topics-news: {}}, temperature: 0.5}.
+
+def _expanded(mix: Mix | None) -> Mix | None:
+    """Return a mixture in which all groups consist of corpora and views.
 
     Args:
-        mix: Name of a part → the part, or only its share; None if there is no mixture.
+        mix: Name of a part → the part, or only its share, a number; None if there is no mixture.
     """
     if mix is None:
         return None
     parts: dict[str, MixPart | float] = {}
     for name, part in mix.items():
-        if not isinstance(part, MixPart):
-            parts[name] = part  # only a share
-        elif not part.has_value_keys:
-            # A corpus or view, or a usual group, which may contain groups that divide a corpus.
-            parts[name] = replace(part, mix=_expanded(part.mix))
-        else:
-            value_views = _value_views(name, part)
-            members = {view.name: MixPart(share=view.share) for view in value_views}
-            parts[name] = replace(
-                part, of=None, by=None, values=None, others=False, mix=FrozenDict(members)
-            )
+        parts[name] = _expanded_part(name, part) if isinstance(part, MixPart) else part
     return FrozenDict(parts)
+
+
+def _expanded_part(name: str, part: MixPart) -> MixPart:
+    """Return a part of a mixture; if it divides a corpus by a column, as a group of views.
+
+    The part `topics: {of: web, by: topic, values: [news], temperature: 0.5}`, for example, becomes
+    `topics: {mix: {topics-news: {}}, temperature: 0.5}`.
+
+    Args:
+        name: Name of the part.
+        part: A corpus, a view or a group.
+    """
+    if not part.has_value_keys:
+        # A corpus or view, or a usual group, whose own parts may divide a corpus.
+        return replace(part, mix=_expanded(part.mix))
+
+    # The views replace the keys that say how the corpus is divided. Other keys stay.
+    members = {view.name: MixPart(share=view.share) for view in _value_views(name, part)}
+    return replace(part, mix=FrozenDict(members), of=None, by=None, values=None, others=False)
 
 
 def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
     """Yield the errors of a part of a mixture that divides a corpus by the values of a column.
 
-    Such a part has the keys {of: web, by: topic, values: [news, science]}, or a share for each
-    value: {news: 0.7, science: 0.3}. With `others`, documents with other values are one more part.
+    Such a part has the keys `{of: web, by: topic, values: [news, science]}`. Instead of a list,
+    `values` may be a share for each value, such as `{news: 0.7, science: 0.3}`. With
+    `others: true`, the documents with other values are one more part.
 
     Args:
         part: The part.
@@ -204,25 +214,20 @@ def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
     """
     if group.of is None or group.by is None or not group.values:
         return []
-    # `values` is a list, or a mapping with a share for each value.
-    share_by_value: dict[str | int, float | None] = {}
+    # `values` is a list of values, or a mapping of each value to its share.
+    share_by_value: dict[str | int, float | None] = dict.fromkeys(group.values)
     if isinstance(group.values, Mapping):
         share_by_value.update(group.values)
-    else:
-        share_by_value.update(dict.fromkeys(group.values))
 
-    # Write each condition as in nanoset.yaml: the column in double quotes, texts in single ones.
-    column = _quoted(group.by, '"')
     value_views: list[_ValueView] = []
-    literals: list[str] = []
+    column = _quoted(group.by, '"')
     for value, share in share_by_value.items():
-        literal = _quoted(value, "'") if isinstance(value, str) else str(value)
-        literals.append(literal)
-        view = ViewSpec(of=group.of, where=f"{column} = {literal}")
+        view = ViewSpec(of=group.of, where=f"{column} = {_literal(value)}")
         value_views.append(_ValueView(_view_name(group_name, value), view, share))
 
     if group.others:
-        condition = f"{column} not in ({', '.join(literals)}) or {column} is null"
+        literals = ", ".join(_literal(value) for value in group.values)
+        condition = f"{column} not in ({literals}) or {column} is null"
         view = ViewSpec(of=group.of, where=condition)
         value_views.append(_ValueView(_view_name(group_name, OTHERS), view, share=None))
     return value_views
@@ -231,6 +236,11 @@ def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
 def _view_name(group: str, value: str | int) -> str:
     """Return the name of the view of one value: `topics` and "Sci & Tech" give topics-Sci-Tech."""
     return f"{group}-{_NOT_IN_NAMES.sub('-', str(value))}"
+
+
+def _literal(value: str | int) -> str:
+    """Return a value as it is written in a condition: a text in single quotes, or a number."""
+    return _quoted(value, "'") if isinstance(value, str) else str(value)
 
 
 def _quoted(text: str, quote: str) -> str:

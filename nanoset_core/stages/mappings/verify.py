@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -317,20 +318,29 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
         # Both have the same shape: opening the files has checked the length of each array.
         stored = getattr(indices, name)
         expected = getattr(rebuilt, name)
-        if np.array_equal(stored, expected):
-            continue
+        entry = _first_difference(stored, expected)
+        if entry is not None:
+            report.error(
+                f"entry {entry} of {name} is not what the plan gives",
+                where=files.folder / files.files[name],
+                found=stored[entry].tolist(),
+                expected=expected[entry].tolist(),
+                remedy=_DELETE,
+            )
 
-        # Report the first wrong entry, which is a number, or a row of two numbers.
-        differs = (stored != expected).reshape(len(expected), -1)  # (n_entries, 1 or 2)
-        is_wrong = differs.any(axis=1)  # (n_entries,)
-        entry = int(np.argmax(is_wrong))
-        report.error(
-            f"entry {entry} of {name} is not what the plan gives",
-            where=files.folder / files.files[name],
-            found=stored[entry].tolist(),
-            expected=expected[entry].tolist(),
-            remedy=_DELETE,
-        )
+
+def _first_difference(stored: NDArray[Any], expected: NDArray[Any]) -> int | None:
+    """Return the index of the first entry in which two arrays differ, or None if they are equal.
+
+    Args:
+        stored: Shape (n_entries,), or (n_entries, 2) if an entry consists of two numbers.
+        expected: The same shape.
+    """
+    if np.array_equal(stored, expected):
+        return None
+    differs = (stored != expected).reshape(len(expected), -1)  # (n_entries, 1 or 2)
+    is_wrong = differs.any(axis=1)  # (n_entries,)
+    return int(np.argmax(is_wrong))
 
 
 def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: BlendIndices) -> None:
