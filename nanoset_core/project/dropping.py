@@ -87,6 +87,21 @@ class _ShardFile:
             size=0 if size is None else size,
         )
 
+    def as_duplicate(self, corpus: str, dataset_range: FileFact) -> DuplicateTokens:
+        """Return the shard, with the range of the dataset that should have the same tokens.
+
+        Args:
+            corpus: Name of the corpus.
+            dataset_range: The range.
+        """
+        return DuplicateTokens(
+            corpus=corpus,
+            folder=self.folder,
+            recorded=self.recorded,
+            in_dataset=dataset_range,
+            size=self.size,
+        )
+
 
 def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
     """Yield every shard whose tokens are also in the dataset of its corpus, corpus by corpus.
@@ -138,10 +153,7 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     duplicates = []
     for file, dataset_range in zip(shard_files, ranges, strict=True):
         if _can_drop_tokens(file, dataset_range):
-            duplicate = DuplicateTokens(
-                corpus, file.folder, file.recorded, in_dataset=dataset_range, size=file.size
-            )
-            duplicates.append(duplicate)
+            duplicates.append(file.as_duplicate(corpus, dataset_range))
     return duplicates
 
 
@@ -232,30 +244,43 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
         replaced in the meantime is left out.
     """
     # Compare the tokens first. It takes long, so builds may begin meanwhile.
-    access = project.outputs.access
     equal_shards: list[_ComparedShard] = []
     for duplicate in batch:
-        compared = _compare_tokens(access, duplicate)
+        compared = _compare_tokens(project.outputs.access, duplicate)
         if compared.is_equal:
             equal_shards.append(compared)
         else:
             within = duplicate.in_dataset.within
             why_not = f"{within} has other bytes for it: run `nanoset verify --deep`"
             yield replace(duplicate, why_not=why_not)
+    yield from _drop_if_idle(project.outputs, equal_shards)
 
-    # Then remove them, in a block in which no build can begin. If a build that began before works
-    # on a corpus, its shards keep their tokens.
+
+def _drop_if_idle(
+    outputs: OutputRoot, equal_shards: Iterable[_ComparedShard]
+) -> Iterator[DuplicateTokens]:
+    """Remove the tokens of shards, except of those in corpora that a running build works on.
+
+    Args:
+        outputs: The output root.
+        equal_shards: The shards, whose tokens are equal to their ranges of the dataset.
+
+    Yields:
+        First the shards that were removed or could not be, and then those that are in use.
+    """
+    access = outputs.access
+    idle_shards: list[_ComparedShard] = []
+    busy_shards: list[DuplicateTokens] = []
+    # No build can begin during this block. Those that began before are in `builds_by_corpus`.
     with collecting(access) as builds_by_corpus:
-        idle_shards: list[_ComparedShard] = []
-        busy_shards: list[DuplicateTokens] = []
         for shard in equal_shards:
-            corpus = shard.duplicate.corpus
-            if corpus in builds_by_corpus:
-                why_not = f"a build works on it ({builds_by_corpus[corpus]})"
-                busy_shards.append(replace(shard.duplicate, why_not=why_not))
-            else:
+            build = builds_by_corpus.get(shard.duplicate.corpus)
+            if build is None:
                 idle_shards.append(shard)
-        outcomes = access.each(lambda shard: _drop_tokens(project.outputs, shard), idle_shards)
+            else:
+                why_not = f"a build works on it ({build})"
+                busy_shards.append(replace(shard.duplicate, why_not=why_not))
+        outcomes = access.each(lambda shard: _drop_tokens(outputs, shard), idle_shards)
 
     yield from [outcome for outcome in outcomes if outcome is not None]  # None: it was replaced
     yield from busy_shards

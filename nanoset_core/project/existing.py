@@ -6,7 +6,7 @@ not request any more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from nanoset_core.outputs.root import CURRENT, read_current
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import SharesFiles, is_of_corpora
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.listing import Entry
 
 _CURRENT_LINK = "current"
 """Name of the symbolic link to the current version, which is for users, next to the versions."""
@@ -90,8 +91,7 @@ def _outputs_below(
 ) -> Iterator[StoredOutput]:
     """Yield the outputs in a folder of a stage, and below it; links are followed.
 
-    For example, "nanosets" has the output "pretrain/train/blend": in that folder, each version has
-    a folder that is named by its digest, and the file `current.json` names the current one.
+    For example, the folder "nanosets" has the output "pretrain/train/blend".
 
     Args:
         listing: Access to the output root.
@@ -105,32 +105,58 @@ def _outputs_below(
     """
     folder = listing.folder.joinpath(stage_folder, name)
     entries = [entry for entry in listing.entries(folder) if not entry.name.startswith(".")]
-    folder_names = [entry.name for entry in entries if entry.is_folder]
-
-    # Directly below a stage, names are those of corpora, nanosets and so on. There, `current` is
-    # not a link to a version, and a name that looks like a digest is not a version.
-    versions: frozenset[str] = frozenset()
-    if name != "":
-        folder_names = [folder_name for folder_name in folder_names if folder_name != _CURRENT_LINK]
-        versions = frozenset(filter(is_digest, folder_names))
-    has_pointer = any(entry.name == CURRENT for entry in entries)
-    if versions or has_pointer:
-        current = _existing_current(listing, folder, versions) if has_pointer else None
-        yield StoredOutput(stage_folder, name, folder, versions, current)
-
-    # Search the other folders: names of outputs have several parts.
+    output = _output_in(listing, stage_folder, name, entries)
+    if output is not None:
+        yield output
     if name.count("/") >= _MAX_NAME_DEPTH:
         return
-    not_searched = set(versions)
+
+    # Search the other folders, since names of outputs have several parts. Directly below a stage,
+    # all folders are those of corpora, nanosets and so on, even one that is named `current`.
+    not_searched: set[str] = set()
+    if name != "":
+        not_searched.add(_CURRENT_LINK)
+    if output is not None:
+        not_searched |= output.versions
     is_subject = name != "" and "/" not in name  # the folder of a corpus, a nanoset and so on
     if is_subject and shared_folder is not None:
         not_searched.add(shared_folder)
-    for folder_name in folder_names:
-        if folder_name not in not_searched:
-            inner_name = f"{name}/{folder_name}".lstrip("/")
+    for entry in entries:
+        if entry.is_folder and entry.name not in not_searched:
+            inner_name = f"{name}/{entry.name}".lstrip("/")
             yield from _outputs_below(
                 listing, stage_folder, inner_name, shared_folder=shared_folder
             )
+
+
+def _output_in(
+    listing: FileAccess, stage_folder: str, name: str, entries: Sequence[Entry]
+) -> StoredOutput | None:
+    """Return the output whose versions are in a folder, or None if there are none.
+
+    Each version has a folder that is named by its digest, and the file `current.json` next to them
+    names the current one.
+
+    Args:
+        listing: Access to the output root.
+        stage_folder: Folder of the stage.
+        name: Path of the folder below it; empty for the folder of the stage itself, where a name
+            that looks like a digest is that of a corpus or a nanoset.
+        entries: The files and folders in it.
+
+    Raises:
+        StorageError: The current version was deleted, or the pointer to it cannot be read.
+    """
+    versions: frozenset[str] = frozenset()
+    if name != "":
+        names_of_folders = [entry.name for entry in entries if entry.is_folder]
+        versions = frozenset(filter(is_digest, names_of_folders))
+    has_pointer = any(entry.name == CURRENT for entry in entries)
+    if not versions and not has_pointer:
+        return None
+    folder = listing.folder.joinpath(stage_folder, name)
+    current = _existing_current(listing, folder, versions) if has_pointer else None
+    return StoredOutput(stage_folder, name, folder, versions, current)
 
 
 def _existing_current(listing: FileAccess, folder: Path, versions: Collection[str]) -> str | None:

@@ -491,8 +491,7 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
         "documents" → the keys of most corpora; "corpora" → what differs from them in some, left out
         if nothing does.
     """
-    default_key: str = _default_values(DocumentsSpec, "text_key")["text_key"]
-    text_key = _usual_text_key(corpora, default_key)
+    text_key = _usual_text_key(corpora)
     id_key = _usual_id_key(corpora)
 
     # Settings for all corpora. Two of them are written with their defaults, to show them.
@@ -510,10 +509,17 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     return sections
 
 
-def _usual_text_key(corpora: Iterable[FoundCorpus], default: str) -> str:
-    """Return the key of the text in most corpora; the default if none has lines with keys."""
+def _usual_text_key(corpora: Iterable[FoundCorpus]) -> str:
+    """Return the key of the text in most corpora; the default, "text", if no lines have keys.
+
+    Args:
+        corpora: The corpora, with the keys that their first lines have.
+    """
     text_keys = [corpus.text_key for corpus in corpora if corpus.text_key is not None]
-    return _most_common(text_keys) if text_keys else default
+    if text_keys:
+        return _most_common(text_keys)
+    default_key: str = setting(DocumentsSpec, "text_key").default
+    return default_key
 
 
 def _usual_id_key(corpora: Iterable[FoundCorpus]) -> str:

@@ -62,7 +62,6 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
         The version as garbage, or as left alone with the reason.
     """
     folder = output.folder / digest
-    name = f"{output.stage_folder}/{output.name}"
     try:
         manifest = read_manifest(folder, listing)
     except (FormatError, OSError) as error:
@@ -72,6 +71,7 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
     our_files = _our_files(listing, output, folder, manifest)
     if our_files is None:
         return LeftAlone(folder, "it has no manifest, and no markers of nanoset")
+    name = f"{output.stage_folder}/{output.name}"
     if manifest is not None and _place_of(manifest) != f"{name}/{digest}":
         return LeftAlone(folder, f"its manifest is that of {_place_of(manifest)}")
     if _is_linked(listing, folder):
@@ -242,12 +242,22 @@ def _judge_shared_files(
     ours = [name for name in unneeded_names if name in our_files and not files[name].is_link]
     foreign = set(unneeded_names).difference(ours)
     if foreign:
-        count = format_count(len(foreign), "file")
-        size = sum(files[name].size for name in foreign)
-        why = "that no note of ours lists, or that a symbolic link leads to"
-        yield LeftAlone(folder, f"{count} ({size:,} bytes) {why}, such as {min(foreign)}")
+        yield _foreign_files(folder, {name: files[name] for name in foreign})
     for name in _in_order_of_removal(ours):
         yield Garbage(folder / name, place, subject, "cache file", files[name].size)
+
+
+def _foreign_files(folder: Path, files: Mapping[str, Entry]) -> LeftAlone:
+    """Report files in a shared folder that nanoset may not have written, so that they stay.
+
+    Args:
+        folder: The folder.
+        files: The files by name, at least one. The report names the first in the alphabet.
+    """
+    count = format_count(len(files), "file")
+    size = sum(entry.size for entry in files.values())
+    why = "that no note of ours lists, or that a symbolic link leads to"
+    return LeftAlone(folder, f"{count} ({size:,} bytes) {why}, such as {min(files)}")
 
 
 def _files_in_notes(listing: FileAccess, folder: Path, names: Iterable[str]) -> set[str]:

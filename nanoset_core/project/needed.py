@@ -181,23 +181,32 @@ def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
         manifest = root.manifest_at(folder)
         if manifest is None:
             raise MissingError("it has no manifest", where=folder)
-
-        # Some stages store files in a folder that all versions of the output share, such as the
-        # index files of a nanoset.
-        shared_files: set[str] = set()
-        stage = stage_of(manifest.stage, manifest.name)
-        if isinstance(stage, SharesFiles):
-            shared_files.update(stage.shared_files(manifest))
-        return _VersionNeeds(
-            versions=_versions_needed_by(root, manifest),
-            # A build may be writing these now, or the next build may continue them.
-            unfinished=list(_unfinished_versions(manifest)),
-            shared_files=shared_files,
-        )
+        return _needs_by_manifest(root, manifest)
     except NanosetError as error:
         raise unreadable(folder, f"{error.where}: {error.what}") from error
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise unreadable(folder, repr(error)) from error
+
+
+def _needs_by_manifest(root: OutputRoot, manifest: Manifest) -> _VersionNeeds:
+    """Return what a version needs: other versions, and files that it shares with them.
+
+    Args:
+        root: The output root.
+        manifest: Manifest of the version.
+    """
+    # Some stages store files in a folder that all versions of the output share, such as the index
+    # files of a nanoset.
+    shared_files: set[str] = set()
+    stage = stage_of(manifest.stage, manifest.name)
+    if isinstance(stage, SharesFiles):
+        shared_files.update(stage.shared_files(manifest))
+    return _VersionNeeds(
+        versions=_versions_needed_by(root, manifest),
+        # A build may be writing these now, or the next build may continue them.
+        unfinished=list(_unfinished_versions(manifest)),
+        shared_files=shared_files,
+    )
 
 
 def _versions_needed_by(root: OutputRoot, manifest: Manifest) -> list[str]:

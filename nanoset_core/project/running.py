@@ -326,30 +326,44 @@ def _cluster_of_environment(environment: Mapping[str, str]) -> ChosenExecutor | 
     Raises:
         ConfigError: The variables name a Dask cluster and a Ray cluster.
     """
-    address = environment.get(ADDRESS_VARIABLE) or None
-    scheduler_file = environment.get(FILE_VARIABLE) or None
+    dask = _dask_of_environment(environment)
     ray_address = environment.get(RAY_ADDRESS_VARIABLE) or None
-    dask_variable = ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE
-    names_dask = address is not None or scheduler_file is not None
-    if names_dask and ray_address is not None:
+    if ray_address is None:
+        return dask
+    chosen_by = f"{RAY_ADDRESS_VARIABLE} in the environment"
+    if dask is not None:
+        dask_variable = FILE_VARIABLE if dask.spec.scheduler_file else ADDRESS_VARIABLE
         raise ConfigError(
             "two clusters are named",
-            where=f"{RAY_ADDRESS_VARIABLE} in the environment",
+            where=chosen_by,
             found=f"{RAY_ADDRESS_VARIABLE} and {dask_variable}",
             expected="one of them",
             remedy="unset the other one",
         )
+    return ChosenExecutor(ExecutorSpec("ray", ray_address), chosen_by)
 
-    if ray_address is not None:
-        ray_spec = ExecutorSpec("ray", ray_address)
-        return ChosenExecutor(ray_spec, f"{RAY_ADDRESS_VARIABLE} in the environment")
-    if not names_dask:
+
+def _dask_of_environment(environment: Mapping[str, str]) -> ChosenExecutor | None:
+    """Return the Dask cluster that environment variables name, by its address or its file.
+
+    Args:
+        environment: The environment variables. Empty ones count as absent.
+
+    Returns:
+        The cluster; None if no variable names one. If both do, it has both, which is reported later
+        as a mistake.
+    """
+    address = environment.get(ADDRESS_VARIABLE) or None
+    scheduler_file = environment.get(FILE_VARIABLE) or None
+    if address is None and scheduler_file is None:
         return None
-    # A path in a variable is relative to the current folder, not to that of nanoset.yaml.
+    variable = ADDRESS_VARIABLE
     if scheduler_file is not None:
+        variable = FILE_VARIABLE
+        # A path in a variable is relative to the current folder, not to that of nanoset.yaml.
         scheduler_file = str(Path(scheduler_file).absolute())
-    dask_spec = ExecutorSpec("dask", address, scheduler_file)
-    return ChosenExecutor(dask_spec, f"{dask_variable} in the environment")
+    spec = ExecutorSpec("dask", address, scheduler_file)
+    return ChosenExecutor(spec, f"{variable} in the environment")
 
 
 def _cluster_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:

@@ -37,15 +37,27 @@ class GraphState:
         )
 
     def is_stale(self, node: Node) -> bool:
-        """Return whether an output is missing, stale or faulty, and has a step that makes it."""
+        """Return whether an output is missing, stale or faulty, and has a step that makes it.
+
+        Args:
+            node: The output.
+        """
         return node in self.steps and not self.is_fresh(node)
 
     def needs_run(self, node: Node) -> bool:
-        """Return whether an output has to be made, because it is stale or its rebuild is forced."""
+        """Return whether an output has to be made, because it is stale or its rebuild is forced.
+
+        Args:
+            node: The output. One without a step cannot be made.
+        """
         return self.is_stale(node) or (node in self.forced and node in self.steps)
 
     def inputs_of(self, node: Node) -> tuple[Node, ...]:
-        """Return the outputs that an output is made directly from."""
+        """Return the outputs that an output is made directly from.
+
+        Args:
+            node: The output, which must have a step.
+        """
         return self.steps[node].needs
 
 

@@ -8,7 +8,7 @@ cluster, large checks are divided into parts, such as ranges of tokens, which an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -176,15 +176,12 @@ def _all_targets(project: Project) -> list[Target]:
     """
     # A verification shows its reports, and no progress.
     quiet_project = replace(project, progress=SILENT)
-
-    # Targets are sent to other processes, which find a stage by its number in the list of stages.
-    stage_numbers = {stage: number for number, stage in enumerate(stages())}
     all_targets: list[Target] = []
     graph = Graph(project, known={}, corpora=corpus_names(project))
     for row in graph.rows():
         # A part of an output, such as a group of tars, is verified with the output.
         nodes = [node for node in row if not isinstance(node.stage, InParts)]
-        outputs = tuple((stage_numbers[node.stage], node.key) for node in nodes)
+        outputs = tuple((stages().index(node.stage), node.key) for node in nodes)
         # The last output is made from the others, and is the one that users know by its name.
         name = _target_name(nodes[-1])
         all_targets.append(Target(name, quiet_project, outputs))
@@ -334,13 +331,7 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
         The report on each target, in their order, as soon as it is complete.
     """
     partial_reports = _verify_without_parts(executor, chosen)
-
-    # The second round. The executor numbers its tasks in the order of this list.
-    parts: list[_PartOfCheck] = []
-    for partial in partial_reports:
-        for deferred in partial.deferred_checks:
-            n_parts = len(deferred.check.parts)
-            parts += [_PartOfCheck(deferred, number) for number in range(n_parts)]
+    parts = _parts_of_checks(partial_reports)
     results = executor.run(check_part_task, (part.task for part in parts))
 
     # Parts end in any order. Take their outcomes until all parts of the next target are done.
@@ -348,6 +339,7 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
         partial = partial_reports.popleft()
         for deferred in partial.deferred_checks:
             while not deferred.is_complete:
+                # The executor numbers its tasks in the order of the list.
                 task_number, outcome = next(results)
                 part = parts[task_number]
                 part.deferred.outcomes[part.number] = outcome
@@ -356,6 +348,20 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
 
     # All outcomes were taken. Asking for another one lets the executor end the run.
     next(results, None)
+
+
+def _parts_of_checks(partial_reports: Iterable[_PartialReport]) -> list[_PartOfCheck]:
+    """Return all parts of the checks that reports still lack, in the order of the reports.
+
+    Args:
+        partial_reports: The reports, each with its deferred checks.
+    """
+    parts: list[_PartOfCheck] = []
+    for partial in partial_reports:
+        for deferred in partial.deferred_checks:
+            n_parts = len(deferred.check.parts)
+            parts += [_PartOfCheck(deferred, number) for number in range(n_parts)]
+    return parts
 
 
 def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> deque[_PartialReport]:

@@ -116,7 +116,7 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     This takes some 100 bytes of memory for each document.
 
     Args:
-        project: The project.
+        project: Its output root has the versions.
         old: The old version of the view, a selection of a corpus's documents.
         new: The new version of it.
         show: Largest number of gained documents, and of lost ones, to return with file and line.
@@ -134,19 +134,40 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     numbers_before, numbers_after = _common_numbers(before.keys, after.keys)
     copies_added = _increases(numbers_before, before.copies, numbers_after, after.copies)
     tokens_added = _increases(numbers_before, before.tokens, numbers_after, after.tokens)
-    has_more_copies = copies_added[numbers_after] > 0  # (n_after,)
-    had_more_copies = copies_added[numbers_before] < 0  # (n_before,)
-    gained = DocumentChanges(
+    return ViewDiff(
+        old=old,
+        new=new,
+        settings=setting_differences(_settings(old), _settings(new)),
+        gained=_changes(project, after, numbers_after, copies_added, tokens_added, show),
+        lost=_changes(project, before, numbers_before, -copies_added, -tokens_added, show),
+    )
+
+
+def _changes(
+    project: Project,
+    documents: _ViewDocuments,
+    numbers: NDArray[np.int64],
+    copies_added: NDArray[np.int64],
+    tokens_added: NDArray[np.int64],
+    show: int,
+) -> DocumentChanges:
+    """Return the documents of which one version of a view has more copies than the other one.
+
+    Args:
+        project: Its output root has the corpus of the view.
+        documents: The documents of the version that may have more.
+        numbers: Number of each of them, shape (n_documents,).
+        copies_added: By how much it has more copies, by the number of a document; negative if it
+            has fewer.
+        tokens_added: The same of tokens.
+        show: Largest number of documents to return with file and line.
+    """
+    has_more_copies = copies_added[numbers] > 0  # (n_documents,)
+    return DocumentChanges(
         documents=_sum_of_positive(copies_added),
         tokens=_sum_of_positive(tokens_added),
-        first=_first_origins(project, after, has_more_copies, show),
+        first=_first_origins(project, documents, has_more_copies, show),
     )
-    lost = DocumentChanges(
-        documents=_sum_of_positive(-copies_added),
-        tokens=_sum_of_positive(-tokens_added),
-        first=_first_origins(project, before, had_more_copies, show),
-    )
-    return ViewDiff(old, new, setting_differences(_settings(old), _settings(new)), gained, lost)
 
 
 def _common_numbers(
