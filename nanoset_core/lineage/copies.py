@@ -300,11 +300,13 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
     columns = ["id", "tokens"]
     documents: list[_NamedDocument] = []
     for values in document_values(project, corpus.name, corpus.dataset, columns, only_ids=listed):
-        numbers = values.numbers.tolist()
-        token_counts = values.tokens.tolist()
-        identities = values.columns["id"].to_pylist()
-        for number, n_tokens, identity in zip(numbers, token_counts, identities, strict=True):
-            documents.append(_NamedDocument(number, n_tokens, identity))
+        rows = zip(
+            values.numbers.tolist(),
+            values.tokens.tolist(),
+            values.columns["id"].to_pylist(),
+            strict=True,
+        )
+        documents += [_NamedDocument(*row) for row in rows]
     return documents
 
 

@@ -348,14 +348,7 @@ class Lineage:
 
         def read(shard: int) -> list[DocumentOrigin]:
             """Return where the documents that are requested from one shard came from."""
-            row_by_document = rows_by_shard[shard]
-            table = self.table(shard)  # downloads the table, if it is in a bucket
-            with reading:
-                rows = table.read(list(row_by_document.values()))
-            return [
-                self._origin_of_row(shard, document, row)
-                for document, row in zip(row_by_document, rows, strict=True)
-            ]
+            return self._origins_in_shard(shard, rows_by_shard[shard], reading)
 
         # Many tables may be downloaded at the same time. On a disk, nothing is downloaded, so more
         # threads than the semaphore admits would only wait.
@@ -368,6 +361,24 @@ class Lineage:
         all_origins = chain.from_iterable(origins_by_shard)
         origin_by_document = {origin.document: origin for origin in all_origins}
         return [origin_by_document[document] for document in documents]
+
+    def _origins_in_shard(
+        self, shard: int, row_by_document: Mapping[int, int], reading: Semaphore
+    ) -> list[DocumentOrigin]:
+        """Return where documents of one shard (a part of the corpus) came from.
+
+        Args:
+            shard: Number of the shard in `shards`.
+            row_by_document: Number of each document in the corpus → its row in the shard's table.
+            reading: Limits how many tables are read at the same time.
+        """
+        table = self.table(shard)  # downloads the table, if it is in a bucket
+        with reading:
+            rows = table.read(list(row_by_document.values()))
+        return [
+            self._origin_of_row(shard, document, row)
+            for document, row in zip(row_by_document, rows, strict=True)
+        ]
 
     def _rows_by_shard(self, documents: Sequence[int]) -> dict[int, dict[int, int]]:
         """Group documents of the corpus by shard, so that the table of each shard is opened once.

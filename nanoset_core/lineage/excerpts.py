@@ -78,15 +78,14 @@ class Retokenizer(NamedTuple):
         """
         ids, first_characters = self.reference.locate(text)
         # A text without tokens gets no special tokens either, unless the options say so.
-        before: tuple[int, ...] = ()
-        after: tuple[int, ...] = ()
-        if ids or self.framing.empty == "sequence":
-            before = self.framing.before
-            after = self.framing.after
+        if not ids and self.framing.empty != "sequence":
+            return LocatedTokens(np.empty(0, np.int64), [])
 
-        all_ids = np.array([*before, *ids, *after], np.int64)
+        before = self.framing.before
+        after = self.framing.after
         begins_before = [0] * len(before)
         begins_after = [len(text)] * len(after)
+        all_ids = np.array([*before, *ids, *after], np.int64)
         return LocatedTokens(all_ids, [*begins_before, *first_characters, *begins_after])
 
     def decode(self, tokens: NDArray[Any]) -> str:

@@ -69,22 +69,29 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
         ConfigError: One of the ids cannot be a line of the list, or the list is a table.
     """
     _check_can_be_listed(file, ids)
-
-    # Leave out ids that the list already has.
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     listed_ids = set(text.replace("\r\n", "\n").split("\n"))
     new_ids = [identity for identity in dict.fromkeys(ids) if identity not in listed_ids]
     if not new_ids:
         return []
 
-    # The last line of a list that was edited by hand may have no line end.
+    comment = f"{COMMENT}{day}: {' '.join(reason.split())}"  # the reason in one line
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, _with_lines(text, [comment, *new_ids]).encode())
+    return new_ids
+
+
+def _with_lines(text: str, lines: Sequence[str]) -> str:
+    """Return a text with lines appended.
+
+    Args:
+        text: The text. Its last line may have no line end, if somebody has edited it.
+        lines: The lines, without line ends.
+    """
     if text and not text.endswith("\n"):
         text += "\n"
-    comment = f"{COMMENT}{day}: {' '.join(reason.split())}"  # the reason in one line
-    lines = "\n".join([comment, *new_ids])
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(file, f"{text}{lines}\n".encode())
-    return new_ids
+    new_lines = "\n".join(lines)
+    return f"{text}{new_lines}\n"
 
 
 def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
@@ -141,15 +148,28 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     # Datasets come first: `search` remembers the documents of each, for the samples.
     yield from _dataset_holdings(project, context, search)
     for name in project.config.nanosets:
-        for split in SPLITS:
-            with suppress(MissingError):  # it has not been built, or has no share of the documents
-                opened_split = Split.of(context, name, split)
-                output = f"nanoset {name} {split}"
-                yield from _sample_holdings(context, output, opened_split, search)
+        yield from _split_holdings(context, name, search)
     for name in project.config.webdatasets:
         with suppress(MissingError):  # it has not been built
             tars = Tars.of(context, name)
             yield from _sample_holdings(context, f"webdataset {name}", tars, search)
+
+
+def _split_holdings(
+    context: InspectionContext, name: str, search: _DocumentSearch
+) -> Iterator[Holding]:
+    """Yield the splits of a nanoset (train, valid and test) that contain the documents.
+
+    Args:
+        context: The opened outputs, and the settings of the project.
+        name: Name of the nanoset.
+        search: Has found the documents in all datasets already.
+    """
+    for split in SPLITS:
+        with suppress(MissingError):  # it has not been built, or has no share of the documents
+            opened_split = Split.of(context, name, split)
+            output = f"nanoset {name} {split}"
+            yield from _sample_holdings(context, output, opened_split, search)
 
 
 def _dataset_holdings(
@@ -302,13 +322,12 @@ def _steps(
 
     Args:
         context: The project, whose settings have the number of samples a step.
-        output: Kind and name of the output that has the samples.
+        output: Kind and name of the output that has the samples, such as `nanoset pretrain train`.
         samples: The first and the last sample.
 
     Returns:
         The two steps; None if the output is not the train split of a nanoset with a `schedule`.
     """
-    # The name of an output is such as "nanoset pretrain train".
     kind, name, *split = output.split(" ")
     if context.config is None or kind != "nanoset" or split != ["train"]:
         return None
@@ -320,6 +339,4 @@ def _steps(
     steps_before = spec.span[0] if spec.span else 0
     batch_size = spec.schedule.global_batch_size
     first_sample, last_sample = samples
-    first_step = steps_before + first_sample // batch_size
-    last_step = steps_before + last_sample // batch_size
-    return first_step, last_step
+    return steps_before + first_sample // batch_size, steps_before + last_sample // batch_size

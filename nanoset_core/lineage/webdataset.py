@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -230,14 +230,15 @@ class Tars:
             start, stop = plan.shard_ranks(tar)
             if 0 <= number < stop - start:
                 return start + number
+
+        sizes = (
+            f"{plan.contexts:,} contexts, of {plan.shard_size:,} in each of {plan.shards:,} tars"
+        )
         raise SampleIndexError(
             "no such context in the webdataset",
             where=self.name,
             found=_as_named(place, sample),
-            expected=(
-                f"{plan.contexts:,} contexts, of {plan.shard_size:,} "
-                f"in each of {plan.shards:,} tars"
-            ),
+            expected=sizes,
         )
 
     def _tar_and_number(self, place: str, sample: int | None) -> tuple[int, int]:
@@ -481,12 +482,11 @@ class Tars:
             start = max(span.start, piece.span.start)
             stop = min(span.stop, piece.span.stop)
             if span.source == piece.span.source and start < stop:
-                in_context = span_in_context + start - span.start
-                in_document = piece.position_in_document + start - piece.span.start
-                n_tokens = stop - start
+                in_context = span_in_context - span.start
+                in_document = piece.position_in_document - piece.span.start
                 yield _Overlap(
-                    context_tokens=(in_context, in_context + n_tokens),
-                    document_tokens=(in_document, in_document + n_tokens),
+                    context_tokens=(start + in_context, stop + in_context),
+                    document_tokens=(start + in_document, stop + in_document),
                 )
             span_in_context += span.n_tokens
 
@@ -584,17 +584,25 @@ def explain_context(
         ConfigError: `place` and `sample` do not name a context.
         SampleIndexError: There is no such context.
     """
-    # Find its position among the contexts of all tars, which are shuffled, and from that its number
-    # before the shuffle.
     inspection = InspectionContext.of(project_or_root)
     tars = Tars.of(inspection, name)
     position = tars.position(str(place), sample)
-    context = tars.context_at(position)
+    pieces = _pieces_of_context(inspection, tars, tars.context_at(position))
+    return _context_origin(tars, position, pieces)
 
-    pieces = _pieces_of_context(inspection, tars, context)
+
+def _context_origin(tars: Tars, position: int, pieces: Sequence[PieceOrigin]) -> ContextOrigin:
+    """Return the description of a context: where it is in the tars, and the documents in it.
+
+    Args:
+        tars: The opened webdataset.
+        position: Number of the context over all tars.
+        pieces: The documents that its tokens come from, in order.
+    """
+    context = tars.context_at(position)
     tokens = n_tokens(pieces)
     return ContextOrigin(
-        name=name,
+        name=tars.name,
         tar=tars.tar(position),
         key=tars.key(position),
         position=position,

@@ -180,12 +180,11 @@ def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in options.items():
         path = f"{prefix}{name}"
+        if name in _SETTINGS_OF_LIST and isinstance(value, list | tuple) and value:
+            # Not strict: recipes of older versions may have fewer values.
+            value = dict(zip(_SETTINGS_OF_LIST[name], value, strict=False))
         if isinstance(value, Mapping):
             flat |= _flatten(value, f"{path}.")
-        elif value and name in _SETTINGS_OF_LIST:
-            # Not strict: recipes of older versions may have fewer values.
-            for setting, item in zip(_SETTINGS_OF_LIST[name], value, strict=False):
-                flat[f"{path}.{setting}"] = item
         elif isinstance(value, tuple):
             flat[path] = list(value)  # so that it is equal to a list that was read from JSON
         else:

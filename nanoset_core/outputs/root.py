@@ -583,12 +583,12 @@ class OutputRoot:
         if version.manifest is not None and version.problem is None:
             return version.manifest
 
-        message = f"the output {stage}/{name} has not been built"
-        damage = None
-        if version.exists:
-            message = f"the output {stage}/{name} is damaged"
-            damage = (version.problem or "").removeprefix("damaged: ")
         where = self.access.url(self.folder / stage / name)
+        if not version.exists:
+            message = f"the output {stage}/{name} has not been built"
+            raise MissingError(message, where=where, remedy=remedy)
+        message = f"the output {stage}/{name} is damaged"
+        damage = (version.problem or "").removeprefix("damaged: ")
         raise MissingError(message, where=where, found=damage, remedy=remedy)
 
     def _seen_current(self, output: Path) -> Manifest | None:

@@ -37,15 +37,15 @@ def format_age(seconds: float) -> str:
         seconds: Length of the time span. Fractions of a second are dropped.
     """
     seconds = max(int(seconds), 0)
-    days = seconds // 86_400
-    hours = seconds // 3600 % 24
-    minutes = seconds // 60 % 60
+    minutes = seconds // 60
+    hours = minutes // 60
+    days = hours // 24
     if days >= 30:
         return f"{days:,} d"
     if days > 0:
-        return f"{days} d {hours} h"
+        return f"{days} d {hours % 24} h"
     if hours > 0:
-        return f"{hours} h {minutes} min"
+        return f"{hours} h {minutes % 60} min"
     if minutes > 0:
         return f"{minutes} min"
     return f"{seconds} s"

@@ -250,7 +250,12 @@ def _loader_class() -> type[Any]:
             return node
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            """Return a node as a dictionary, unless it has a key twice: PyYAML keeps the last."""
+            """Return a node as a dictionary, unless it has a key twice: PyYAML keeps the last one.
+
+            Args:
+                node: The mapping, as PyYAML has parsed it.
+                deep: Passed on to PyYAML.
+            """
             _check_no_key_twice(node)
             return super().construct_mapping(node, deep)
 
