@@ -180,8 +180,8 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
     task.project.outputs.invalidate(task.recipe)
     sha256 = _join_bins(task, shards)
 
-    # The sha256 is unknown (None) unless all bytes have passed through this process. Then write a
-    # list of the digests of the pieces instead: the .bin of each shard.
+    # If the bucket has copied the bytes itself, the sha256 is unknown. Then write a list of the
+    # digests of the pieces instead, which are the .bin of each shard.
     bin_name = f"{task.prefix}.bin"
     list_name = None
     if sha256 is None:
@@ -303,19 +303,20 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
     Raises:
         MissingError: An object was deleted.
     """
-    # The names of the objects, by the manifests of the shards.
+    # Read the manifest of each shard, which names its objects, and then look these up.
     shards = each_shard(
         task.project, task.tokenized.name, task.tokenized.facts[SHARDS], _objects_of_shard
     )
-    names = {shard.bin_name for shard in shards} | {shard.idx_name for shard in shards}
-    stored_by_name = _stat_objects(task, names)
+    bin_names = {shard.bin_name for shard in shards}
+    idx_names = {shard.idx_name for shard in shards}
+    stored_by_name = _stat_objects(task, bin_names | idx_names)
 
-    pairs = []
+    pairs: list[StoredPair] = []
     for shard in shards:
+        # The tokens of the shard are a range of the object, and usually all of it.
         bin_object = stored_by_name[shard.bin_name]
-        idx_object = stored_by_name[shard.idx_name]
-        # The tokens are all of their object, or a range of it.
         tokens = replace(bin_object, begin=shard.bin_start, size=shard.bin_size)
+        idx_object = stored_by_name[shard.idx_name]
         pairs.append(StoredPair(tokens, idx_object, shard.sequences, shard.sha256))
     return pairs
 

@@ -76,8 +76,10 @@ def _has_same_token_options(tokenized: Manifest, dataset: Manifest) -> bool:
         dataset: Manifest of the dataset.
     """
     options = dataset.recipe["options"]
-    token_options = [key for key in options if key not in OPTIONS_OF_DATASET]
-    # A recipe has this option if documents were erased. So perhaps only that of the shards has it.
-    token_options.append(PURGED)
     shard_options = tokenized.recipe["options"]
+    token_options = {key for key in options if key not in OPTIONS_OF_DATASET}
+
+    # Recipes have this option only after documents were erased. If the shards were made after that
+    # and the dataset before, only the shards have it, and the options differ.
+    token_options.add(PURGED)
     return all(shard_options.get(key) == options.get(key) for key in token_options)

@@ -287,31 +287,25 @@ class TokenCheck:
         if token_range.pieces:
             pieces = PieceCheck(token_range.pieces, token_range.start_byte)
 
-        block_facts: list[RangeFacts] = []
-        for block, lengths in self._blocks(token_range):
-            block_facts.append(self._check_block(block, lengths, pieces))
-        facts = _combined(block_facts)
+        facts = _combined([self._check_block(block, pieces) for block in self._blocks(token_range)])
 
         changed_bytes = None if pieces is None else pieces.fault()
         if changed_bytes is not None:
             facts = replace(facts, changed_bytes=(changed_bytes,))
         return facts
 
-    def _blocks(self, token_range: TokenRange) -> Iterator[tuple[TokenRange, NDArray[np.int32]]]:
-        """Divide a range into blocks of sequences, so that few lengths are in memory at once.
+    def _blocks(self, token_range: TokenRange) -> Iterator[_Block]:
+        """Divide a range into blocks of 256 Ki sequences, so that few lengths are in memory.
 
         Args:
-            token_range: Consecutive sequences, or some tokens within one sequence.
-
-        Yields:
-            (block, number of tokens of each of its sequences). The lengths are int32, shape
-            (n_sequences,). Tokens within one sequence are a single block, with no lengths.
+            token_range: Consecutive sequences of the .bin, or some tokens within one sequence. The
+                latter are a single block.
         """
         range_start = token_range.first_sequence
         range_stop = token_range.stop_sequence
         has_whole_sequences = range_start < range_stop
-        if not has_whole_sequences:  # some tokens within one sequence
-            yield token_range, np.empty(0, np.int32)
+        if not has_whole_sequences:
+            yield _Block(token_range, lengths=np.empty(0, np.int32))
             return
 
         start_byte = token_range.start_byte
@@ -322,7 +316,7 @@ class TokenCheck:
             if stop_sequence == range_stop:
                 # The .bin may have bytes after its last sequence. They belong to the last block.
                 stop_byte = token_range.stop_byte
-            yield TokenRange(first_sequence, stop_sequence, start_byte, stop_byte), lengths
+            yield _Block(TokenRange(first_sequence, stop_sequence, start_byte, stop_byte), lengths)
             start_byte = stop_byte
 
     def _read_lengths(self, start: int, stop: int) -> NDArray[np.int32]:
@@ -333,23 +327,22 @@ class TokenCheck:
         """Return how many bytes of the .bin some sequences take, given their tokens."""
         return int(lengths.sum(dtype=np.int64)) * self.tokens.dtype.itemsize
 
-    def _check_block(
-        self, block: TokenRange, lengths: NDArray[np.int32], pieces: PieceCheck | None
-    ) -> RangeFacts:
+    def _check_block(self, block: _Block, pieces: PieceCheck | None) -> RangeFacts:
         """Check the tokens of some sequences, a chunk at a time.
 
         Args:
-            block: The sequences; or tokens within one sequence, for which `lengths` is empty.
-            lengths: Tokens of each sequence, shape (n_sequences,).
+            block: The sequences, or tokens within one sequence.
             pieces: Compares all bytes with the digests of pieces; None if these are not known.
+
+        Returns:
+            The counts and the first faults.
         """
-        # (n_sequences,) end of each sequence, in tokens from the start of the block
-        stops = np.cumsum(lengths, dtype=np.int64)
+        # Three checks, which get the tokens chunk by chunk.
         vocabulary = _VocabularyCheck(self.expected.max_id)
-        framing = _FramingCheck(lengths, stops, self.expected)
-        duplicates = _DuplicateCheck(lengths, self.hash_limit)
+        framing = _FramingCheck(block, self.expected)
+        duplicates = _DuplicateCheck(block.lengths, self.hash_limit)
         n_tokens = 0
-        for chunk in self._chunks(block, pieces):
+        for chunk in self._chunks(block.place, pieces):
             vocabulary.add(chunk, n_tokens)
             framing.add(chunk, n_tokens)
             duplicates.add(chunk)
@@ -360,21 +353,15 @@ class TokenCheck:
         return RangeFacts(
             tokens=n_tokens,
             max_id=vocabulary.max_id_found,
-            first_unknown_token=self._describe_unknown(vocabulary.first_unknown, block, stops),
-            first_wrong_ends=self._describe_first_wrong_ends(
-                wrong_sequences, block, lengths, stops
-            ),
+            first_unknown_token=self._describe_unknown(vocabulary.first_unknown, block),
+            first_wrong_ends=self._describe_first_wrong_ends(wrong_sequences, block),
             n_wrong_ends=len(wrong_sequences),
             hashes=np.unique(hashes),
             n_hashed=len(hashes),
         )
 
     def _describe_first_wrong_ends(
-        self,
-        wrong_sequences: NDArray[np.int64],
-        block: TokenRange,
-        lengths: NDArray[np.int32],
-        stops: NDArray[np.int64],
+        self, wrong_sequences: NDArray[np.int64], block: _Block
     ) -> TokenFault | None:
         """Describe the first and last tokens of the first sequence with wrong ones.
 
@@ -383,9 +370,6 @@ class TokenCheck:
         Args:
             wrong_sequences: Numbers of the sequences within the block, ascending.
             block: Consecutive sequences of the .bin.
-            lengths: Tokens of each sequence of the block, shape (n_sequences,).
-            stops: End of each sequence, in tokens from the start of the block; shape
-                (n_sequences,).
 
         Returns:
             The tokens and their place; None if no sequence has wrong ones.
@@ -393,31 +377,30 @@ class TokenCheck:
         if len(wrong_sequences) == 0:
             return None
         first = int(wrong_sequences[0])
-        length = int(lengths[first])
+        length = int(block.lengths[first])
 
         # Where the sequence starts, in tokens: first in the block, then in the .bin.
-        start_in_block = int(stops[first]) - length
-        start = block.start_byte // self.tokens.dtype.itemsize + start_in_block
-        return self._describe_ends(block.first_sequence + first, start, length)
+        start_in_block = int(block.stops[first]) - length
+        start = block.place.start_byte // self.tokens.dtype.itemsize + start_in_block
+        return self._describe_ends(block.place.first_sequence + first, start, length)
 
-    def _describe_unknown(
-        self, unknown: _UnknownToken | None, block: TokenRange, stops: NDArray[np.int64]
-    ) -> TokenFault | None:
+    def _describe_unknown(self, unknown: _UnknownToken | None, block: _Block) -> TokenFault | None:
         """Describe where the .bin has a token that is not in the vocabulary.
 
         Args:
             unknown: The token and its position in the block; None if there is no such token.
             block: Consecutive sequences of the .bin, or tokens within one sequence.
-            stops: End of each sequence, in tokens from the start of the block; shape
-                (n_sequences,).
+
+        Returns:
+            The id, its byte in the .bin and the number of its sequence; None without a token.
         """
         if unknown is None:
             return None
         # As many sequences of the block as stop before the token come before its own.
-        n_sequences_before = int(np.searchsorted(stops, unknown.position, side="right"))
+        n_sequences_before = int(np.searchsorted(block.stops, unknown.position, side="right"))
         return TokenFault(
-            byte=block.start_byte + unknown.position * self.tokens.dtype.itemsize,
-            sequence=block.first_sequence + n_sequences_before,
+            byte=block.place.start_byte + unknown.position * self.tokens.dtype.itemsize,
+            sequence=block.place.first_sequence + n_sequences_before,
             found=f"id {unknown.token}",
         )
 
@@ -599,6 +582,20 @@ def _stored_lengths(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredAr
     return StoredArray(store, f"{prefix}.idx", np.dtype("<i4"), HEADER.size)
 
 
+class _Block(NamedTuple):
+    """Consecutive sequences of a .bin that are checked together, or tokens within one sequence."""
+
+    place: TokenRange
+    """The numbers of the sequences, and their bytes in the .bin."""
+    lengths: NDArray[np.int32]
+    """Tokens of each sequence, shape (n_sequences,); empty for tokens within one sequence."""
+
+    @property
+    def stops(self) -> NDArray[np.int64]:
+        """End of each sequence, in tokens from the start of the block; shape (n_sequences,)."""
+        return np.cumsum(self.lengths, dtype=np.int64)
+
+
 class _UnknownToken(NamedTuple):
     """A token of a block that is not in the vocabulary."""
 
@@ -690,31 +687,28 @@ class _FramingCheck:
     it. The tokens of the block are added chunk by chunk, and a sequence may be in several chunks.
 
     Args:
-        lengths: Tokens of each sequence, shape (n_sequences,).
-        stops: End of each sequence, in tokens from the start of the block; shape (n_sequences,).
+        block: The sequences.
         expected: The expected first and last tokens.
     """
 
-    def __init__(
-        self, lengths: NDArray[np.int32], stops: NDArray[np.int64], expected: Expected
-    ) -> None:
+    def __init__(self, block: _Block, expected: Expected) -> None:
         """Note which sequences are too short, and where the tokens of the others are expected."""
         # A sequence that is too short for the expected tokens does not have them.
-        is_long_enough = lengths >= expected.min_length
+        is_long_enough = block.lengths >= expected.min_length
         self._wrong_sequences = [np.flatnonzero(~is_long_enough)]
 
         # Where the others start and stop: (n_long_sequences,) each.
         self._long_sequences = np.flatnonzero(is_long_enough)
-        long_stops = stops[self._long_sequences]
-        long_starts = long_stops - lengths[self._long_sequences]
+        stops = block.stops[self._long_sequences]
+        starts = stops - block.lengths[self._long_sequences]
 
         # Which tokens they must have there. For example, the first of two tokens at the end is two
         # tokens before the stop.
         self._expected_tokens: list[_ExpectedToken] = []
         for distance, token in enumerate(expected.before):
-            self._expected_tokens.append(_ExpectedToken(long_starts + distance, token))
+            self._expected_tokens.append(_ExpectedToken(starts + distance, token))
         for distance, token in enumerate(expected.after, start=-len(expected.after)):
-            self._expected_tokens.append(_ExpectedToken(long_stops + distance, token))
+            self._expected_tokens.append(_ExpectedToken(stops + distance, token))
 
     def add(self, chunk: Tokens, chunk_start: int) -> None:
         """Compare a chunk of tokens with the special tokens that sequences must have in it.

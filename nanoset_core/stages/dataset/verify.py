@@ -110,7 +110,7 @@ def _check_pair(
 
 
 def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: bool) -> None:
-    """Compare a dataset with the shards and the text that it was made from.
+    """Compare a dataset with what it was made from: the shards of its corpus, and the raw text.
 
     Args:
         report: Report on the dataset.
@@ -118,12 +118,16 @@ def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: 
         dataset: Manifest of the dataset.
         deep: Compare the length of every document with its shard.
     """
+    # The counts in the manifests of the shards.
     _check_shards(report, project, dataset)
-    sampled = dataset_of(project.outputs, dataset, is_sampled=True)
-    lineage = Lineage(sampled)
+
+    # The tokens. Open the dataset so that only small blocks of it are downloaded from a bucket. Its
+    # lineage says which line of which raw file each document is from.
+    opened = dataset_of(project.outputs, dataset, is_sampled=True)
+    lineage = Lineage(opened)
     if deep:
-        _check_document_lengths(report, lineage, sampled.sequences)
-    _check_round_trip(report, project, lineage, sampled.sequences, deep=deep)
+        _check_document_lengths(report, lineage, opened.sequences)
+    _check_round_trip(report, project, lineage, opened.sequences, deep=deep)
 
 
 def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
@@ -229,17 +233,15 @@ def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndex
         lineage: Finds the rows of the dataset's documents in the tables of its shards.
         dataset: The dataset.
     """
+    # The table of a shard has a row for each of its documents, with the length.
     for shard, table in lineage.tables(range(len(lineage.shards))):
         for first_row, expected_lengths in table.lengths():
             first_document = lineage.first_document(shard) + first_row
             stop_document = first_document + len(expected_lengths)
-
-            # (n_documents + 1,) the first sequence of each document, and of the next one
-            first_sequences = dataset.document_indices[first_document : stop_document + 1]
-            lengths = np.diff(token_starts(dataset, first_sequences))  # (n_documents,) in tokens
-            is_wrong = lengths != expected_lengths
-            if is_wrong.any():
-                row = int(np.argmax(is_wrong))
+            lengths = _document_lengths(dataset, range(first_document, stop_document))
+            wrong_rows = np.flatnonzero(lengths != expected_lengths)
+            if len(wrong_rows):
+                row = int(wrong_rows[0])
                 report.compare(
                     f"document {first_document + row} has another length than its shard says",
                     where=dataset.prefix,
@@ -248,6 +250,18 @@ def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndex
                     remedy=FORCE_BUILD,
                 )
                 return
+
+
+def _document_lengths(dataset: MMapIndexedDataset, documents: range) -> NDArray[np.int64]:
+    """Return the number of tokens of consecutive documents, int64, shape (n_documents,).
+
+    Args:
+        dataset: The dataset.
+        documents: Numbers of the documents.
+    """
+    # (n_documents + 1,) the first sequence of each document, and of the one after them
+    first_sequences = dataset.document_indices[documents.start : documents.stop + 1]
+    return np.diff(token_starts(dataset, first_sequences))
 
 
 def _check_round_trip(

@@ -145,24 +145,36 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     Returns:
         Whether the tokens of each sequence can be read.
     """
-    index_path = idx_path(dataset.prefix)
     n_tokens = _count_tokens(dataset)
     expected_bytes = n_tokens * dataset.dtype.itemsize
 
-    # If the sequences have as many bytes as the .bin, they must fill it: no gap, no overlap.
+    # The sequences may have as many bytes as the .bin, and yet overlap or leave gaps. With another
+    # number of bytes, `_check_size` reports the error.
     if expected_bytes == dataset.bin_bytes and not fills_bin(dataset):
-        report.add_exception(not_back_to_back(index_path))
+        report.add_exception(not_back_to_back(idx_path(dataset.prefix)))
         return False
 
     _check_counts(report, dataset, n_tokens, expected)
+    _check_dtype(report, dataset, expected)
+    return _check_size(report, dataset, expected_bytes) and _check_is_integer(report, dataset)
+
+
+def _check_dtype(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> None:
+    """Check that the tokens of a pair have the type that the tokenizer requires.
+
+    Args:
+        report: Report on the pair.
+        dataset: The pair.
+        expected: Its `dtype` is the name of the type, such as "uint16"; None if any will do.
+    """
     report.compare(
         "the tokens have another type than the tokenizer requires",
-        where=f"{index_path}, byte 17",  # where the header of an .idx has the code of the type
+        # The header of an .idx has the code of the type there.
+        where=f"{idx_path(dataset.prefix)}, byte 17",
         found=dataset.dtype.name,
-        expected=expected.dtype or dataset.dtype.name,  # any type, if none is required
+        expected=expected.dtype or dataset.dtype.name,
         remedy=REMEDY,
     )
-    return _check_size(report, dataset, expected_bytes) and _check_is_integer(report, dataset)
 
 
 def _check_size(report: Report, dataset: MMapIndexedDataset, expected_bytes: int) -> bool:
@@ -275,12 +287,23 @@ def verify_prefix(
     # Compare the pair with its record, which is empty if there is none.
     if deep:
         _check_recorded_files(report, prefix, record)
+    _check_recorded_lines(report, prefix, record)
+    return report
+
+
+def _check_recorded_lines(report: Report, prefix: Location, record: Mapping[str, Any]) -> None:
+    """Check that each line of the text became a document, or was skipped or rejected.
+
+    Args:
+        report: Report on the pair.
+        prefix: Prefix of the pair.
+        record: The record next to the pair, with these counts; it may be empty.
+    """
     facts = record.get("facts", {})
     if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
         report.error(
             "lines are not accounted for", where=f"{prefix}{RECORD_ENDING}", remedy=_WRITE_AGAIN
         )
-    return report
 
 
 def _expected_of_record(record: Mapping[str, Any]) -> Expected:

@@ -75,10 +75,14 @@ class LastTokens:
 
 
 def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastTokens:
-    """Count the last tokens of documents: how many documents end in each token.
+    """Count in which tokens the documents of a dataset end.
+
+    If 998 of 1,000 documents end in token 0 and the others in token 13, the counts are
+    `{0: 998, 13: 2}`.
 
     Args:
-        dataset: The dataset. Documents without tokens are not counted.
+        dataset: The dataset. Documents without tokens are not counted. Of one in a bucket, only
+            some evenly spread documents are.
         stream: Order of its tokens, if they are not in order in the .bin.
     """
     step = 1  # look at every document

@@ -70,14 +70,31 @@ class SampleFiles:
             yield FileTask(number, stream=Stream.of_ranges(starts, lengths))
 
     def write(self, task: FileTask) -> FileFact:
-        """Write a file, and return its size and sha256."""
+        """Write a file of samples to the folder of the export; may be called in any process.
+
+        Args:
+            task: Number of the file, and where its tokens are in the .bin.
+
+        Returns:
+            Its size and sha256.
+
+        Raises:
+            StorageError: The file cannot be written.
+        """
         with for_a_task(self.source) as source:
             blocks = Hashed(self.blocks(task, source))
             self.target.put_parts(self.format.file(task.number), blocks)
         return FileFact(blocks.size, blocks.sha256)
 
     def complete(self, task: FileTask) -> FileFact:
-        """Write a file, unless it exists with the right size, and return its size and sha256."""
+        """Write a file of samples, unless it exists with the right size.
+
+        Args:
+            task: Number of the file, and where its tokens are in the .bin.
+
+        Returns:
+            Its size and sha256. That of an existing file may have to be computed by reading it.
+        """
         size = self.format.size(self.cut, task.number)
         stored = self.target.stat(self.format.file(task.number))
         if stored is None or stored.size != size:
@@ -85,7 +102,12 @@ class SampleFiles:
         return FileFact(size, stored.sha256 or self.target.sha256_of(stored))
 
     def blocks(self, task: FileTask, source: FileAccess) -> Iterator[bytes]:
-        """Yield the bytes of a file, in chunks."""
+        """Yield the bytes that a file of samples should have, computed from the dataset.
+
+        Args:
+            task: Number of the file, and where its tokens are in the .bin.
+            source: Access to the dataset, as this process can reach it.
+        """
         chunks = self._chunks(task.stream, source)
         return self.format.blocks(self.cut, task.number, chunks)
 
@@ -142,7 +164,11 @@ class SampleFiles:
         return [fact_by_file[number] for number in sorted(fact_by_file)]
 
     def index(self, facts: Sequence[FileFact]) -> bytes:
-        """Return the contents of index.json, given the facts of all files."""
+        """Return the contents of index.json, by which readers find the files of samples.
+
+        Args:
+            facts: Size and sha256 of each file, in order.
+        """
         return self.format.index(self.cut, [str(fact.sha256) for fact in facts])
 
 

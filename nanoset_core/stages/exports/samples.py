@@ -65,13 +65,24 @@ class Cut:
     """Number of files."""
 
     def span(self, number: int) -> tuple[int, int]:
-        """Return the tokens [start, stop) of a file."""
+        """Return which of the dataset's tokens are in a file.
+
+        Args:
+            number: Number of the file, from 0 on.
+
+        Returns:
+            (first token, token after the last one): (1000, 2000) for file 1 of 1,000 tokens each.
+        """
         start = number * self.per_file
         is_last = number == self.files - 1
         return start, self.tokens if is_last else start + self.per_file
 
     def tokens_in(self, number: int) -> int:
-        """Return the number of tokens in a file."""
+        """Return the number of tokens in a file.
+
+        Args:
+            number: Number of the file, from 0 on.
+        """
         start, stop = self.span(number)
         return stop - start
 
@@ -87,11 +98,18 @@ class SampledFormat(ExportFormat):
 
     @abstractmethod
     def file(self, number: int) -> str:
-        """Return the name of a file."""
+        """Return the name of a file of samples.
+
+        Args:
+            number: Number of the file, from 0 on: 2 may give `shard.00002.mds`.
+        """
 
     @abstractmethod
     def cut(self, dataset: DatasetTraits) -> Cut:
         """Decide which tokens are written to which file.
+
+        Args:
+            dataset: Number and type of the tokens, and the length of samples that is set.
 
         Raises:
             ConfigError: The length of samples is not set, or the reader needs more tokens.
@@ -125,11 +143,19 @@ class SampledFormat(ExportFormat):
         """
 
     def is_file(self, name: str) -> bool:
-        """Return whether a name is that of a file of an export in this format."""
+        """Return whether a name is that of a file of an export in this format.
+
+        Args:
+            name: Name of a file, such as `index.json`.
+        """
         return name == INDEX or self.pattern.fullmatch(name) is not None
 
     def names(self, cut: Cut) -> list[str]:
-        """Return the names of all files, with index.json last."""
+        """Return the names of all files of an export, with index.json last.
+
+        Args:
+            cut: Which tokens are in which file; it has the number of files.
+        """
         return [*map(self.file, range(cut.files)), INDEX]
 
     def size(self, cut: Cut, number: int) -> int:

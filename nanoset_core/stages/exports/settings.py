@@ -103,23 +103,14 @@ def reader_errors(
     """
     for name, nanoset in nanosets.items():
         where = f"{file}: nanosets.{name}"
-        tokenizer_names = set()
+        tokenizer_names: set[str] = set()
         # Corpus → name of its export, or None if it has none that the trainer can read.
         export_by_corpus = exports_for_trainer(nanoset, exports)
         for corpus, export_name in export_by_corpus.items():
-            if export_name is not None:
+            if export_name is None:
+                yield _missing_export_error(where, nanoset.preset, corpus)
+            else:
                 tokenizer_names.add(str(exports[export_name].tokenizer_name))
-                continue
-            yield ConfigError(
-                "the trainer reads .ds files, "
-                "and there is no export of this corpus or view with format datatrove",
-                where=where,
-                found=f"preset {nanoset.preset}, {corpus}",
-                remedy=(
-                    f"add to exports: `{corpus}-ds: "
-                    f"{{of: {corpus}, format: datatrove, tokenizer_name: …}}`"
-                ),
-            )
         if len(tokenizer_names) > 1:
             yield ConfigError(
                 "the trainer refuses folders of several tokenizers",
@@ -127,3 +118,22 @@ def reader_errors(
                 found=", ".join(sorted(tokenizer_names)),
                 remedy="give all the same tokenizer_name",
             )
+
+
+def _missing_export_error(where: str, preset: str, corpus: str) -> ConfigError:
+    """Return the error for a corpus or view without an export, which the trainer needs.
+
+    Args:
+        where: The key of the nanoset.
+        preset: Name of the trainer.
+        corpus: Name of the corpus or view.
+    """
+    return ConfigError(
+        "the trainer reads .ds files, "
+        "and there is no export of this corpus or view with format datatrove",
+        where=where,
+        found=f"preset {preset}, {corpus}",
+        remedy=(
+            f"add to exports: `{corpus}-ds: {{of: {corpus}, format: datatrove, tokenizer_name: …}}`"
+        ),
+    )

@@ -252,6 +252,22 @@ class _OpenedPair(NamedTuple):
         """Size of all tokens in bytes."""
         return self.traits.tokens * self.traits.dtype.itemsize
 
+    def linked_export(self, export_format: LinkedFormat, pair: _Pair) -> LinkedExport:
+        """Return the export of the pair in a format whose file of tokens can be a link.
+
+        Args:
+            export_format: The format.
+            pair: Its `name` is that of the files, and its `progress` shows the work.
+        """
+        return LinkedExport(
+            format=export_format,
+            name=pair.name,
+            dataset=self.dataset,
+            stream=self.stream,
+            traits=self.traits,
+            progress=pair.progress,
+        )
+
     def facts(self, made_by: str) -> dict[str, Any]:
         """Return the facts that the receipt of every export contains.
 
@@ -279,17 +295,9 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
-    opened = pair.open(export_format)  # checks that the reader of the format can read the tokens
-    export = LinkedExport(
-        format=export_format,
-        name=pair.name,
-        dataset=opened.dataset,
-        stream=opened.stream,
-        traits=opened.traits,
-        progress=pair.progress,
-    )
     # The draft is a folder for new files, which are moved to their places when the block ends. The
     # file of tokens may become a link to the .bin.
+    export = pair.open(export_format).linked_export(export_format, pair)
     bin_file, _ = pair_files(pair.prefix)
     with delivery.drafting(overwrite=overwrite) as draft:
         tokens_file = _DraftedTokens(source=bin_file, target=files[0], draft=draft)
@@ -384,16 +392,19 @@ class _DraftedTokens(TokensFile):
     def link_or_copy(self) -> str:
         """Make the file from a .bin without changing its bytes.
 
+        New files are first in a draft, which is a folder of this machine, and are then put in their
+        places.
+
         Returns:
-            `LINKED` or `COPIED` if it is now in the draft, the folder for new files. `JOINED` if
-            the bucket copies it later, when the files of the draft are put in their places.
+            `LINKED` or `COPIED` if the file is in the draft now. `JOINED` if the bucket of the .bin
+            will copy it to its place, so that nothing is downloaded.
         """
+        # From this machine. A link in the draft is uploaded to a bucket as a file.
         if is_here(self.source):
             made_by = put_tokens(self.source, self._drafted)
-            # A link in the draft is uploaded to a bucket as a file.
             return made_by if has_links(self.target) else COPIED
 
-        # Within a bucket, it is copied when the draft is put in place.
+        # Within a bucket. The draft calls the function `copy` when it puts files in their places.
         copy = copy_within_bucket(self.source, self.target)
         if copy is not None:
             self.draft.writers[self.target.name] = copy
