@@ -18,6 +18,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command, as `nanoset_core.cli.entry.main` does.
 
     Ctrl-C ends it without a traceback even while that module is being imported.
+
+    Args:
+        arguments: The arguments of the command line; None for those of this process.
+
+    Raises:
+        SystemExit: Always, with the exit code.
     """
     # Importing creates many objects that stay. Looking for garbage among them after every 700 new
     # ones, as Python does, takes 5 % of the time of a short command.

@@ -175,6 +175,9 @@ def _exit_code(arguments: Sequence[str] | None, release_signals: Callable[[], No
     Args:
         arguments: The arguments of the command line; None for those of this process.
         release_signals: Lets signals arrive that were held back until they can be handled here.
+
+    Returns:
+        0 for success, 1 for an error, 2 for wrong usage, and 128 + n after signal n.
     """
     try:
         release_signals()
@@ -204,6 +207,9 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     Args:
         arguments: The arguments of the command line; None for those of this process.
+
+    Returns:
+        The code with which the command ended; 1 if the reader of its output has ended before.
 
     Raises:
         OSError: The output cannot be written, for example because the disk is full.
@@ -268,6 +274,9 @@ def _report_remedy(trace: str) -> str:
 
     Args:
         trace: The traceback. If no file can be written, it is part of the result.
+
+    Returns:
+        What the user should do, with the name of the file.
     """
     remedy = "run again: what is finished is kept; if the error occurs again, report"
     try:

@@ -175,6 +175,12 @@ def _record_path(outputs: OutputRoot) -> Path:
     """Return the path of this user's record, such as `known_warnings/alice.json` below the root.
 
     Every user has one, since each of them has to see the warnings.
+
+    Args:
+        outputs: The root of the outputs.
+
+    Returns:
+        A path, of which the file may not exist yet.
     """
     try:
         user = getpass.getuser()

@@ -76,6 +76,9 @@ def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.in
         lengths: Integers below 2**32, shape (n_sequences,).
         rank: From 0.
         group_sizes: Number of lengths with each value of the upper 16 bits, shape (n_groups,).
+
+    Returns:
+        The length in tokens.
     """
     # Find the upper 16 bits of the length, and then, among all lengths with these, the lower ones.
     upper = _value_of_rank(group_sizes, rank)

@@ -78,6 +78,9 @@ def _warn_of_unknown_tokenizer(config: NanosetConfig) -> None:
     """Warn if the trainer will not find the index files, because the options name no tokenizer.
 
     Some trainers name index files by a hash that depends on the tokenizer.
+
+    Args:
+        config: Settings of the splits.
     """
     if config.rules.hashes_tokenizer and not config.tokenizer_identifiers:
         warn(f"warning: {UNNAMED.format(place='--trainer')}: add --trainer '{EXAMPLE}'")
@@ -111,6 +114,9 @@ def _explain_short_split(config: NanosetConfig) -> None:
     """Print what `--split` means if it has fewer than three numbers, such as "98,2".
 
     For this text, the line ends with "means train 98.00%, valid 2.00%, test 0.00%".
+
+    Args:
+        config: Settings of the splits.
     """
     if config.blend_per_split is not None:  # the option is not used
         return
@@ -154,6 +160,9 @@ def _corpus_coverages(
         plan: The plan of the split; None if it has no data.
         config: The configuration of all splits.
         rows: What the split takes of each dataset, in the order of the plan.
+
+    Returns:
+        An entry for each dataset; none if the split has no data.
     """
     from nanoset_core.sampling.corpora import MemberReads, corpus_coverage, separate_corpora
 

@@ -167,6 +167,9 @@ def _planned_splits(
         packs: Name of packs that are not built yet → their planned manifest.
         exact: Whether to count exactly what earlier phases of a run read. Otherwise the plans are
             made faster, and may be wrong by a sample or two of each dataset.
+
+    Returns:
+        The plans, by nanoset and then by split.
     """
     from nanoset_core.stages.mappings.planning import NanosetContext
 
@@ -239,6 +242,9 @@ def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[di
     Args:
         plan: The plan of the split.
         packs: Name of each packed dataset → its manifest, whose counts are added.
+
+    Returns:
+        For each dataset a mapping such as {"corpus": "web", "samples_given": 700, …}.
     """
     members: list[dict[str, Any]] = []
     # A split without samples names datasets, but has no members.
@@ -251,7 +257,12 @@ def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[di
 
 
 def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
-    """Warn of settings of nanosets that are allowed but rarely intended."""
+    """Warn of settings of nanosets that are allowed but rarely intended.
+
+    Args:
+        project: The project, which remembers the warnings that the user has seen.
+        names: The nanosets.
+    """
     from nanoset_core.stages.handoff.stage import TRAINER_FILES
     from nanoset_core.stages.stage import Key, Node
 

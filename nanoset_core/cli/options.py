@@ -158,6 +158,9 @@ def _find_config(context: click.Context, parameter: click.Parameter, value: Path
         context: Knows the other parameters of the command.
         parameter: The option --config.
         value: The value of the option; by default the name of the file, in the current folder.
+
+    Returns:
+        The path as the user wrote it, or that of a file in a folder above.
     """
     if os.path.isdir(value):
         return value / CONFIG_FILE
@@ -210,6 +213,9 @@ def _read_ids(
         context: The command that is being parsed.
         parameter: The option.
         value: The file; None if the option was not given.
+
+    Returns:
+        The ids in the order of the file; none without a file.
     """
     from nanoset_core.stages.views.ids import listed_ids
 
@@ -278,6 +284,9 @@ def _arguments_of_option(field: Setting) -> dict[str, Any]:
 
     Args:
         field: The field, with its type, default and help.
+
+    Returns:
+        Keyword arguments, such as {"help": "…", "type": IntRange(0, 9), "default": 4}.
     """
     # If the field has the type `int | None`, for example, the option takes an int.
     type_of_option = alternatives(field.hint)[0]
@@ -302,6 +311,9 @@ def _parameter_type(hint: Any) -> Any:
     Args:
         hint: A type, a `Literal` of choices, or a type that is annotated with a range, such as
             `Annotated[int, Range(1, 100)]`.
+
+    Returns:
+        A type of click, or a plain type such as int or str.
     """
     value_type = bare(hint)  # without the range
     if get_origin(value_type) is Literal:
@@ -378,6 +390,9 @@ class ManyValued(click.Command):
 
         Args:
             args: The arguments that the user gave.
+
+        Yields:
+            The arguments as click understands them.
         """
         known_flags = self._known_flags()
         repeated_flag: str | None = None  # the last flag, if it takes several values

@@ -72,6 +72,9 @@ def _piece_lines(pieces: Sequence[PieceOrigin]) -> Iterator[str]:
 
     Args:
         pieces: The documents, with the range of tokens that the sample has of each.
+
+    Yields:
+        Lines such as "tokens 0 to 80 of the sample are tokens 12 to 92 of the document …".
     """
     for piece in pieces:
         yield ""

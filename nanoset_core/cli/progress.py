@@ -70,7 +70,11 @@ class Bars(Display):
     """Draws running work on a terminal: for each piece of work a bar and its figures."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Prepare to draw on a terminal; `live` draws as long as it is entered."""
+        """Prepare to draw on a terminal; `live` draws as long as it is entered.
+
+        Args:
+            stream: The terminal.
+        """
         # Importing rich takes longer than a small job whose output is no terminal.
         from rich.console import Console
         from rich.live import Live
@@ -145,6 +149,9 @@ class Bars(Display):
 
         Args:
             width: Columns of the terminal. Every line is narrower.
+
+        Returns:
+            Two lines for each piece of work; or one for the step, if nothing else is running.
         """
         state = self.progress.state()
         if state.works:
@@ -258,6 +265,9 @@ def _bar(share: float, columns: int, *, is_unicode: bool) -> str:
         share: From 0 to 1; more is shown as 1.
         columns: Width of the bar.
         is_unicode: Whether the terminal takes characters that are not ASCII.
+
+    Returns:
+        Characters such as "━━━━╌╌╌╌" for a share of 0.5.
     """
     n_filled = round(columns * min(share, 1))
     if is_unicode:
@@ -275,6 +285,9 @@ def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True
         width: Columns of the line.
         pad: Whether to fill a shorter text with spaces.
         is_unicode: Whether the terminal takes characters that are not ASCII.
+
+    Returns:
+        The text, at least one column narrower than the line.
     """
     from rich.cells import cell_len, set_cell_size
 
@@ -298,7 +311,11 @@ def _clock(seconds: float) -> str:
 
 @contextmanager
 def _lines(stream: TextIO) -> Iterator[Progress]:
-    """Yield progress that is printed as lines."""
+    """Yield progress that is printed as lines, by a thread that ends with the block.
+
+    Args:
+        stream: Where to print.
+    """
     lines = Lines(stream)
     ticker = threading.Thread(target=lines.repeat, name="progress", daemon=True)
     ticker.start()

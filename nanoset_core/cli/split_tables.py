@@ -107,6 +107,9 @@ def _print_tables(split: ShownSplit) -> None:
 
     A table without rows is not printed. Datasets and corpora have separate tables, since several
     datasets, such as views, may be of the same corpus.
+
+    Args:
+        split: The plan of the split, as plain values.
     """
     if not split.members:
         echo(f"{split.title}: no data")
@@ -125,7 +128,14 @@ def _print_tables(split: ShownSplit) -> None:
 
 
 def _total_of_members(split: ShownSplit) -> Row | None:
-    """Return the last row of the table of datasets, with sums; None if there is only one."""
+    """Return the last row of the table of datasets, with sums; None if there is only one.
+
+    Args:
+        split: The plan of the split. Its members are the datasets.
+
+    Returns:
+        Heading → sum over all datasets.
+    """
     if len(split.members) <= 1:
         return None
     return {

@@ -40,6 +40,9 @@ def stderr_duplicate() -> Iterator[TextIO]:
 
     Dagster redirects the descriptors 1 and 2 to log files during a step. A progress bar on a
     duplicate that was made earlier stays on the terminal.
+
+    Yields:
+        A stream whose writes never fail; standard error itself if it has no file descriptor.
     """
     try:
         descriptor = os.dup(sys.stderr.fileno())

@@ -105,6 +105,9 @@ def _table(
         text_headings: Headings of columns whose cells may be wrapped to several lines.
         rows: The cells of each row, one for each column.
         total_row: The cells of a last row, separated from the others by a line; None without one.
+
+    Returns:
+        A table that is not printed yet.
     """
     from rich.table import Table
 

@@ -93,6 +93,9 @@ def _flag_options(use: str, *, has_vocab_size_option: bool) -> Callable[[Decorat
     Args:
         use: What the command needs the tokenizer for, such as "to count tokens", or an empty text.
         has_vocab_size_option: Whether to leave out --vocab-size, because the command defines it.
+
+    Returns:
+        One decorator that adds all of these options to a command.
     """
     # Imported here, since most commands need none of the engines behind it.
     from nanoset_core.stages.shards.settings import TokenizerSpec
@@ -123,6 +126,9 @@ def _file_options(use: str) -> list[Callable[[Any], Any]]:
 
     Args:
         use: What the command needs the tokenizer for, or an empty text.
+
+    Returns:
+        Decorators, each of which adds an option to a command.
     """
     help_text = f"{_TOKENIZER_HELP}; {use}." if use else f"{_TOKENIZER_HELP}."
     return [
@@ -277,6 +283,9 @@ def _described_file(
         flags: The values of the options.
         has_vocab_size_option: Whether the command itself has an option --vocab-size. Then its value
             may not describe the tokenizer, and is left out.
+
+    Returns:
+        The file; its `settings` are those that options gave.
     """
     from nanoset_core.tokenizers.files import TokenizerFile
 
@@ -296,6 +305,9 @@ def _tokenizer_named_by(flags: _TokenizerFlags) -> Path | None:
 
     Args:
         flags: The values of the options.
+
+    Returns:
+        The tokenizer's file, even if the option names its folder.
 
     Raises:
         ConfigError: Two tokenizers are named.

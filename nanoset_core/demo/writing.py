@@ -189,6 +189,9 @@ def _prepare_raw_folder(raw: Path, other_paths: Sequence[Path]) -> None:
 def _check_unused(path: Path) -> None:
     """Check that a path is missing or an empty folder, so that nothing of the user is overwritten.
 
+    Args:
+        path: A file or folder that the demo will write.
+
     Raises:
         ConfigError: There is something.
     """
@@ -277,6 +280,9 @@ def _training_texts(limit_bytes: int) -> Iterator[str]:
 
     Args:
         limit_bytes: Size of each of the two large corpora.
+
+    Yields:
+        The texts of documents.
     """
     step = max(1, 2 * limit_bytes // TRAINING_BYTES)  # of the sources in the two large corpora
     for documents in (standard_library(limit_bytes), libraries(limit_bytes)):
@@ -331,6 +337,9 @@ def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[
         folder: The folder.
         limit_bytes: Bytes of UTF-8 that are enough.
         skip: Prefixes of paths below the folder that are left out.
+
+    Yields:
+        Documents such as `{"id": "json/decoder.py", "text": "…"}`.
     """
     n_documents = 0
     n_bytes = 0

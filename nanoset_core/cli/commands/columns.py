@@ -81,6 +81,13 @@ def _column_to_json(column: ColumnStatistics) -> dict[str, Any]:
     """Return the statistics of a column as plain values.
 
     A column of numbers has quantiles and a histogram, and one of texts its most frequent values.
+
+    Args:
+        column: Its type, missing values, and the distribution of the others.
+
+    Returns:
+        The fields of the column, and either those of `_numbers_to_json`, or `values` and
+        `uncounted`.
     """
     record: dict[str, Any] = {
         "name": column.name,
@@ -103,6 +110,12 @@ def _numbers_to_json(numbers: NumberStatistics) -> dict[str, Any]:
     """Return the distribution of a column of numbers as plain values.
 
     JSON has no infinite numbers: `finite_or_text` replaces these by texts.
+
+    Args:
+        numbers: Minimum, maximum, quantiles, and the bins of a histogram.
+
+    Returns:
+        The keys `minimum`, `maximum`, `quantiles` and `histogram`.
     """
     from nanoset_core.records.text import finite_or_text
 
@@ -132,9 +145,12 @@ def _bin_to_json(histogram_bin: Bin) -> dict[str, Any]:
 def _print_columns(statistics: CorpusColumns) -> None:
     """Print a table with a row for each column: its type, missing and distinct values, quantiles.
 
-    column   type     nulls   distinct   min   5 %   median   95 %   max
-    lang     string       0          5
-    score    double      12        981   0.1   0.2      0.5    0.9   1.0
+        column   type     nulls   distinct   min   5 %   median   95 %   max
+        lang     string       0          5
+        score    double      12        981   0.1   0.2      0.5    0.9   1.0
+
+    Args:
+        statistics: The statistics of all columns of a corpus.
     """
     from nanoset_core.project.column_rows import column_rows
 
@@ -166,6 +182,10 @@ def _print_values(statistics: CorpusColumns, column: ColumnStatistics) -> None:
         en                      600    30000   ████████████
         de                      350    20000   ███████
         3 other values           50     2500   █
+
+    Args:
+        statistics: The statistics of all columns of a corpus, which has the total of each bar.
+        column: The column.
     """
     from nanoset_core.project.column_rows import uncounted_text, value_rows
 

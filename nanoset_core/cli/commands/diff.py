@@ -110,7 +110,8 @@ def _print_dataset_diff(diff: DatasetDiff, show: int) -> None:
 def _print_view_diff(diff: ViewDiff) -> None:
     """Print how two versions of a view differ, with the first documents that it gained or lost.
 
-    A view is a selection of documents of a corpus.
+    Args:
+        diff: The differences. A view is a selection of documents of a corpus.
     """
     old = _VersionCounts.of_view(diff.old)
     new = _VersionCounts.of_view(diff.new)
@@ -240,6 +241,9 @@ def _file_row(
         change: What happened to the file.
         before: Its documents and tokens in the older version.
         after: Its documents and tokens in the newer version.
+
+    Returns:
+        Heading → number or text; differences have a sign, such as "+1,200".
     """
     return {
         "file": path,
@@ -252,7 +256,14 @@ def _file_row(
 
 
 def _outcome_row(outcome: Outcome) -> Row:
-    """Return the row that says what becomes of an output, such as `to be rebuilt`."""
+    """Return the row that says what becomes of an output, such as `to be rebuilt`.
+
+    Args:
+        outcome: The output, what becomes of it and why.
+
+    Returns:
+        Heading → text.
+    """
     reused = ""  # how many of a trainer's index files need not be written again
     if outcome.index_files is not None:
         reused = f"{outcome.kept_files:,} of {outcome.index_files:,}"

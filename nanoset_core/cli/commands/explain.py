@@ -285,6 +285,9 @@ def _explain_document(
         split: A split of the nanoset; None for a webdataset.
         document: The options that name the document.
         show: How many samples to list.
+
+    Returns:
+        The document with its samples, as plain values and as lines.
     """
     from nanoset_core.lineage.find import find_document
 
@@ -300,6 +303,9 @@ def _explain_context(project: Project, name: str, place: str, number: int | None
         name: The webdataset.
         place: A tar; or the key or number of the sample.
         number: Number of the sample in the tar, if `place` is one.
+
+    Returns:
+        The sample with its documents, as plain values and as lines.
     """
     from nanoset_core.lineage.webdataset import explain_context
 
@@ -315,6 +321,9 @@ def _explain_sample(project: Project, name: str, split: str, sample: int) -> _Or
         name: The nanoset.
         split: The split: train, valid or test.
         sample: Number of the sample, from 0.
+
+    Returns:
+        The sample with its documents, as plain values and as lines.
     """
     from nanoset_core.lineage.explain import explain_sample
 
@@ -331,6 +340,9 @@ def _names_webdataset(project: Project, name: str, second_argument: str | None) 
         name: The name.
         second_argument: The next argument: a split for a nanoset; a tar, key or number for a
             webdataset.
+
+    Returns:
+        True for a webdataset, False for a nanoset.
     """
     from nanoset_core.sampling.splits import SPLITS
 

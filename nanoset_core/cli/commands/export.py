@@ -89,6 +89,9 @@ def _counts_text(facts: Mapping[str, Any]) -> str:
 
     Args:
         facts: The facts of the export. Only a format with samples has their number.
+
+    Returns:
+        A text such as "1,200 documents, 61,000 tokens, 118 samples".
     """
     text = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens"
     if facts["left_out"]:

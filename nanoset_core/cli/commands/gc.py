@@ -153,6 +153,9 @@ def _unfinished_total(unfinished: Sequence[Path], *, is_removed: bool) -> str:
     Args:
         unfinished: The folders of outputs that an interrupted build began.
         is_removed: Whether they were removed.
+
+    Returns:
+        A text such as "2 unfinished outputs (1.2 GB), of processes that have ended".
     """
     count = format_count(len(unfinished), "unfinished output")
     if is_removed:
@@ -188,6 +191,9 @@ def _output_row(output: str, items: Sequence[Garbage]) -> Row:
     Args:
         output: Name of the output.
         items: What is removed of it.
+
+    Returns:
+        Heading → number or text.
     """
     n_versions = sum(item.kind in ("version", "unfinished") for item in items)
     return {

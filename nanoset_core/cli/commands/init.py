@@ -150,6 +150,9 @@ def _next_tasks(start: Start, error: NanosetError | None) -> list[str]:
     Args:
         start: The new nanoset.yaml.
         error: What the user has to correct first, or None.
+
+    Returns:
+        Clauses in order; the last one names the command that builds the project.
     """
     has_text = bool(start.text.corpora)
     tasks = ["read it"]

@@ -99,6 +99,9 @@ def _sequence_line(dataset: MMapIndexedDataset, index: int, decoder: _Decoder | 
         dataset: The dataset.
         index: Number of the sequence, from 0.
         decoder: Decodes the tokens, if their tokenizer is known.
+
+    Returns:
+        A line such as "[0] 64 tokens: 'Once upon a time' …".
     """
     length = int(dataset.sequence_lengths[index])
     ids = dataset.get(index, 0, min(SHOWN_TOKENS, length)).tolist()

@@ -193,6 +193,9 @@ def _continued_run(
         consumed_samples: The value of --consumed-samples.
         nanosets: The nanosets that the command names.
 
+    Returns:
+        The handoff of the run, and how many samples it has consumed.
+
     Raises:
         UsageError: One of the two options is missing, or there is not exactly one nanoset.
     """

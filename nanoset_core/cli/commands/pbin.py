@@ -138,6 +138,9 @@ def _merge_files(sources: Sequence[Path], target: Path, progress: Progress) -> F
         sources: The files, in order.
         target: The file to write.
         progress: Shows how much is done.
+
+    Returns:
+        The number of documents and tokens, and other fields of `PbinCounts`.
     """
     from nanoset_core.stages.pbin.selection import merge_pbin
 
@@ -194,6 +197,9 @@ def _shuffle_file(sources: Sequence[Path], target: Path, progress: Progress, *, 
         target: The file to write.
         progress: Shows how much is done.
         seed: Decides the order.
+
+    Returns:
+        The fields of `PbinCounts`, such as `documents` and `tokens`.
     """
     from nanoset_core.stages.pbin.selection import shuffle_pbin
 
@@ -218,6 +224,9 @@ def _shuffle_chunk(
         seed: Decides the order.
         chunk: Number of the chunk, from 0.
         chunks: How many chunks each file is divided into.
+
+    Returns:
+        The fields of `PbinCounts`, such as `documents` and `tokens`.
     """
     from nanoset_core.stages.pbin.selection import shuffle_pbin_chunk
 
@@ -328,6 +337,9 @@ def _rewrite(file: Location, sources: Sequence[Path], target: Path, progress: Pr
         sources: A local copy of it.
         target: The file to write.
         progress: Shows how much is done.
+
+    Returns:
+        The fields of `PbinCounts`, such as `documents` and `tokens`.
     """
     from nanoset_core.formats.pbin.dataset import PackedDataset
 
@@ -446,6 +458,12 @@ def _fault(index: IndexFacts) -> str:
 
     The index says where each document starts, in bytes. When Modalities merges files, it forgets
     their headers of 12 bytes each, so the starts of later documents are too small.
+
+    Args:
+        index: What was found out about the index when it was read.
+
+    Returns:
+        A sentence without its full stop.
     """
     if index.merge_faults:
         places = format_count(index.merge_faults, "place")

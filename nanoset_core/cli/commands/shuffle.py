@@ -171,6 +171,9 @@ def _end_of_document(
         eod: The token that the user named, if any.
         input_kind: What the inputs are, such as "text".
         preset: The preset of the tars, which stands for the reader that takes them.
+
+    Returns:
+        The text of the token, such as "<|endoftext|>"; None if documents get no such token here.
     """
     from nanoset_core.tokenizers.end_token import end_token
 
@@ -336,7 +339,14 @@ def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
 
 
 def _count_lines(preview: Preview) -> dict[str, str]:
-    """Return how many contexts (samples), tars and tokens a shuffle would write: name → text."""
+    """Return how many contexts (samples), tars and tokens a shuffle would write: name → text.
+
+    Args:
+        preview: The plan of the shuffle. Its counts may be estimates.
+
+    Returns:
+        Lines such as {"contexts": "about 98,304 of 2,049 tokens", "tars": …}.
+    """
     plan = preview.plan
     about = _about(preview)
     lines = {
@@ -354,6 +364,12 @@ def _token_lines(preview: Preview) -> dict[str, str]:
     """Return how many tokens a shuffle would write, drop, and add as padding: name → text.
 
     Tokens are dropped, or padding is added, where a source does not fill its last context.
+
+    Args:
+        preview: The plan of the shuffle. Its counts may be estimates.
+
+    Returns:
+        Lines such as {"tokens": "about 201,425,113", "dropped tokens": "about 1,024 (0.0005%)", …}.
     """
     plan = preview.plan
     about = _about(preview)
@@ -373,6 +389,12 @@ def _need_lines(preview: Preview) -> dict[str, str]:
 
     Before it writes tars, a shuffle stores the tokens of text, and buckets of contexts, in
     temporary files.
+
+    Args:
+        preview: The plan of the shuffle, and the engine that was chosen for it.
+
+    Returns:
+        Lines such as {"size of the tars": "about 390 MB", "memory": "1.1 GB", …}.
     """
     output_size = format_bytes(preview.output_bytes)
     if not preview.output_exact:
@@ -407,6 +429,9 @@ def _counts_text(result: Shuffled) -> str:
     """Return how many tars and tokens were written, and how many lines were rejected.
 
     An example is "12 tars, 98,304 contexts, 201,425,113 tokens (1,024 dropped, 0 of padding)".
+
+    Args:
+        result: The manifest of the tars, and the number of files that could not be read.
     """
     facts = result.manifest.facts
     plan = facts["plan"]

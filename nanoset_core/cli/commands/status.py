@@ -104,6 +104,7 @@ def _print_all_warnings(
     """Print all warnings in full, and remember that the user has seen them.
 
     Args:
+        project: The project, which remembers the warnings.
         rows: All rows of the project.
         notices: Notices on the whole project.
     """
@@ -222,6 +223,9 @@ def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
     Args:
         kind: The kind, such as `corpus`, which has the fixed columns files, documents and others.
         rows: The outputs in the table.
+
+    Returns:
+        Names such as "documents" and "tokens", in the order of the columns.
     """
     # These dictionaries serve as sets that keep the order.
     figures: dict[str, None] = {}
@@ -243,6 +247,9 @@ def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds |
         row: The output.
         columns: Names of the figures and details to show.
         seconds: How long a build worked on each output; None to show the age of the output.
+
+    Returns:
+        Heading → text or number, such as {"corpus": "web", "state": …, "documents": 1200, …}.
     """
     name = row.name if not row.part else f"{row.name} {row.part}"
     cells: Row = {kind: name, "state": _state_cell(row)}

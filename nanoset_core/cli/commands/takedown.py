@@ -142,6 +142,9 @@ def _only_list(config: ProjectConfig) -> Path:
     Args:
         config: The project's settings. A view's key `exclude` names files with ids.
 
+    Returns:
+        The path of the file with ids.
+
     Raises:
         ConfigError: Views exclude no file by its name, or several files, or one in a bucket.
     """

@@ -137,6 +137,9 @@ def _worker_count(input_files: InputFiles, settings: PreprocessOptions) -> int:
     Args:
         input_files: The files, whose sizes limit the number of ranges.
         settings: Its `workers` is the number that the user requested; 0 for all processors.
+
+    Returns:
+        At least 1.
     """
     from nanoset_core.execution.resources import available_processors
     from nanoset_core.stages.shards.preprocess_ranges import MIN_RANGE_BYTES
@@ -162,6 +165,9 @@ def _tokenize_all(
         n_workers: Number of processes.
         scratch: Folder for temporary files.
         overwrite: Whether existing pairs may be replaced.
+
+    Returns:
+        What was made for each prefix: the counts of the pair, and the text that was rejected.
     """
     from nanoset_core.execution.processes import forked_workers
     from nanoset_core.stages.shards.preprocess import preprocess
@@ -197,6 +203,9 @@ def _special_tokens(chosen: SpecialTokens | None, hf_special: bool | None) -> Sp
         hf_special: True for --tokenizer-hf-include-special-tokens, False for
             --tokenizer-hf-no-include-special-tokens, None if neither was given.
 
+    Returns:
+        "add" or "none" if a flag of Megatron-LM was given; otherwise `chosen`.
+
     Raises:
         ConfigError: The options contradict each other.
     """
@@ -222,6 +231,9 @@ def _tokenizer_notices(settings: PreprocessOptions, end: EndToken | None) -> Ite
     Args:
         settings: How the text is tokenized.
         end: The token that ends documents, and where it is named; None if they have none.
+
+    Yields:
+        Sentences for the user.
     """
     from nanoset_core.stages.shards.framing import special_tokens_notices
     from nanoset_core.tokenizers.end_token import chat_notice
@@ -240,7 +252,11 @@ def _tokenizer_notices(settings: PreprocessOptions, end: EndToken | None) -> Ite
 
 
 def _print_results(results: Sequence[Preprocessed]) -> None:
-    """Print which tokenizer engines were used, and what each pair contains."""
+    """Print which tokenizer engines were used, and what each pair contains.
+
+    Args:
+        results: The .bin/.idx pairs, each with the engines that tokenized its text.
+    """
     from nanoset_core.tokenizers.encoders import describe_encoders
 
     # All pairs are usually made by the same engine: describe the engines once.

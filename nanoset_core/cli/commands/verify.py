@@ -113,6 +113,9 @@ def _verify_project(config: Path, select: tuple[str, ...], *, deep: bool) -> Ite
         config: The project's nanoset.yaml.
         select: Names or patterns of the outputs to check; empty: all outputs.
         deep: Whether to read every byte, and not only samples of large files.
+
+    Returns:
+        A report for each output: what was checked, and the faults.
     """
     from nanoset_core.project.project import Project
     from nanoset_core.project.verify import verify_project
@@ -133,6 +136,9 @@ def _verify_pairs(
         tokenizer: The tokenizer whose vocabulary the tokens must be in; None to check no ids.
         eod: The token that must end every sequence; None to check no ends.
         deep: Whether to read every byte, and not only samples of large files.
+
+    Yields:
+        A report for each pair: what was checked, and the faults.
     """
     from nanoset_core.formats.indexed.folder import pairs_at
     from nanoset_core.stages.dataset.verify_pair import verify_prefix
@@ -146,6 +152,9 @@ def _with_status(reports: Iterable[Report]) -> list[Report]:
 
     Args:
         reports: The reports, each of which is made when it is requested.
+
+    Returns:
+        The same reports, in order.
     """
     from rich.text import Text
 
@@ -187,6 +196,9 @@ def _row(report: Report) -> Row:
 
     Args:
         report: What `nanoset verify` found out about the output.
+
+    Returns:
+        The columns `output`, `result` and `figures`.
     """
     # A webdataset has the same figures as a corpus, but its shards are tars, and so on.
     words = dict(_WORDS)

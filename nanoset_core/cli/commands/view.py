@@ -57,6 +57,9 @@ def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         name: Name of the view.
         facts: The facts that the view's manifest would record about the choice.
+
+    Returns:
+        The view's name, what is left after each rule, and what may be a mistake.
     """
     from nanoset_core.stages.views.facts import GAPS, TOPS
 

@@ -142,6 +142,9 @@ def _dataset_location(prefix: str, where: object) -> Location:
         prefix: Path or URL of the dataset, without .bin or .idx.
         where: Where the prefix comes from, for messages.
 
+    Returns:
+        A local path, or the place of an object in a bucket, which can be compared with others.
+
     Raises:
         ConfigError: The prefix is not a valid path or URL.
     """
@@ -188,6 +191,10 @@ def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: obje
 
 def _check_weights(words: Sequence[str], where: object) -> None:
     """Check that all words in place of a weight are numbers.
+
+    Args:
+        words: Every other word of the data arguments, from the first one on.
+        where: Where the words come from, for messages.
 
     Raises:
         ConfigError: One is not.
@@ -250,6 +257,12 @@ def read_per_split(path: Path) -> list[Blend | None]:
 def _read_words_by_split(path: Path) -> dict[SplitName, list[str] | None]:
     """Return the words of each split in a --per-split-data-args-path file.
 
+    Args:
+        path: The JSON file.
+
+    Returns:
+        Split → words such as ["0.8", "data/web", "0.2", "data/code"], or None without data.
+
     Raises:
         MissingError: The file cannot be read.
         FormatError: The file is not JSON, or has another structure.
@@ -273,6 +286,9 @@ def _entry_words(entry: object) -> list[str] | None:
     Args:
         entry: The parsed entry of the split.
 
+    Returns:
+        Words such as ["0.8", "data/web", "0.2", "data/code"].
+
     Raises:
         TypeError: The entry is neither a list, nor a text, nor null.
     """
@@ -289,6 +305,9 @@ def _read(path: Path) -> str:
 
     Args:
         path: The file, which names datasets and their weights.
+
+    Returns:
+        Words for --data-path, or JSON.
 
     Raises:
         MissingError: The file cannot be read.
@@ -356,6 +375,9 @@ def _shared_data(options: Mapping[str, Any], key: str) -> dict[str, Any]:
     Args:
         options: Name of each option → value.
         key: The option, one of _SHARED_DATA.
+
+    Returns:
+        `{"data_path": blend}`, or `{"blend_per_split": [blend of train, of valid, of test]}`.
     """
     if key == "per_split_data_args_path":
         return {"blend_per_split": read_per_split(options[key])}
@@ -442,6 +464,10 @@ def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         options: Name of each option → value.
 
+    Returns:
+        Identifiers such as `{"class": "…", "tokenizer_path": "/models/llama"}`; empty if none are
+        given.
+
     Raises:
         ConfigError: The text of `--tokenizer-identifiers` starts with "{", but is not a JSON
             object; or the settings of the trainer are wrong.
@@ -460,7 +486,13 @@ def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_identifiers(text: str) -> dict[str, Any]:
-    """Return the identifiers that a JSON object on the command line lists.
+    """Return the identifiers of a tokenizer that a JSON object on the command line lists.
+
+    Args:
+        text: JSON such as `{"class": "…", "tokenizer_path": "/models/llama"}`.
+
+    Returns:
+        Name of each identifier → value.
 
     Raises:
         ConfigError: The text is not a JSON object.
@@ -484,6 +516,9 @@ def _trainer_identifiers(text: str, preset: str, *, has_identifiers: bool) -> di
         text: The value of the option: YAML with the version of Megatron-LM and its options.
         preset: Name of the preset, which must be for that version.
         has_identifiers: Whether `--tokenizer-identifiers` is also given, which is a mistake.
+
+    Returns:
+        Name of each identifier → value, in the order of Megatron-LM.
 
     Raises:
         ConfigError: The text is not YAML, or the settings are wrong or contradict others.
@@ -524,6 +559,9 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
 def _parse_spelling(spelling: str) -> tuple[str, str]:
     """Return the starts of a path here and where the trainer runs, from a text HERE=THERE.
 
+    Args:
+        spelling: The text, such as "/home/me=/cluster" for ("/home/me", "/cluster").
+
     Raises:
         ConfigError: The text does not have both.
     """
@@ -546,6 +584,9 @@ def _prefixes(data: Mapping[str, Any]) -> list[str]:
         data: The data of the run: `{"data_path": …}` if all splits read the same, otherwise
             `{"blend_per_split": […]}` with an entry for train, valid and test. An entry is one
             prefix, a mapping from prefixes to weights, a list of prefixes, or None.
+
+    Returns:
+        The prefixes in the order of the blends. One may occur several times.
     """
     if "data_path" in data:
         entries = [data["data_path"]]

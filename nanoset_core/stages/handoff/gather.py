@@ -172,6 +172,9 @@ def views_of(nanoset: NanosetContext) -> list[str]:
 def _counts_by_prefix(nanoset: NanosetContext) -> dict[str, DatasetCounts]:
     """Return how many sequences and documents each dataset of a nanoset has.
 
+    Args:
+        nanoset: The nanoset: a weighted blend of datasets for each split.
+
     Returns:
         Prefix of a dataset where the trainer runs (its path without .idx) → counts.
     """
@@ -232,6 +235,9 @@ def _plans_with_index(
 
 def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[SplitName, str]:
     """Return why a split has no samples although it has a share of the data.
+
+    Args:
+        splits: The built splits: train, valid and test.
 
     Returns:
         Split → the reason, for the splits that are empty for this reason only.

@@ -102,6 +102,9 @@ def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
         handoff: Everything that the instructions mention.
         template: The instructions in Markdown, with placeholders such as `{arguments}`.
         arguments: The text of arguments.txt, the trainer's command line options; or "".
+
+    Returns:
+        Markdown, without placeholders.
     """
     shell_options = ""
     if _SHELL_PATTERN.search(arguments) is not None:

@@ -79,6 +79,9 @@ def _per_split_text(handoff: Handoff) -> str:
 
     An example is `{"train": ["0.7", "/data/web", "0.3", "/data/code"], "valid": null, …}`, where
     valid has no data.
+
+    Args:
+        handoff: Describes the data that was built: the blend of each split.
     """
     words_by_split: dict[str, list[str] | None] = {}
     for split in SPLITS:
@@ -94,6 +97,9 @@ def _dataset_sizes_text(handoff: Handoff) -> str:
 
     A dataset has two numbers, such as `{"/data/web": [1000, 1001]}`: its sequences, and the length
     of the array `document_indices` in its .idx file.
+
+    Args:
+        handoff: Describes the data that was built, with the counts of each dataset.
     """
     sizes_by_path: dict[str, list[int]] = {}
     for path, counts in handoff.datasets.items():
@@ -132,7 +138,7 @@ def loads_fast(handoff: Handoff) -> bool:
     if all splits share one blend, and fails with it if an index file is missing.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
 
     Returns:
         True if the option can be used.
@@ -165,7 +171,10 @@ def _preflight(handoff: Handoff) -> str:
     nanoset that it needs.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
+
+    Returns:
+        The text of a Python script.
     """
     other_files_by_description = {name: list(files) for name, files in handoff.indexes.items()}
 
@@ -186,6 +195,9 @@ def _preflight(handoff: Handoff) -> str:
 def _samples_to_compare(handoff: Handoff) -> dict[str, int | None]:
     """Return how many samples each split with data was built for, which preflight.py checks.
 
+    Args:
+        handoff: Describes the data that was built, with the number of samples of each split.
+
     Returns:
         Split → number of samples, or None for one epoch. Empty if the run has phases: then the
         numbers do not follow from the options of one job.
@@ -200,9 +212,12 @@ def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
     """Yield the lines of arguments.txt, the command line options of Megatron-LM.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
         has_sequences: Whether the handoff has a file with the numbers of sequences and documents of
             each dataset, which Megatron-LM can read instead of scanning the datasets.
+
+    Yields:
+        Options with their values, such as "--seed 1234".
     """
     yield from _data_arguments(handoff)
     for mask in handoff.spec.masks:
@@ -219,7 +234,14 @@ def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
 
 
 def _data_arguments(handoff: Handoff) -> Iterator[str]:
-    """Yield the arguments that name the data, the order of its samples, and the tokenizer."""
+    """Yield the arguments that name the data, the order of its samples, and the tokenizer.
+
+    Args:
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
+
+    Yields:
+        Options with their values, such as "--seq-length 4096".
+    """
     config = handoff.config
     if handoff.is_per_split:
         yield f"--per-split-data-args-path {handoff.folder}/{_PER_SPLIT}"
@@ -245,7 +267,7 @@ def _length_arguments(handoff: Handoff) -> Iterator[str]:
     """Yield the arguments that say how long the run is, and how often it evaluates.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
 
     Yields:
         Options with their values, such as "--train-iters 1000".
@@ -269,7 +291,15 @@ def _length_arguments(handoff: Handoff) -> Iterator[str]:
 
 
 def _length_of_schedule(handoff: Handoff, schedule: ScheduleSpec) -> Iterator[str]:
-    """Yield the arguments that say how long a run with a schedule is."""
+    """Yield the arguments that say how long a run with a schedule is.
+
+    Args:
+        handoff: Describes the data that was built, and the phases of the run.
+        schedule: How many iterations the run has, and with which batch size.
+
+    Yields:
+        Options with their values: one for the length, and one for the starts of phases if any.
+    """
     transitions = handoff.spec.transitions
     if transitions:
         # With phases, Megatron-LM needs --train-samples and does not accept --train-iters.
@@ -286,7 +316,7 @@ def _notes(handoff: Handoff) -> Iterator[str]:
     """Yield notes for the user on numbers of samples, and on options that are left out.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
     """
     yield from _sample_notes(handoff)
     if handoff.spec.schedule is None:
@@ -310,7 +340,10 @@ def _sample_notes(handoff: Handoff) -> Iterator[str]:
     """Yield notes on splits that have another number of samples than the run requests.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
+
+    Yields:
+        Sentences for START.md; none if all numbers agree.
     """
     n_train_samples = handoff.config.train_split_samples  # None for one epoch
     if handoff.samples["train"] and n_train_samples is None:
@@ -350,7 +383,10 @@ def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
     the index files only if they were built for the same number.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
+
+    Yields:
+        A sentence for each of valid and test that has samples.
     """
     # How many batches of each split Megatron-LM reads, as formulas of its options.
     batches_by_split: dict[SplitName, str] = {
@@ -372,6 +408,9 @@ def _evaluation_rule(n_samples: int | None, batches: str) -> str:
     Args:
         n_samples: The number of samples; None for one epoch.
         batches: How often Megatron-LM reads a batch of the split, by the names of its options.
+
+    Returns:
+        A clause such as "800 samples: eval_iters * global_batch_size must have that value".
     """
     if n_samples is None:
         return (

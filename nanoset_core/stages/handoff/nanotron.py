@@ -67,7 +67,10 @@ def _data_path(handoff: Handoff) -> str | dict[str, float | None]:
     """Return the datasets of train as nanotron names them.
 
     A single dataset without a weight is named by its path. Several are a mapping from path to
-    weight.
+    weight, such as {"/data/web": 0.7, "/data/code": 0.3}.
+
+    Args:
+        handoff: Describes the data that was built: the blend of train.
     """
     datasets = handoff.data("train")
     if len(datasets) == 1 and datasets[0].weight is None:
@@ -115,6 +118,12 @@ def _exported_datasets(handoff: Handoff) -> dict[str, Any]:
     """Return the section on the exports that train reads, with their weights.
 
     An export is a copy of a dataset as .ds files, the format of nanotron's main branch.
+
+    Args:
+        handoff: Describes the data that was built: the blend of train, and folders of exports.
+
+    Returns:
+        The keys of nanotron's NanosetDatasetsArgs with their values.
     """
     datasets = handoff.data("train")
     weights = [dataset.weight for dataset in datasets if dataset.weight is not None]

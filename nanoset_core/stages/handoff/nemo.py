@@ -40,7 +40,14 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
 
 
 def _data_section(handoff: Handoff) -> dict[str, Any]:
-    """Return the section `model.data`: the datasets, and how samples are made of them."""
+    """Return the section `model.data`: the datasets, and how samples are made of them.
+
+    Args:
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
+
+    Returns:
+        NeMo's keys with their values.
+    """
     config = handoff.config
     data: dict[str, Any] = {
         "data_prefix": _data_prefix(handoff),
@@ -64,6 +71,9 @@ def _data_prefix(
 ) -> list[str | float] | dict[str, list[str | float]]:
     """Return the datasets and their weights, such as [0.7, "/data/web", 0.3, "/data/code"].
 
+    Args:
+        handoff: Describes the data that was built: the blend of each split.
+
     Returns:
         One list if all splits share their data; otherwise a list for each split that has data, by
         its name in NeMo.
@@ -79,7 +89,14 @@ def _data_prefix(
 
 
 def _notes(handoff: Handoff) -> list[str]:
-    """Return notes for the user on numbers of samples, and on what NeMo computes itself."""
+    """Return notes for the user on numbers of samples, and on what NeMo computes itself.
+
+    Args:
+        handoff: Describes the data that was built, with the number of samples of each split.
+
+    Returns:
+        Sentences for START.md.
+    """
     notes = []
     for split, sample_rule in _SAMPLE_RULES.items():
         samples = handoff.config.samples(split)

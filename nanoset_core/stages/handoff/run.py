@@ -113,6 +113,9 @@ class RunSpec(Section):
 
         Args:
             where: The run.yaml, for messages.
+
+        Yields:
+            Errors that name the key, such as "run.yaml: resumes".
         """
         if not self.handoffs:
             yield ConfigError(
@@ -135,6 +138,9 @@ class RunSpec(Section):
 
         Args:
             where: The run.yaml.
+
+        Yields:
+            One error, or none.
         """
         ramp = self.rampup_batch_size
         if ramp is None:
@@ -155,6 +161,9 @@ class RunSpec(Section):
 
         Args:
             where: The run.yaml.
+
+        Yields:
+            Up to two errors.
         """
         schedule = self.step_batch_size_schedule
         if schedule is not None and self.rampup_batch_size is not None:
@@ -180,6 +189,9 @@ class RunSpec(Section):
 
         Args:
             where: The run.yaml.
+
+        Yields:
+            An error for `resumes`, and one for each skipped entry that is no range.
         """
         iterations = [resume.iteration for resume in self.resumes]
         if iterations != sorted(set(iterations)):

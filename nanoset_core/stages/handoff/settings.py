@@ -169,7 +169,11 @@ class TrainerSpec:
         return self._core_identifiers()
 
     def _core_identifiers(self) -> dict[str, Any]:
-        """Return the identifiers of the tokenizer if its class is one of megatron.core."""
+        """Return the identifiers of the tokenizer if its class is one of megatron.core.
+
+        Returns:
+            Name → value, in the order of Megatron-LM, which decides the names of index files.
+        """
         # The class was renamed on the main branch.
         class_name = "megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText"
         if self.minor == _MAIN_BRANCH:
@@ -192,6 +196,10 @@ class TrainerSpec:
 
         The identifiers are the name of the class, its files, and further arguments, in the order of
         Megatron-LM, which decides the names of index files.
+
+        Returns:
+            Name → value, such as `{"class": "_Llama2Tokenizer", "tokenizer_path":
+            ["/models/llama"], …}`.
         """
         # A class is named like the option's value, such as _Llama2Tokenizer, with one exception.
         class_name = f"_{self.tokenizer_type}"
@@ -208,7 +216,11 @@ class TrainerSpec:
         return identifiers
 
     def _legacy_arguments(self) -> dict[str, object]:
-        """Return the arguments that a class of megatron.training records, in their order."""
+        """Return the arguments that a class of megatron.training records, in their order.
+
+        Returns:
+            Name → value; none for a type whose class records only its files.
+        """
         kind = self.tokenizer_type
         if kind == "SentencePieceTokenizer":
             return {"vocab_extra_ids": self.vocab_extra_ids}
@@ -261,6 +273,9 @@ class TrainerSpec:
 
         Args:
             name: Name of the field. Two options have another name than their field.
+
+        Returns:
+            The flag as the version spells it.
         """
         if name == "special_tokens":
             name = "tiktoken_special_tokens"
@@ -348,6 +363,9 @@ def trainer_errors(
         trainer: The settings of the key `trainer`.
         preset: Name of the preset, which stands for a trainer and a range of its versions.
         has_identifiers: Whether the key `tokenizer_identifiers` is also given.
+
+    Yields:
+        Errors that name the key, such as "nanosets.pretrain.trainer".
     """
     if has_identifiers:
         yield ConfigError(
@@ -444,6 +462,12 @@ def _gpt2_keywords(spec: TrainerSpec) -> _Keywords:
     """Yield the identifiers of GPT2BPETokenizer, in the trainer's order.
 
     This type has its special tokens before its files, and no chat template.
+
+    Args:
+        spec: The settings of the trainer.
+
+    Yields:
+        (name of the identifier, value).
     """
     if spec.minor >= 16:
         yield "additional_special_tokens", list(spec.special_tokens)
@@ -454,7 +478,14 @@ def _gpt2_keywords(spec: TrainerSpec) -> _Keywords:
 
 
 def _hugging_face_switches(spec: TrainerSpec) -> _Keywords:
-    """Yield the switches of HuggingFaceTokenizer and GPT2BPETokenizer, for core 0.16 or later."""
+    """Yield the switches of HuggingFaceTokenizer and GPT2BPETokenizer, for core 0.16 or later.
+
+    Args:
+        spec: The settings of the trainer.
+
+    Yields:
+        (name of the identifier, True or False).
+    """
     # In core 0.16, two options switch the fast class and the special tokens on. From 0.17 on, both
     # are on, and two other options switch them off.
     if spec.minor == 16:

@@ -128,6 +128,9 @@ class HandoffStage(BoundToMachine, Advising):
         Args:
             config: The settings of the project.
             key: The nanoset.
+
+        Yields:
+            Sentences without their full stop.
         """
         spec = config.nanosets[key.subject]
         yield from nanoset_order_warnings(config.views, spec)
@@ -191,7 +194,7 @@ def _write_files(handoff: Handoff, folder: Path) -> Written:
     """Write the files of a handoff into the folder of a new version.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
         folder: An existing folder.
 
     Returns:
@@ -235,6 +238,12 @@ def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
 
     These options were added later. Leaving them out keeps the digests of older handoffs, which
     were built before the options existed.
+
+    Args:
+        nanoset: The nanoset, with its settings in nanoset.yaml.
+
+    Returns:
+        Name of an option → value, only for options that are set.
     """
     spec = nanoset.spec
     lists = {
@@ -292,6 +301,11 @@ def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
 def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
     """Return the current exports that the trainer of a nanoset reads instead of datasets.
 
+    An export is a copy of a dataset in another format.
+
+    Args:
+        nanoset: The nanoset: a weighted blend of datasets.
+
     Returns:
         Name of a corpus or view → manifest of its export.
 
@@ -315,6 +329,9 @@ def _check_cache(nanoset: NanosetContext) -> None:
 
     With --dataloader-fast-cache-load Megatron-LM does not check that, and fails later.
 
+    Args:
+        nanoset: The nanoset, whose index files were built before.
+
     Raises:
         MissingError: An index file is missing, or has another size.
     """
@@ -333,6 +350,9 @@ def _check_cache(nanoset: NanosetContext) -> None:
 
 def _written_sizes(nanoset: NanosetContext) -> dict[str, int]:
     """Return the size in bytes of each index file, as it was recorded when the file was written.
+
+    Args:
+        nanoset: The nanoset, whose index files were built before.
 
     Returns:
         Path below the trainer's cache → size.

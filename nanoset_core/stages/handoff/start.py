@@ -48,7 +48,7 @@ def start_text(
     """Return the text of START.md, which says how to start the trainer of a nanoset.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
         instructions: How to start the trainer, in Markdown.
         file_names: Names of the other files of the handoff, the folder that contains START.md.
         notes: Notes for the user, in sentences.
@@ -70,7 +70,14 @@ def start_text(
 
 
 def _introduction(handoff: Handoff) -> list[str]:
-    """Return the lines of START.md that say how many samples were built, and how long they are."""
+    """Return the lines of START.md that say how many samples were built, and how long they are.
+
+    Args:
+        handoff: Describes the data that was built, with the number of samples of each split.
+
+    Returns:
+        Two lines of Markdown, or three for a phase of a run.
+    """
     length = handoff.config.sequence_length
     counts = ", ".join(f"{handoff.samples[split]:,} for {split}" for split in SPLITS)
     lines = [
@@ -90,7 +97,10 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
     trainer that are not in arguments.txt.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
+
+    Returns:
+        A section of Markdown with a heading.
     """
     # The options of the tokenizer, or a placeholder if they are not known. Each entry of
     # `handoff.tokenizer` is an option and its values, such as "--vocab-size 32000".
@@ -121,7 +131,10 @@ def _trainer_lines(handoff: Handoff) -> list[str]:
     They contain a warning, and the lines to add to nanoset.yaml.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
+
+    Returns:
+        Lines of Markdown.
     """
     tokenizer_lines = [_yaml_line(argument) for argument in handoff.tokenizer]
     if not tokenizer_lines:
@@ -144,8 +157,11 @@ def _file_lines(handoff: Handoff, file_names: Sequence[str]) -> list[str]:
     """Return the lines of START.md that say what each file is for.
 
     Args:
-        handoff: The built nanoset, as its trainer sees it.
+        handoff: Describes the data that was built for the trainer: datasets, weights, index files.
         file_names: Names of the files of the handoff.
+
+    Returns:
+        A section of Markdown: a heading, and a list with an entry for each file.
     """
     lines = ["", "## Files", ""]
     for name in file_names:
@@ -162,6 +178,9 @@ def _yaml_line(argument: str) -> str:
 
     Args:
         argument: An option that names the tokenizer, and its values, separated by spaces.
+
+    Returns:
+        A line of YAML without indentation.
     """
     flag, *values = argument.split()
     name = flag.removeprefix("--").replace("-", "_")

@@ -177,6 +177,9 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
     Args:
         run: The settings of the run, from run.yaml.
 
+    Yields:
+        The stretches in order. The last one has no end, since it is not known how long the run is.
+
     Raises:
         ConfigError: The trainer would refuse a batch size.
     """
@@ -273,6 +276,9 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
         n_steps: Number of steps before the start.
         consumed: Samples that these steps consumed.
 
+    Returns:
+        The batch size by the number of consumed samples.
+
     Raises:
         ConfigError: The schedule cannot be read, or the ramp-up does not lead to the batch size.
     """
@@ -314,6 +320,9 @@ def _ramped_sizes(first: int, increment: int, ramp_samples: int, batch_size: int
         increment: By how much it grows each time.
         ramp_samples: Consumed samples until it has grown to `batch_size`.
         batch_size: The last batch size, which is a whole number of increments above the first.
+
+    Returns:
+        The batch size by the number of consumed samples.
     """
     n_increments = (batch_size - first) // increment
     samples_per_increment = ramp_samples / n_increments  # a float, rounded as Megatron-LM rounds it
@@ -337,6 +346,9 @@ def _whole_batch_size(run: RunSpec, size: int, step: int) -> int:
         run: The settings of the run.
         size: The batch size that the settings request for the step.
         step: Number of the step, for the message.
+
+    Returns:
+        The requested size, or if allowed the next smaller number of whole rounds.
 
     Raises:
         ConfigError: The batch size is no such number, and may not be decreased to one.
@@ -363,6 +375,9 @@ def _scheduled_sizes(text: str, unit: int) -> _BatchSizes:
         text: Pairs of samples and batch size, such as `0:768 1M:1536`: 768 samples a step from the
             first sample on, and 1,536 once a million samples have been consumed.
         unit: Tokens of a sample if the text counts tokens, or 1 if it counts samples.
+
+    Returns:
+        The batch size by the number of consumed samples.
 
     Raises:
         ConfigError: The schedule is not valid.
@@ -402,6 +417,9 @@ def _schedule_entries(text: str, unit: int) -> list[_ScheduleEntry]:
     Args:
         text: The schedule, such as `0:768 1M:1536`.
         unit: Tokens of a sample if the text counts tokens, or 1 if it counts samples.
+
+    Returns:
+        Entries such as (0, 768) and (1000000, 1536); the first one starts at sample 0.
 
     Raises:
         ValueError: The text is not made of pairs, does not begin at sample 0, names a number of
@@ -646,6 +664,9 @@ def _n_read_again(step: TrainingStep, base: int) -> int:
     Args:
         step: The step.
         base: Number, in the run, of the first sample of the dataset.
+
+    Returns:
+        A number below that of the ranks.
     """
     consumed_of_dataset = max(step.consumed_at_start - base, 0)
     return consumed_of_dataset % step.n_ranks

@@ -58,7 +58,15 @@ def _gpt2_arguments(source: TokenizerFile) -> tuple[str, ...]:
 
 
 def _tiktoken_arguments(source: TokenizerFile, converted: ConvertedTokenizer) -> tuple[str, ...]:
-    """Return the arguments with which Megatron-LM loads a list of tokens for tiktoken."""
+    """Return the arguments with which Megatron-LM loads a list of tokens for tiktoken.
+
+    Args:
+        source: The file, with settings of nanoset.yaml that describe it.
+        converted: The same tokenizer as a tokenizer.json, which has all of its special tokens.
+
+    Returns:
+        Options, each with its values.
+    """
     # The list itself does not contain the pattern that splits text into words, nor the number of
     # special tokens.
     lines = [
@@ -74,7 +82,14 @@ def _tiktoken_arguments(source: TokenizerFile, converted: ConvertedTokenizer) ->
 
 
 def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
-    """Return the arguments with which Megatron-LM loads a SentencePiece model."""
+    """Return the arguments with which Megatron-LM loads a SentencePiece model.
+
+    Args:
+        source: The .model file, with settings of nanoset.yaml that describe it.
+
+    Returns:
+        Options, each with its values.
+    """
     # This type has a newer name, too. But with that, versions up to 0.14 add other tokens.
     lines = [
         "--tokenizer-type GPTSentencePieceTokenizer",

@@ -194,6 +194,9 @@ class TrainLog:
 
         Args:
             numbers: The numbers that the option names.
+
+        Returns:
+            False also if the log does not show it.
         """
         # Only a log of all steps shows which steps were skipped. Otherwise assume core 0.16.1.
         logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
@@ -280,6 +283,9 @@ def _changes(settings: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[
 def _check_order_is_known(arguments: Mapping[str, Any]) -> None:
     """Check that the order in which a trainer reads samples can be computed.
 
+    Args:
+        arguments: The arguments of Megatron-LM, from its log.
+
     Raises:
         ConfigError: It cannot, because of these arguments.
     """
@@ -318,6 +324,9 @@ def _read_arguments(lines: Iterator[str]) -> dict[str, Any]:
 
     Args:
         lines: The lines after the one with which the block begins.
+
+    Returns:
+        Name → value, such as `{"data_parallel_size": 8, "micro_batch_size": 4, …}`.
     """
     arguments: dict[str, Any] = {}
     for line in lines:
@@ -340,6 +349,9 @@ def _parse_value(text: str) -> Any:
 
     Args:
         text: The value as Megatron-LM prints it.
+
+    Returns:
+        A number, a list, True, False, None or text.
     """
     try:
         value = ast.literal_eval(text)
