@@ -1,4 +1,8 @@
-"""`nanoset columns`: print which values the columns of a corpus's documents have."""
+"""`nanoset columns`: print which values the columns of a corpus's documents have.
+
+A column is a value of each document, such as its language or a score of its quality. For a column
+of texts, the command prints the most frequent values; for numbers, quantiles and a histogram.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`nanoset diff`: print how two versions of a corpus's dataset, or of a view, differ."""
+"""`nanoset diff`: print how two versions of a corpus's dataset, or of a view, differ.
+
+`nanoset diff web` compares the last two versions of the corpus web: which files of raw text were
+added or changed, by how many documents and tokens, and which outputs have to be rebuilt. For a
+view (a selection of documents), it lists the documents that were gained and lost.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`nanoset explain`: trace training samples back to documents, and documents to samples."""
+"""`nanoset explain`: trace training samples back to documents, and documents to samples.
+
+`nanoset explain pretrain train 1024` prints the documents of a sample, with file, line and text;
+`--document ID` finds the samples that contain a document. With `--run run.yaml`, the command says
+which training step, rank and micro-batch read a sample.
+"""
 
 from __future__ import annotations
 
@@ -413,9 +418,9 @@ def _complete_run(run: Path, log: Path) -> None:
     """
     from nanoset_core.stages.handoff.train_log import complete_run_yaml
 
-    text, differences = complete_run_yaml(run, log)
-    echo(Multiline(text), nl=False)
-    for difference in differences:
+    completed = complete_run_yaml(run, log)
+    echo(Multiline(completed.text), nl=False)
+    for difference in completed.differences:
         echo(f"warning: {difference}", err=True)
 
 

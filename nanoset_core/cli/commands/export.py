@@ -1,4 +1,9 @@
-"""`nanoset export`: one dataset as files of another reader."""
+"""`nanoset export`: one dataset as files of another reader.
+
+A dataset is a pair of files, .bin and .idx, with tokens and their index. Readers such as datatrove
+and MosaicML streaming expect other files. Where they store tokens in the same way, a hard link to
+the .bin is enough, so that an export takes no space.
+"""
 
 from __future__ import annotations
 

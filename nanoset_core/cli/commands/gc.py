@@ -1,4 +1,9 @@
-"""`nanoset gc`: remove old versions that nothing needs."""
+"""`nanoset gc`: remove old versions that nothing needs.
+
+Each build of an output gets a folder of its own, and earlier versions stay until they are removed.
+The command lists the versions that no current output was made from, with their size. It only
+removes them with `--yes`.
+"""
 
 from __future__ import annotations
 

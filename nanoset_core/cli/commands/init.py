@@ -1,4 +1,9 @@
-"""`nanoset init`: write a configuration to start from, and print what was chosen."""
+"""`nanoset init`: write a configuration to start from, and print what was chosen.
+
+The command looks at the text in the folder `raw`, and writes a nanoset.yaml that fits it: keys of
+text and ids, length of samples, splits. It prints each choice, such as `chose text_key: text`, and
+what the user has to do next.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`nanoset inspect`: print what an indexed dataset holds."""
+"""`nanoset inspect`: print what an indexed dataset holds.
+
+For the pair of files web.bin and web.idx, `nanoset inspect web` prints the number of documents,
+sequences and tokens, and the first tokens of some sequences. With a tokenizer, these are shown as
+text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`nanoset map`: build the index files of trainers before they start, or print their plan."""
+"""`nanoset map`: build the index files of trainers before they start, or print their plan.
+
+Trainers such as Megatron-LM write files with the order of the samples when they start, which can
+take an hour. The command writes the same files in advance: for the nanosets of a project, or for
+any datasets that options such as `--data-path` name.
+"""
 
 from __future__ import annotations
 

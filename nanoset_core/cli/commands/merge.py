@@ -1,4 +1,8 @@
-"""`nanoset merge`: a folder's indexed datasets joined into one."""
+"""`nanoset merge`: a folder's indexed datasets joined into one.
+
+`nanoset merge --input parts --output-prefix all` writes all.bin and all.idx, with the documents of
+all pairs in the folder `parts`, in the order of their names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`nanoset pbin`: write, join, shuffle, filter, repair and describe Modalities' .pbin files."""
+"""`nanoset pbin`: write, join, shuffle, filter, repair and describe Modalities' .pbin files.
+
+A .pbin has a header, the tokens of all documents, and an index that says where each document
+begins. Each operation is a subcommand, such as `nanoset pbin merge a.pbin b.pbin --output c.pbin`.
+A record next to the output says what it was made from, so that it is not made again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`nanoset purge`: erase documents from all outputs."""
+"""`nanoset purge`: erase documents from all outputs.
+
+The user names documents by their ids, for example because their author demands it. The command
+lists the documents and the versions of outputs that contain them. With `--yes`, it erases them and
+rebuilds the outputs that nanoset.yaml requests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`nanoset takedown`: leave documents out of the views of a project."""
+"""`nanoset takedown`: leave documents out of the views of a project.
+
+A view selects documents of a corpus, and may exclude those whose ids a file lists. The command adds
+ids to this file, prints which outputs contain the documents, and rebuilds these outputs. Unlike
+`nanoset purge`, it leaves the tokens in the corpus.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`nanoset tokenize`: text into indexed datasets, with the flags of the trainers' tools."""
+"""`nanoset tokenize`: text into indexed datasets, with the flags of the trainers' tools.
+
+The command takes the place of Megatron-LM's preprocess_data.py, and of those of nanotron and NeMo:
+`nanoset tokenize --input web.jsonl --output-prefix web --tokenizer-model /models/llama`. It needs
+no project, and writes the same bytes as these tools.
+"""
 
 from __future__ import annotations
 

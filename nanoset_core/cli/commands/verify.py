@@ -1,4 +1,9 @@
-"""`nanoset verify`: check that outputs are complete, current and correct."""
+"""`nanoset verify`: check that outputs are complete, current and correct.
+
+For example, the check of a dataset compares its sizes and checksums with those that were recorded,
+and tokenizes some documents again. The command prints a table with a row for each output, and below
+it each finding with its remedy.
+"""
 
 from __future__ import annotations
 

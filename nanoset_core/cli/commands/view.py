@@ -1,4 +1,8 @@
-"""`nanoset view`: print which documents a view chooses, before it is built."""
+"""`nanoset view`: print which documents a view chooses, before it is built.
+
+A view selects documents of a corpus by rules in nanoset.yaml, such as `quality >= 3`. The command
+applies the rules one by one, and prints how many documents and tokens each of them leaves.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.sampling.splits import SPLITS
@@ -65,14 +66,23 @@ _SHELL_PATTERN = re.compile(r"[*?\[]")
 """Characters by which a shell takes a word of `$(cat …)` for a pattern of file names."""
 
 
-def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
+class HandoffFiles(NamedTuple):
+    """The files of a handoff, and notes for its user."""
+
+    contents: dict[str, bytes]
+    """Name of each file → its content."""
+    notes: list[str]
+    """What the user should know, in sentences; START.md contains them, too."""
+
+
+def handoff_files(handoff: Handoff) -> HandoffFiles:
     """Return the files of a handoff: the folder with what a trainer needs to start on a nanoset.
 
     Args:
         handoff: Everything that the files mention, with paths where the trainer runs.
 
     Returns:
-        (file name → content, notes for the user).
+        The files, such as arguments.txt and START.md, and notes for the user.
 
     Raises:
         ConfigError: A path contains a space, or characters that cannot be seen.
@@ -91,8 +101,8 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     instructions = _instructions(handoff, trainer.instructions, texts.get(ARGUMENTS, ""))
     texts[START] = start_text(handoff, instructions, sorted(texts), notes)
 
-    files = {name: text.encode() for name, text in texts.items()}
-    return files, notes
+    contents = {name: text.encode() for name, text in texts.items()}
+    return HandoffFiles(contents, notes)
 
 
 def _instructions(handoff: Handoff, template: str, arguments: str) -> str:

@@ -204,11 +204,11 @@ def _write_files(handoff: Handoff, folder: Path) -> Written:
     from nanoset_core.stages.handoff.make import handoff_files
     from nanoset_core.stages.handoff.megatron import loads_fast
 
-    files, notes = handoff_files(handoff)
-    for file_name, content in files.items():
+    files = handoff_files(handoff)
+    for file_name, content in files.contents.items():
         (folder / file_name).write_bytes(content)
     facts = {
-        "notes": notes,
+        "notes": files.notes,
         "samples": dict(handoff.samples),
         "loads_fast": loads_fast(handoff),
     }

@@ -76,6 +76,15 @@ class TrainingStep(NamedTuple):
     """Samples that had been consumed when the trainer was last started."""
 
 
+class SampleRanges(NamedTuple):
+    """The samples that some steps read; int64, both of one shape."""
+
+    first_samples: NDArray[np.int64]
+    """Number of the first sample of each step, counted from the start of the run."""
+    batch_sizes: NDArray[np.int64]
+    """How many samples each step reads."""
+
+
 class Steps:
     """The steps of a run. They have no end, since run.yaml does not say how long the run is."""
 
@@ -121,21 +130,23 @@ class Steps:
             consumed_at_start=stretch.consumed_at_start,
         )
 
-    def samples(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the samples that steps read.
+    def samples(self, steps: NDArray[np.int64]) -> SampleRanges:
+        """Return which samples some steps read.
+
+        With batches of 4 samples, the steps 1, 2 and 3 read 4 samples each, from 0, 4 and 8 on.
 
         Args:
             steps: Numbers of steps, of any shape.
 
         Returns:
-            The first sample of each step, and its number of samples; int64, of the same shape.
+            The first sample of each step, and its number of samples; of the same shape.
         """
         # The stretch in which each step is: the last one that starts at this step or before it.
         stretches = np.searchsorted(self._first_steps, steps, side="right") - 1
         sizes = self._batch_sizes[stretches]
         steps_before = steps - self._first_steps[stretches]
         first_samples = self._first_samples[stretches] + steps_before * sizes
-        return first_samples, sizes
+        return SampleRanges(first_samples, sizes)
 
     def that_read(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the step that reads each of some samples.
@@ -188,7 +199,7 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
 
     # The trainer is started once, and may be resumed several times. From each start, it runs to
     # `last_step` with the same settings. That is None for the last start: its end is not known.
-    for settings, last_step in _settings_by_start(run):
+    for settings, last_step in _starts(run):
         consumed_at_start = consumed
         sizes = _sizes_since_start(settings, n_steps, consumed)
         while last_step is None or n_steps < last_step:
@@ -218,24 +229,33 @@ def _first_of(*counts: int | None) -> int | None:
     return min((count for count in counts if count is not None), default=None)
 
 
-def _settings_by_start(run: RunSpec) -> Iterator[tuple[RunSpec, int | None]]:
-    """Yield the settings of each start of the trainer: the first one, and each time it was resumed.
+class _Start(NamedTuple):
+    """A start of the trainer: the first one, or one that resumes the run from a checkpoint."""
+
+    settings: RunSpec
+    """The settings from this start on."""
+    last_step: int | None
+    """The last step with these settings; None for the last start, whose end is not known."""
+
+
+def _starts(run: RunSpec) -> Iterator[_Start]:
+    """Yield each start of the trainer, with the settings that it had.
 
     Args:
         run: The settings of the run, and what changed each time that it was resumed.
 
     Yields:
-        (settings, the last step with these settings). The step is None for the last start.
+        The first start, and then one for each time that the run was resumed.
     """
     settings = run
     for resume in run.resumes:
-        yield settings, resume.iteration
+        yield _Start(settings, last_step=resume.iteration)
 
         # A setting that is not listed stays what it was.
         values = {name: getattr(resume, name) for name in _RESUMED}
         changes = {name: value for name, value in values.items() if value is not None}
         settings = replace(settings, **changes)
-    yield settings, None
+    yield _Start(settings, last_step=None)
 
 
 def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int) -> int | None:

@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,8 +223,8 @@ class TrainLog:
         logged_samples = np.array([self.consumed[step] for step in steps.tolist()], np.int64)
 
         # The same by the settings: what was consumed before each step, and what the step reads.
-        first_samples, sizes = Steps(run).samples(steps)
-        computed_samples = first_samples + sizes
+        computed = Steps(run).samples(steps)
+        computed_samples = computed.first_samples + computed.batch_sizes
 
         differing = np.flatnonzero(computed_samples != logged_samples)
         if not differing.size:
@@ -366,7 +366,18 @@ def _parse_value(text: str) -> Any:
     return items
 
 
-def complete_run_yaml(file: Path, log: Path) -> tuple[str, list[str]]:
+class CompletedRun(NamedTuple):
+    """A run.yaml that was completed from a log."""
+
+    text: str
+    """The completed text, in YAML."""
+    differences: list[str]
+    """Sentences for the user if the run has consumed other numbers of samples, as the log shows,
+    than follow from these settings.
+    """
+
+
+def complete_run_yaml(file: Path, log: Path) -> CompletedRun:
     """Complete a run.yaml with the settings that Megatron-LM has printed in a log.
 
     Args:
@@ -374,8 +385,7 @@ def complete_run_yaml(file: Path, log: Path) -> tuple[str, list[str]]:
         log: Log of Megatron-LM.
 
     Returns:
-        (the completed text of run.yaml; sentences for the user if the run has consumed other
-        numbers of samples, as the log shows, than follow from these settings).
+        The completed text of run.yaml, and differences between the log and these settings.
 
     Raises:
         OSError: The run.yaml cannot be read.
@@ -394,4 +404,4 @@ def complete_run_yaml(file: Path, log: Path) -> tuple[str, list[str]]:
     settings |= train_log.settings()
     text = yaml.safe_dump(settings, sort_keys=False, default_flow_style=None, width=100)
     run = checked_run(settings, text, log)
-    return text, train_log.differences(run)
+    return CompletedRun(text, train_log.differences(run))
