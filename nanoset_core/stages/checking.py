@@ -172,17 +172,27 @@ def check_written(
     )
     if not has_expected_size or not deep or expected.sha256 is None:
         return has_expected_size
+    return report.compare(
+        f"{kind} has other bytes than when it was written",
+        where=url,
+        found=f"sha256 {_sha256_of(access, path, expected)}",
+        expected=f"sha256 {expected.sha256}",
+        remedy=remedy_for_bytes,
+    )
 
-    # An output need not store bytes that another one has: `path` is then the other output's file,
-    # and `expected` says which range of it belongs to this output.
+
+def _sha256_of(access: FileAccess, path: Path, expected: FileFact) -> str:
+    """Read a file of an output, and return its sha256 in hexadecimal digits.
+
+    An output need not store bytes that another one has: `path` is then the other output's file.
+
+    Args:
+        access: Reads the file.
+        path: Path of the file.
+        expected: Says which range of the file belongs to the output, if not all of it does.
+    """
     if expected.within is None:
         stored = access.stored(path)
     else:
         stored = access.stored(path, expected.begin, expected.size)
-    return report.compare(
-        f"{kind} has other bytes than when it was written",
-        where=url,
-        found=f"sha256 {access.store.sha256_of(stored)}",
-        expected=f"sha256 {expected.sha256}",
-        remedy=remedy_for_bytes,
-    )
+    return access.store.sha256_of(stored)

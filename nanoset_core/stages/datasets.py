@@ -1,4 +1,10 @@
-"""Open a dataset by its name or by its manifest, whether it is a corpus, a view or packs."""
+"""Open a dataset by its name or by its manifest, whether it is a corpus, a view or packs.
+
+A corpus has all documents of a folder of raw text, a view is a selection of them, and packs are
+sequences of one length that are filled with them. Readers need not know which it is:
+
+    dataset = dataset_of(project.outputs, current_dataset(project, "web"))
+"""
 
 from __future__ import annotations
 
@@ -29,19 +35,20 @@ _CLASS_BY_FOLDER: dict[str, type[Dataset]] = {
 
 
 class Datasets:
-    """Opens the datasets of one output root, each version once.
-
-    Args:
-        outputs: The output root.
-        is_sampled: Whether little is read of each dataset. From a bucket, small blocks are then
-            fetched instead of large ones.
-        keeps_open: Whether datasets stay open as long as this object exists. Otherwise, a dataset
-            is closed as soon as nobody uses it any more.
-    """
+    """Opens the datasets of one output root, each version once."""
 
     def __init__(
         self, outputs: OutputRoot, *, is_sampled: bool = False, keeps_open: bool = True
     ) -> None:
+        """Start without any open dataset.
+
+        Args:
+            outputs: The output root.
+            is_sampled: Whether little is read of each dataset. From a bucket, small blocks are then
+                fetched instead of large ones.
+            keeps_open: Whether datasets stay open as long as this object exists. Otherwise, a
+                dataset is closed as soon as nobody uses it any more.
+        """
         self.outputs = outputs
         self.is_sampled = is_sampled
         self._by_folder: MutableMapping[Path, Dataset] = {}
@@ -102,19 +109,24 @@ class Datasets:
         """
         # Corpora, views and packs have different folders. A name that is now that of a corpus may
         # have been that of a view, so look in all of them for the digest.
+        outputs = self.outputs
         for stage in (VIEW, PACKS):
-            folder = self.outputs.folder / stage.layout.folder / name / digest
-            manifest = self.outputs.manifest_at(folder)
+            manifest = outputs.manifest_at(outputs.folder / stage.layout.folder / name / digest)
             if manifest is not None:
                 return self.open(manifest)
-        manifest = self.outputs.version(
-            DATASET.layout.folder, name, digest, what_if_missing, remedy
-        )
-        return self.open(manifest)
+        corpus = outputs.version(DATASET.layout.folder, name, digest, what_if_missing, remedy)
+        return self.open(corpus)
 
 
 def dataset_of(outputs: OutputRoot, manifest: Manifest, *, is_sampled: bool = False) -> Dataset:
-    """Return the dataset with a manifest; use `Datasets` to open several of one output root."""
+    """Return the dataset with a manifest; use `Datasets` to open several of one output root.
+
+    Args:
+        outputs: The output root.
+        manifest: The manifest.
+        is_sampled: Whether little is read of the dataset. From a bucket, small blocks are then
+            fetched instead of large ones.
+    """
     # A dataset refers to the object that opened it. If that object referred to the dataset as well,
     # Python would free the two only when its garbage collector runs, at a time that nobody can
     # predict. Until then, blocks that were downloaded from a bucket would take space on the disk.
@@ -122,7 +134,12 @@ def dataset_of(outputs: OutputRoot, manifest: Manifest, *, is_sampled: bool = Fa
 
 
 def dataset_node(config: ProjectConfig, name: str) -> Node:
-    """Return the output that is the dataset of a corpus, a view or packs, given its name."""
+    """Return the output that is the dataset of a corpus, a view or packs, given its name.
+
+    Args:
+        config: The settings of nanoset.yaml, which say whether the name is that of a view or packs.
+        name: Name of the dataset.
+    """
     if name in config.packs:
         return Node(PACKS, Key(base_of(config.derived, name), name))
     return unpacked_node(config, name)
@@ -130,6 +147,13 @@ def dataset_node(config: ProjectConfig, name: str) -> Node:
 
 def current_dataset(project: Project, name: str) -> Manifest:
     """Return the current version of the dataset of a corpus, a view or packs, given its name.
+
+    Args:
+        project: The project.
+        name: Name of the dataset.
+
+    Returns:
+        Manifest of the version.
 
     Raises:
         MissingError: It has not been built.

@@ -1,4 +1,8 @@
-"""Find the files that nanoset.yaml names in addition to raw text, such as lists of ids."""
+"""Find the files that nanoset.yaml names in addition to raw text, such as lists of ids.
+
+A name may be that of a file or folder, an address in a bucket, or a pattern. For example,
+`lists/*/ids.txt` names lists/2023/ids.txt and lists/2024/ids.txt.
+"""
 
 from __future__ import annotations
 
@@ -74,6 +78,7 @@ class _DividedPattern(NamedTuple):
     """A pattern, divided into a folder that is listed and what must match below it."""
 
     folder: RawFolder
+    """The folder."""
     names_below: list[str]
     """The names below the folder, such as `["*", "ids.txt"]`; the last may be that of a folder.
     Empty if the pattern is the address of a bucket, whose objects are all meant.
@@ -84,6 +89,7 @@ class _PatternListing(NamedTuple):
     """What a pattern matches in a folder."""
 
     folder: RawFolder
+    """The folder."""
     stats: list[FileStat]
     """The files that match."""
     folders: set[str]
@@ -109,7 +115,11 @@ def _list_matching(pattern: _DividedPattern) -> _PatternListing:
 
 
 def _list_folder(folder: RawFolder) -> _PatternListing:
-    """Return all files and folders below a folder, none if it does not exist."""
+    """Return all files and folders below a folder, none if it does not exist.
+
+    Args:
+        folder: The folder, on a disk or in a bucket.
+    """
     if not folder.is_dir():
         return _PatternListing(folder, [], set())
     stats, folders = list_below(folder)
@@ -157,7 +167,7 @@ def _check_folders(listing: _PatternListing, names: Sequence[str]) -> None:
 
 
 def _file_endings(paths: Iterable[str]) -> set[str]:
-    """Return the endings of some paths, such as ".parquet", of those that have one."""
+    """Return the endings of some paths: `["a.txt", "b/c.txt", "README"]` → `{".txt"}`."""
     endings = {PurePosixPath(path).suffix for path in paths}
     return endings - {""}
 
@@ -177,19 +187,35 @@ def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern
         ConfigError: The pattern is not a valid path or address.
     """
     if is_remote(pattern):
-        scheme, _, path = pattern.partition("://")
-        names = path.rstrip("/").split("/")
-        # The first name is that of the bucket, which always belongs to the folder.
-        n_folder_names = max(1, _folder_name_count(names))
-        address = f"{scheme}://{'/'.join(names[:n_folder_names])}"
-        folder: RawFolder = _remote_folder(project, address, key)
-    else:
-        names = pattern.rstrip("/").split("/")
-        n_folder_names = _folder_name_count(names)
-        folder_path = "/".join(names[:n_folder_names])
-        if not folder_path:  # as in "/ids.txt" and "ids.txt"
-            folder_path = "/" if pattern.startswith("/") else "."
-        folder = project.config.local(folder_path, key)
+        return _divide_address(project, pattern, key)
+    names = pattern.rstrip("/").split("/")
+    n_folder_names = _folder_name_count(names)
+    folder_path = "/".join(names[:n_folder_names])
+    if not folder_path:  # as in "/ids.txt" and "ids.txt"
+        folder_path = "/" if pattern.startswith("/") else "."
+    folder = project.config.local(folder_path, key)
+    return _DividedPattern(folder, names[n_folder_names:])
+
+
+def _divide_address(project: Project, pattern: str, key: str) -> _DividedPattern:
+    """Divide the address of objects in a bucket into a folder without wildcards, and the rest.
+
+    For example, `s3://bucket/data/*.txt` is divided into `s3://bucket/data` and `*.txt`.
+
+    Args:
+        project: The project. Its settings say how the bucket is reached.
+        pattern: The address, which may have wildcards.
+        key: The key of nanoset.yaml that has the pattern, for messages.
+
+    Raises:
+        ConfigError: The pattern is not a valid address.
+    """
+    scheme, _, path = pattern.partition("://")
+    names = path.rstrip("/").split("/")
+    # The first name is that of the bucket, which always belongs to the folder.
+    n_folder_names = max(1, _folder_name_count(names))
+    address = f"{scheme}://{'/'.join(names[:n_folder_names])}"
+    folder = _remote_folder(project, address, key)
     return _DividedPattern(folder, names[n_folder_names:])
 
 
@@ -217,6 +243,7 @@ def _folder_name_count(names: Sequence[str]) -> int:
     """Return how many names of a path are those of the folder that is listed.
 
     They are the names before the first wildcard. Without any wildcard, they are all but the last.
+    For example, `["data", "*", "ids.txt"]` → 1, and `["data", "lists", "ids.txt"]` → 2.
     """
     for index, name in enumerate(names):
         if _has_wildcard(name):
@@ -242,7 +269,7 @@ def _content_digests(
     Returns:
         For each file, the digests of its pieces. Large files are hashed in several pieces.
     """
-    memory = _fingerprint_memory(project, folder)
+    memory = _fingerprint_memory(project, folder)  # of earlier calls
     digests = []
     for stat in stats:
         pieces = memory.recall(stat)
@@ -258,6 +285,11 @@ def _content_digests(
 
 
 def _fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory:
-    """Return the memory of the digests of local files, of which each folder has its own."""
+    """Return the memory of the digests of local files, of which each folder has its own.
+
+    Args:
+        project: The project, whose output root stores it.
+        folder: The folder of the files.
+    """
     memory_folder = project.outputs.folder / "views" / _MEMORY_FOLDER / digest_of(str(folder))
     return FingerprintMemory(memory_folder / ".fingerprints.json")

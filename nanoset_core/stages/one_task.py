@@ -24,11 +24,23 @@ class Making(Protocol):
         Args:
             root: The output root, which any process can reach.
             progress: Shows how far the work has come.
+
+        Returns:
+            Manifest of the output, which is not current yet.
         """
 
 
 def make_in_one_task(project: Project, make: Making) -> Manifest:
-    """Make an output in one task, and make it the current version."""
+    """Make an output in one task, and make it the current version.
+
+    Args:
+        project: The project. The task runs on a worker of its executor if it has one, and otherwise
+            in this process.
+        make: Makes the output, such as `partial(make_pbin, task=task)`.
+
+    Returns:
+        Manifest of the output.
+    """
     # The progress of a worker on another machine is not shown.
     work = partial(make, progress=project.progress)
     [(_, manifest)] = run_tasks(work, [project.outputs], 1, project.executor)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
@@ -45,6 +46,12 @@ class PerShardTask(ABC):
         """Write the files of the output to a folder, and describe them.
 
         `self.root` reaches the outputs from the process in which this is called.
+
+        Args:
+            folder: An empty folder.
+
+        Returns:
+            The facts of the output's manifest, such as a number of documents.
         """
 
     def make(self) -> Manifest:
@@ -66,19 +73,45 @@ class PerShard(ABC, Generic[Shard, Result]):
 
     @abstractmethod
     def recipe(self, shard: Shard) -> Recipe:
-        """Return the recipe of the output of a shard. All are of one stage and name."""
+        """Return everything that decides the bytes of the output of a shard.
+
+        Args:
+            shard: One of `shards`.
+
+        Returns:
+            The recipe, which has the same stage and name for all shards.
+        """
 
     @abstractmethod
     def task(self, shard: Shard, recipe: Recipe) -> PerShardTask:
-        """Return the task that makes the output of a shard. Called only if it has to be made."""
+        """Return the task that makes the output of a shard. Called only if it has to be made.
+
+        Args:
+            shard: One of `shards`.
+            recipe: Recipe of the output.
+        """
 
     @abstractmethod
     def result(self, manifest: Manifest) -> Result:
-        """Return what the caller needs of an output. May be called in several threads at once."""
+        """Return what the caller needs of an output, such as its facts.
+
+        May be called in several threads at once.
+
+        Args:
+            manifest: Manifest of the output.
+        """
 
     @abstractmethod
     def amount(self, shard: Shard, result: Result) -> Amount:
-        """Return how much of the work is done as soon as the output of this shard exists."""
+        """Return how much of the work is done as soon as the output of a shard exists.
+
+        Args:
+            shard: One of `shards`.
+            result: What `result` returned for its output.
+
+        Returns:
+            Such as the number of the shard's documents.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +144,9 @@ def make_per_shard(
         look_first: Find the existing outputs here, so that workers get only tasks for missing
             ones. Otherwise each worker looks for the output of its task.
 
+    Returns:
+        What the caller needs of the output of each shard, and which outputs existed.
+
     Raises:
         ExceptionGroup: Some outputs could not be made because of `PerShardTask.deferred_errors`.
             All others were made.
@@ -119,6 +155,7 @@ def make_per_shard(
     if look_first and not root.rebuild:
         existing = _find_existing(outputs, root)
     _report_existing(outputs, existing, work)
+
     newly_made = _MissingOutputs(outputs, existing, work).make(workers, executor)
     result_by_shard = existing | newly_made
     results = [result_by_shard[number] for number in range(len(result_by_shard))]
@@ -155,14 +192,6 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
         Number of the shard → what the caller needs of its output.
     """
 
-    def find_output(listed_root: OutputRoot, folder: Path) -> _ExistingOutput[Result] | None:
-        """Return the output in a folder, or None if it is missing or incomplete."""
-        manifest = listed_root.find_at(folder)
-        if manifest is None:
-            return None
-        # Wrapped, since the result may be None, which here stands for a missing output.
-        return _ExistingOutput(outputs.result(manifest))
-
     # The outputs of all shards have the same stage and name, and differ in their digests.
     recipe = None
     digests: list[str] = []
@@ -173,6 +202,7 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
         return {}
 
     # Look for all of them together. The last recipe stands for the stage and name of all.
+    find_output = partial(_output_in, outputs)
     existing_outputs = root.each_version(find_output, recipe.stage, recipe.name, digests)
     result_by_shard: dict[int, Result] = {}
     for number, output in enumerate(existing_outputs):
@@ -181,11 +211,26 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
     return result_by_shard
 
 
+def _output_in(
+    outputs: PerShard[Shard, Result], root: OutputRoot, folder: Path
+) -> _ExistingOutput[Result] | None:
+    """Return the output in a folder, or None if it is missing or incomplete.
+
+    Args:
+        outputs: What the outputs are.
+        root: The output root, which may have been listed.
+        folder: The folder.
+    """
+    manifest = root.find_at(folder)
+    return None if manifest is None else _ExistingOutput(outputs.result(manifest))
+
+
 @dataclass(frozen=True, slots=True)
 class _ExistingOutput(Generic[Result]):
     """An output that exists. Its result may be None, which alone would look like a missing one."""
 
     result: Result
+    """What the caller needs of the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,22 +240,24 @@ class _MissingOutput(Generic[Shard]):
     number: int
     """Number of its shard, from 0."""
     shard: Shard
+    """The shard."""
     digest: str
     """Digest of the output."""
 
 
 class _MissingOutputs(Generic[Shard, Result]):
-    """Makes the outputs of all shards except those that exist, in worker processes.
-
-    Args:
-        outputs: What the outputs are, and how each is made.
-        existing: Numbers of the shards whose outputs exist.
-        work: Receives the progress.
-    """
+    """Makes the outputs of all shards except those that exist, in worker processes."""
 
     def __init__(
         self, outputs: PerShard[Shard, Result], existing: Collection[int], work: RunningWork
     ) -> None:
+        """Start without any task.
+
+        Args:
+            outputs: What the outputs are, and how each is made.
+            existing: Numbers of the shards whose outputs exist.
+            work: Receives the progress.
+        """
         self._outputs = outputs
         self._existing = frozenset(existing)
         self._work = work
@@ -239,9 +286,9 @@ class _MissingOutputs(Generic[Shard, Result]):
             for task_number, outcome in outcomes:
                 if isinstance(outcome, Exception):
                     errors.append(outcome)
-                    continue
-                output = self._started[task_number]
-                result_by_shard[output.number] = self._result_of_made(output, manifest=outcome)
+                else:
+                    output = self._started[task_number]
+                    result_by_shard[output.number] = self._result_of_made(output, outcome)
         if errors:
             raise ExceptionGroup("the outputs of some shards could not be made", errors)
         return result_by_shard
@@ -255,14 +302,23 @@ class _MissingOutputs(Generic[Shard, Result]):
                 yield self._outputs.task(shard, recipe)
 
     def _result_of_made(self, output: _MissingOutput[Shard], manifest: Manifest) -> Result:
-        """Return what the caller needs of an output that was made, and report the progress."""
+        """Return what the caller needs of an output that was made, and report the progress.
+
+        Args:
+            output: The output, as it was started.
+            manifest: Its manifest.
+        """
         result = self._outputs.result(manifest)
         self._work.advance_part(output.digest, self._outputs.amount(output.shard, result))
         return result
 
 
 def _make_output(task: PerShardTask) -> Manifest | Exception:
-    """Make one output in a worker, or return an error that is raised later."""
+    """Make one output in a worker, or return an error that is raised later.
+
+    Args:
+        task: Makes the output. Its `deferred_errors` are returned, and all others raised.
+    """
     try:
         return task.make()
     except task.deferred_errors as error:

@@ -57,7 +57,11 @@ def stages() -> tuple[Stage, ...]:
 
 
 def add_stage(stage: Stage) -> None:
-    """Add a stage from outside this package; a stage that was added before is not added again."""
+    """Add a stage from outside this package, so that builds and commands know its outputs.
+
+    Args:
+        stage: The stage. If it was added before, it is not added again.
+    """
     if stage not in stages():
         _added.append(stage)
 
@@ -66,6 +70,9 @@ def sweep(project: Project) -> None:
     """Remove the temporary files that killed processes of a project left behind.
 
     Files of processes that are still running stay.
+
+    Args:
+        project: The project. Its output root and its folder for Slurm are searched.
     """
     outputs = project.outputs
     outputs.sweep()  # unfinished versions of outputs

@@ -65,6 +65,20 @@ class Finding:
                 lines.append(f"{name}: {visible(value)}")
         return "\n  ".join(lines)
 
+    def with_replaced_text(self, old: str, new: str) -> Finding:
+        """Return this finding with a text replaced in `where`, `found` and `remedy`.
+
+        Args:
+            old: The text, such as the path of a folder.
+            new: What it is replaced by.
+        """
+        changed_fields: dict[str, Any] = {}
+        for name in ("where", "found", "remedy"):
+            value = getattr(self, name)
+            if value:
+                changed_fields[name] = value.replace(old, new)
+        return replace(self, **changed_fields)
+
 
 @dataclass(slots=True)
 class Report:
@@ -223,16 +237,30 @@ class Report:
             self.add_exception(error, remedy=remedy)
 
     def copy_facts(self, manifest: Manifest, names: Sequence[str]) -> None:
-        """Add facts of a manifest, such as its number of tokens, as figures of the same names."""
+        """Add facts of a manifest, such as its number of tokens, as figures of the same names.
+
+        Args:
+            manifest: The manifest.
+            names: Names of facts that are counts, such as `["documents", "tokens"]`.
+        """
         for name in names:
             self.figures[name] = manifest.facts[name]
 
     def count(self, name: str, number: Figure) -> None:
-        """Increase a figure that is a count, which starts at 0."""
+        """Increase a figure that is a count, which starts at 0.
+
+        Args:
+            name: Name of the figure.
+            number: How much is added, a whole number.
+        """
         self.figures[name] = int(self.figures.get(name, 0)) + int(number)
 
     def add_up(self, parts: Sequence[Report]) -> None:
-        """Add the findings of reports on parts of this output, and the sums of their figures."""
+        """Add the findings of reports on parts of this output, and the sums of their figures.
+
+        Args:
+            parts: The reports, whose figures are counts.
+        """
         for part in parts:
             self.findings.extend(part.findings)
             for name, figure in part.figures.items():
@@ -266,13 +294,9 @@ class Report:
         Returns:
             This report, which has been changed.
         """
-        for number, finding in enumerate(self.findings):
-            changed_fields: dict[str, Any] = {}
-            for name in ("where", "found", "remedy"):
-                text = getattr(finding, name)
-                if text:
-                    changed_fields[name] = text.replace(str(folder), str(url))
-            self.findings[number] = replace(finding, **changed_fields)
+        self.findings = [
+            finding.with_replaced_text(str(folder), str(url)) for finding in self.findings
+        ]
         return self
 
     def to_json(self) -> dict[str, Any]:
@@ -353,7 +377,11 @@ def run_here(report: Report, check: DividedCheck) -> None:
     """
 
     def outcome_of(part: Any) -> Any:
-        """Check one part, and return the outcome, or the exception for `conclude` to report."""
+        """Check one part, and return the outcome, or the exception for `conclude` to report.
+
+        Args:
+            part: One of the parts of the check.
+        """
         outcome = check_part_task(PartTask(check.check_part, check.project, part))
         if isinstance(outcome, StorageError):
             raise outcome
@@ -363,7 +391,14 @@ def run_here(report: Report, check: DividedCheck) -> None:
 
 
 def check_part_task(task: PartTask) -> Any:
-    """Check one part; return the outcome, or the NanosetError that the check raised."""
+    """Check one part of an output, in whatever process this is called.
+
+    Args:
+        task: The part, and the function that checks it.
+
+    Returns:
+        What the function returned, or the NanosetError that it raised.
+    """
     try:
         if task.project is None:
             return task.check_part(task.part)

@@ -1,4 +1,9 @@
-"""The shards that the dataset of a corpus consists of, and which of its documents are in each."""
+"""The shards that the dataset of a corpus consists of, and which of its documents are in each.
+
+A shard is made from a range of the raw text. For example, the documents 0 to 999 of a dataset are
+those of its first shard, and the documents 1000 to 1749 those of the second. After text has been
+appended to the corpus, outputs have to be made for new shards only.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +40,18 @@ class Sharded(NamedTuple):
     def of(project: Project, dataset: Manifest) -> Sharded:
         """Find the shards of a dataset, and count their documents.
 
+        Args:
+            project: The project.
+            dataset: Manifest of a corpus's dataset.
+
         Raises:
             MissingError: The set of shards, or a shard, was deleted.
             FormatError: The current set cannot be read.
         """
         tokenized = shards_of(project.outputs, dataset)
-        counts = each_shard(project, dataset.name, tokenized.facts[SHARDS], _documents_of)
-        return Sharded(dataset, tokenized, np.cumsum([0, *counts]))
+        n_documents = each_shard(project, dataset.name, tokenized.facts[SHARDS], _documents_of)
+        document_bounds = np.cumsum([0, *n_documents])  # counts 3 and 2 give the bounds 0 3 5
+        return Sharded(dataset, tokenized, document_bounds)
 
     @property
     def shards(self) -> Sequence[str]:
@@ -57,19 +67,25 @@ class Sharded(NamedTuple):
             documents: Numbers of documents in the dataset, ascending.
 
         Returns:
-            For each document, a dict with the keys `document`, `file`, `line` and `id`.
+            For each document, a dict with the keys `document`, `file`, `line` and `id`, such as
+            `{"document": 1007, "file": "a.jsonl", "line": 12, "id": "doc-17"}`.
         """
         document_numbers = np.array(documents, np.int64)  # (n_documents,)
-        # (n_documents,) number of the shard that contains each document
-        shard_of_document = (
-            np.searchsorted(self.document_bounds, document_numbers, side="right") - 1
-        )
+        shard_of_document = self._shards_with(document_numbers)  # (n_documents,)
         line_numbers = LineNumbers.of(self.tokenized.facts)
         places: list[dict[str, Any]] = []
         for shard in np.unique(shard_of_document).tolist():
             documents_of_shard = document_numbers[shard_of_document == shard]
             places += self._places_in_shard(project, shard, documents_of_shard, line_numbers)
         return places
+
+    def _shards_with(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the shard that contains each document.
+
+        Args:
+            documents: Numbers of documents in the dataset, shape (n_documents,).
+        """
+        return np.searchsorted(self.document_bounds, documents, side="right") - 1
 
     def _places_in_shard(
         self, project: Project, shard: int, documents: NDArray[np.int64], line_numbers: LineNumbers
@@ -82,18 +98,19 @@ class Sharded(NamedTuple):
             documents: Numbers of its documents in the dataset, ascending, shape (n_documents,).
             line_numbers: Converts numbers of lines in pieces of files to those in the files.
         """
+        # Row n of a shard's table says where its document n was read from.
         [manifest] = some_shards(project, self.tokenized.name, [self.shards[shard]])
         table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
-        # Row n of the table says where document n of the shard was read from.
-        row_numbers = (documents - self.document_bounds[shard]).tolist()
-        origins = table.read(row_numbers)
-        for document, origin in zip(documents.tolist(), origins, strict=True):
-            file = origin["file"]
+        row_numbers = documents - self.document_bounds[shard]
+
+        rows = table.read(row_numbers.tolist())
+        for document, row in zip(documents.tolist(), rows, strict=True):
+            file = row["file"]
             yield {
                 "document": document,
                 "file": file,
-                "line": line_numbers.in_file(file, origin["byte_offset"], origin["line"]),
-                "id": origin["id"],
+                "line": line_numbers.in_file(file, row["byte_offset"], row["line"]),
+                "id": row["id"],
             }
 
 
@@ -140,7 +157,9 @@ class _OutputsOfDocuments(PerShard[int, None]):
     """Outputs that are made from the documents of each shard of a dataset."""
 
     project: Project
+    """The project."""
     sharded: Sharded
+    """The dataset and its shards."""
     recipes: Sequence[Recipe]
     """Recipe of the output of each shard."""
     new_task: Callable[..., DocumentsTask]
@@ -163,15 +182,19 @@ class _OutputsOfDocuments(PerShard[int, None]):
         )
 
     def result(self, manifest: Manifest) -> None:
-        """Keep nothing of an output: its digest is known from its recipe."""
+        """Keep nothing of an output: its digest is known from its recipe.
+
+        Args:
+            manifest: Not used.
+        """
 
     def amount(self, shard: int, result: None) -> Amount:
         return Amount(self._document_count(shard))
 
     def _document_count(self, shard: int) -> int:
-        first_document, stop_document = self.sharded.document_bounds[shard : shard + 2].tolist()
-        n_documents: int = stop_document - first_document
-        return n_documents
+        """Return the number of documents of a shard, by its number."""
+        bounds = self.sharded.document_bounds
+        return int(bounds[shard + 1] - bounds[shard])
 
 
 def make_of_documents(

@@ -85,6 +85,9 @@ class Layout:
 
         With the path `("{subject}", "index", "{part}")`, `Key("pretrain", "train")` has the name
         `pretrain/index/train`.
+
+        Args:
+            key: The output.
         """
         values = {SUBJECT: key.subject, PART: key.part or ""}
         return "/".join(values.get(folder, folder) for folder in self.path)
@@ -191,16 +194,28 @@ class Stage(ABC):
     def make(self, project: Project, key: Key) -> Manifest:
         """Make an output from the current versions of its inputs, and make it current.
 
+        Args:
+            project: The project.
+            key: The output.
+
         Returns:
             Manifest of the new version, or of an existing one with the same recipe.
         """
 
     def report_name(self, key: Key) -> str:
-        """Return what reports call an output: its path below the root, such as datasets/web."""
+        """Return what reports call an output: its path below the root, such as datasets/web.
+
+        Args:
+            key: The output.
+        """
         return f"{self.layout.folder}/{self.layout.name_of(key)}"
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the outputs that an output is made from.
+
+        Args:
+            config: The settings of nanoset.yaml.
+            key: The output.
 
         Returns:
             Name of the input in the recipe, such as `dataset` → the output. The default is for
@@ -259,7 +274,12 @@ class CorpusStage(PerCorpus):
     kind = "corpus"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        """Return a key for each corpus that exists in the raw folder."""
+        """Return a key for each corpus that exists in the raw folder.
+
+        Args:
+            config: Not used.
+            corpora: Names of these corpora.
+        """
         return map(Key, corpora)
 
 
@@ -285,7 +305,15 @@ class Advising(Stage):
 
     @abstractmethod
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        """Return warnings about the settings of an output, as clauses."""
+        """Return warnings about the settings of an output.
+
+        Args:
+            config: The settings of nanoset.yaml.
+            key: The output.
+
+        Returns:
+            Clauses, such as "packs have an order of their own".
+        """
 
 
 class Estimated(Stage):
@@ -454,12 +482,17 @@ class Resumable(Stage):
 class InternalStage(Stage):
     """A stage whose versions are never current: manifests of another stage list their digests.
 
-    Args:
-        layout: Where the versions are stored.
-        named_by: The stage whose manifests list them.
+    For example, a table of columns belongs to one shard, and the columns of a corpus list its
+    tables.
     """
 
     def __init__(self, layout: Layout, named_by: Stage) -> None:
+        """Name the versions.
+
+        Args:
+            layout: Where the versions are stored.
+            named_by: The stage whose manifests list them.
+        """
         self.layout = layout
         self.named_by = named_by
         self.kind = named_by.kind
@@ -500,7 +533,9 @@ class Node:
     """One output of one stage: a node of the graph of a project's outputs."""
 
     stage: Stage
+    """The stage that makes the output."""
     key: Key
+    """Which of the stage's outputs it is."""
 
     @property
     def name(self) -> str:
@@ -531,7 +566,11 @@ class Node:
         return None if last_folder in (SUBJECT, PART) else last_folder
 
     def inputs(self, config: ProjectConfig) -> Mapping[str, Node]:
-        """Return the outputs that must be built before this one, by their names in its recipe."""
+        """Return the outputs that must be built before this one, by their names in its recipe.
+
+        Args:
+            config: The settings of nanoset.yaml.
+        """
         return self.stage.inputs(config, self.key)
 
     def direct_inputs(self, config: ProjectConfig) -> list[Node]:
@@ -539,6 +578,9 @@ class Node:
 
         A view is made from a dataset and its columns, and the columns are made from the dataset, so
         only the columns are returned.
+
+        Args:
+            config: The settings of nanoset.yaml.
         """
         inputs = list(self.inputs(config).values())
         indirect_inputs: set[Node] = set()
@@ -549,12 +591,25 @@ class Node:
 
 
 def is_of_corpora(stage: Stage) -> bool:
-    """Return whether the subjects of a stage's outputs are corpora."""
+    """Return whether the subjects of a stage's outputs are corpora, and not nanosets, for example.
+
+    Args:
+        stage: The stage.
+    """
     return isinstance(stage, PerCorpus)
 
 
 def settings_warnings(stage: Stage, config: ProjectConfig, key: Key) -> list[str]:
-    """Return warnings about settings of an output that are allowed but rarely intended."""
+    """Return warnings about settings of an output that are allowed but rarely intended.
+
+    Args:
+        stage: Stage of the output. Only a stage that is `Advising` has warnings.
+        config: The settings of nanoset.yaml.
+        key: The output.
+
+    Returns:
+        Clauses, such as "packs have an order of their own".
+    """
     if not isinstance(stage, Advising):
         return []
     return list(stage.settings_warnings(config, key))
@@ -639,7 +694,11 @@ def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str]
 
 
 def size_bytes(manifest: Manifest) -> int:
-    """Return the bytes of an output's own files, without ranges of other outputs' files."""
+    """Return the bytes of an output's own files, without ranges of other outputs' files.
+
+    Args:
+        manifest: Manifest of the output, which lists its files with their sizes.
+    """
     return sum(fact.size for fact in manifest.files.values() if fact.within is None)
 
 

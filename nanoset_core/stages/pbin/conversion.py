@@ -1,4 +1,9 @@
-"""Convert an indexed dataset to a `.pbin`, whose tokens have the size that Modalities expects."""
+"""Convert an indexed dataset to a `.pbin`, whose tokens have the size that Modalities expects.
+
+A dataset is a .bin of tokens and a .idx of its documents. A `.pbin` has both in one file: a header,
+all tokens, and an index of where each document begins. If the vocabulary has 50,257 tokens, each
+token takes 2 bytes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +100,7 @@ def put_dataset_as_pbin(
     vocab_size: int,
     max_id: int | None = None,
     progress: Progress = SILENT,
-) -> tuple[PbinCounts, FileFact]:
+) -> StoredPbin:
     """Write all documents of a dataset as a `.pbin` in a store.
 
     The bytes are those of `write_dataset_as_pbin`, except that tokens have more bytes than
@@ -108,9 +113,6 @@ def put_dataset_as_pbin(
         vocab_size: Vocabulary size that Modalities' tokenizer reports.
         max_id: Greatest id of the vocabulary. None: ids only need to fit into a token.
         progress: Shows how far the work has come.
-
-    Returns:
-        Two values: the numbers of documents and tokens, and the size and sha256 of the file.
 
     Raises:
         InputError: A token is not in the vocabulary, or there are no tokens.
@@ -132,7 +134,16 @@ def put_dataset_as_pbin(
     blocks = chain([header], parts.blocks(), encode_index(parts.entries()))
     hashed = Hashed(map(bytes, blocks))
     store.put_parts(name, hashed)
-    return parts.counts(data_bytes), FileFact(hashed.size, hashed.sha256)
+    return StoredPbin(parts.counts(data_bytes), FileFact(hashed.size, hashed.sha256))
+
+
+class StoredPbin(NamedTuple):
+    """A `.pbin` that was written to a store."""
+
+    counts: PbinCounts
+    """The numbers of documents and tokens."""
+    file: FileFact
+    """Size and sha256 of the file."""
 
 
 def model_vocab_size(tokenizer_file: TokenizerPath) -> int:
@@ -140,6 +151,10 @@ def model_vocab_size(tokenizer_file: TokenizerPath) -> int:
 
     Modalities' `PackedDataGenerator` asks the tokenizer for this number to choose the bytes of a
     token.
+
+    Args:
+        tokenizer_file: The tokenizer's file or folder. It is loaded once for each of its versions,
+            and the number is remembered.
     """
     # Imported here, since readers of .pbin files need only numpy.
     from nanoset_core.tokenizers.files import stat_signature
@@ -149,7 +164,12 @@ def model_vocab_size(tokenizer_file: TokenizerPath) -> int:
 
 @lru_cache(maxsize=8)
 def _model_vocab_size(tokenizer_file: TokenizerPath, _signature: object) -> int:
-    """Load a tokenizer to read its size, once for each version of its files."""
+    """Load a tokenizer to read its size, once for each version of its files.
+
+    Args:
+        tokenizer_file: The tokenizer's file or folder.
+        _signature: Differs between versions of the files. It is not used, except by the cache.
+    """
     from nanoset_core.tokenizers.engines.tokenizers_library import load_tokenizer
 
     return int(load_tokenizer(tokenizer_file).get_vocab_size(with_added_tokens=False))
@@ -167,6 +187,10 @@ def fitting_vocab_size(
         dataset: The dataset. Its tokens are read only if their dtype has room for larger ids.
         vocab_size: Vocabulary size that Modalities' tokenizer reports.
         end_token: Token that will be added to documents, or None.
+
+    Returns:
+        For example, 70,001 for a `vocab_size` of 65,536 and a largest id of 70,000, which needs 4
+        bytes instead of 2.
     """
     token_bytes = token_size_bytes(vocab_size)  # 1, 2 or 4
     largest_id = _largest_id_beyond(dataset, token_bytes)  # -1 if all ids fit into these
@@ -182,6 +206,10 @@ def _largest_id_beyond(dataset: MMapIndexedDataset, token_bytes: int) -> int:
     """Return the largest token id of a dataset, or -1 if all its ids fit into some bytes anyway.
 
     For example, all values of uint16 fit into 2 bytes: then no token has to be read.
+
+    Args:
+        dataset: The dataset.
+        token_bytes: The number of bytes: 1, 2 or 4.
     """
     if np.can_cast(dataset.dtype, f"u{token_bytes}"):
         return -1
@@ -192,6 +220,9 @@ def _largest_id_in_bin(dataset: MMapIndexedDataset) -> int:
     """Return the largest token id in the .bin of a dataset, or -1 if it is empty.
 
     The whole .bin is read, even if the dataset is a view, which uses only some of its documents.
+
+    Args:
+        dataset: The dataset, on this machine or in a bucket.
     """
     largest_id = -1
     path = bin_path(dataset.prefix)
@@ -199,6 +230,25 @@ def _largest_id_in_bin(dataset: MMapIndexedDataset) -> int:
         for _, tokens in read_tokens(file, path, dataset.dtype, 0, dataset.token_count):
             largest_id = max(largest_id, int(tokens.max()))
     return largest_id
+
+
+def _check_integers(dataset: MMapIndexedDataset) -> None:
+    """Check that a dataset has ids of tokens, and not fractions.
+
+    Args:
+        dataset: The dataset.
+
+    Raises:
+        FormatError: It holds other numbers than integers.
+    """
+    if dataset.dtype.kind not in "iu":
+        raise FormatError(
+            "the .bin holds no tokens",
+            where=bin_path(dataset.prefix),
+            found=dataset.dtype.name,
+            expected="whole numbers",
+            remedy="write this dataset again",
+        )
 
 
 class _PbinParts:
@@ -232,21 +282,13 @@ class _PbinParts:
             FormatError: The dataset holds other numbers than integers.
             InputError: The dataset is empty.
         """
-        path = bin_path(dataset.prefix)
-        if dataset.dtype.kind not in "iu":
-            raise FormatError(
-                "the .bin holds no tokens",
-                where=path,
-                found=dataset.dtype.name,
-                expected="whole numbers",
-                remedy="write this dataset again",
-            )
+        _check_integers(dataset)
         self.n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
         """Number of tokens of the dataset, without end tokens that are added."""
         check_not_empty(dataset.prefix, self.n_tokens)
 
         self._dataset = dataset
-        self._path = path
+        self._path = bin_path(dataset.prefix)
         self._stream = stream_of(dataset)  # the sequences of a view may be anywhere in the .bin
         self._token_bytes = token_bytes
         self._end_token = end_token
@@ -275,7 +317,11 @@ class _PbinParts:
         yield from entries_in_sequence(self._document_bytes())
 
     def counts(self, data_bytes: int) -> PbinCounts:
-        """Return the numbers of documents and tokens, after all entries were taken."""
+        """Return the numbers of documents and tokens, after all entries were taken.
+
+        Args:
+            data_bytes: Bytes of all tokens that were written.
+        """
         return PbinCounts(
             documents=self._documents,
             tokens=data_bytes // self._token_bytes,
@@ -296,11 +342,20 @@ class _PbinParts:
     ) -> Iterator[tuple[int, NDArray[np.integer]]]:
         """Yield all tokens in chunks, with an end token after each document that lacks it.
 
+        For example, with the end token 0, the documents [5, 6] and [7, 0] become [5, 6, 0, 7, 0].
         Which documents lack it is recorded in `self._lacks_end`, from which the index is written
         later.
 
+        Args:
+            file: The .bin, opened.
+            end_token: The end token.
+
         Yields:
             (number of the chunk's first token in the dataset; the tokens, with end tokens).
+
+        Raises:
+            ConfigError: A token does not fit into the bytes of a token.
+            InputError: A token is not in the vocabulary.
         """
         check_fit(np.array([end_token]), self._token_bytes, "the end-of-document token")
         for starts, lengths in document_spans(self._dataset, self._stream):
@@ -335,6 +390,11 @@ class _PbinParts:
         self, file: BinaryIO, start: int, stop: int
     ) -> Iterator[tuple[int, NDArray[np.integer]]]:
         """Yield the tokens [start, stop) of the dataset in chunks, and check them.
+
+        Args:
+            file: The .bin, opened, at the first of these tokens if its tokens are in order.
+            start: Number of the first token.
+            stop: Number of the token after the last one.
 
         Yields:
             (number of the chunk's first token, its tokens)
@@ -391,7 +451,11 @@ def _stops_in_chunk(stops: NDArray[np.int64], first_token: int, n_tokens: int) -
 
 
 def _open_tokens(dataset: MMapIndexedDataset) -> BinaryIO:
-    """Open the .bin of a dataset to read it in order, on this machine or from a store."""
+    """Open the .bin of a dataset to read it in order, on this machine or from a store.
+
+    Args:
+        dataset: The dataset.
+    """
     if dataset.is_here:
         return open_regular(bin_path(dataset.prefix))
     store, prefix = dataset.stored()

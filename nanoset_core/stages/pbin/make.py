@@ -17,6 +17,7 @@ class PbinTask:
     """Everything that a worker needs to make a `.pbin`. It can be pickled."""
 
     recipe: Recipe
+    """Recipe of the `.pbin`."""
     dataset: Manifest
     """The dataset whose documents the file holds."""
     vocab_size: int
@@ -42,7 +43,11 @@ def make_pbin(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manife
     with root.in_task() as outputs:
 
         def write(folder: Path) -> Written:
-            """Write the file to the folder of its version."""
+            """Write the file to the folder of its version.
+
+            Args:
+                folder: The folder.
+            """
             return _write(outputs, task, folder, progress)
 
         return outputs.commit(task.recipe, write)
@@ -62,7 +67,7 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
     """
     file_name = f"{task.recipe.name}.pbin"
     store, stored_name = outputs.place_of_large_file(task.recipe, folder, file_name)
-    counts, file = put_dataset_as_pbin(
+    pbin = put_dataset_as_pbin(
         _open_source(outputs, task.dataset),
         store,
         stored_name,
@@ -70,11 +75,16 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
         max_id=task.max_id,
         progress=progress,
     )
-    return Written({"file": file_name, **asdict(counts)}, {file_name: file})
+    return Written({"file": file_name, **asdict(pbin.counts)}, {file_name: pbin.file})
 
 
 def _open_source(outputs: OutputRoot, dataset: Manifest) -> MMapIndexedDataset:
-    """Open a dataset in the folder where this process has its files."""
+    """Open a dataset in the folder where this process has its files.
+
+    Args:
+        outputs: The outputs, whose folder may have another path in this process.
+        dataset: Manifest of the dataset.
+    """
     manifest = outputs.rebase(dataset)
     prefix = str(manifest.folder / manifest.facts["prefix"])
     return MMapIndexedDataset.below(outputs.access, prefix)

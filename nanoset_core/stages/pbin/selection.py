@@ -1,4 +1,8 @@
-"""Write new `.pbin` files with the documents of existing ones: joined, shuffled, or filtered."""
+"""Write new `.pbin` files with the documents of existing ones: joined, shuffled, or filtered.
+
+A `.pbin` has all tokens, and an index of where each document begins. So a new file is written in
+two steps: the tokens of its documents, in their new order, and then an index of them.
+"""
 
 from __future__ import annotations
 
@@ -95,13 +99,24 @@ class _ScannedFile:
     """
 
     path: Path
+    """Path of the file."""
     token_bytes: int
+    """Bytes of a token."""
     data_bytes: int
+    """Bytes of all tokens."""
     index: IndexFacts
+    """What the check of the index has found, such as the number of documents."""
 
     @staticmethod
     def of(file: PbinFile) -> _ScannedFile:
-        """Check the index of a file."""
+        """Check the index of a file.
+
+        Args:
+            file: The file, opened.
+
+        Raises:
+            FormatError: The file is damaged.
+        """
         return _ScannedFile(file.path, file.token_bytes, file.data_bytes, scan_index(file))
 
 
@@ -110,9 +125,13 @@ class _Merge:
     """The parts of a merged file: the tokens of all files, and then their index entries."""
 
     files: Sequence[_ScannedFile]
+    """The files, in the order of their documents."""
     token_bytes: int
+    """Bytes of a token, in all files."""
     name: str
+    """Name of the merged file, for the progress."""
     progress: Progress
+    """Shows how many bytes are written."""
 
     def blocks(self) -> Iterator[memoryview]:
         """Yield the encoded tokens of all files.
@@ -122,16 +141,7 @@ class _Merge:
         """
         work = self.progress.work("merge", self.name, sum(file.data_bytes for file in self.files))
         for scanned in self.files:
-            # Open the file again: it may have changed since it was scanned.
-            file = open_pbin(scanned.path)
-            if file.data_bytes != scanned.data_bytes:
-                raise SourceChangedError(
-                    "the file changed while it was being merged",
-                    where=f"{scanned.path}, byte 0",
-                    found=f"{file.data_bytes} bytes of tokens",
-                    expected=None,
-                    remedy="run again once nothing writes to it any more",
-                )
+            file = _reopened(scanned)
             # The file is read rather than mapped, since mapped pages would count as memory of this
             # process.
             with open_regular(file.path) as stored:
@@ -149,18 +159,44 @@ class _Merge:
             bytes_before += scanned.data_bytes
 
 
+def _reopened(scanned: _ScannedFile) -> PbinFile:
+    """Open a file again, after a check that it still has the size that it had when it was scanned.
+
+    Args:
+        scanned: The file.
+
+    Raises:
+        SourceChangedError: It has another size.
+    """
+    file = open_pbin(scanned.path)
+    if file.data_bytes != scanned.data_bytes:
+        raise SourceChangedError(
+            "the file changed while it was being merged",
+            where=f"{scanned.path}, byte 0",
+            found=f"{file.data_bytes} bytes of tokens",
+            expected=None,
+            remedy="run again once nothing writes to it any more",
+        )
+    return file
+
+
 class _Named(Protocol):
     """A file with a size of its tokens, which may be open or not."""
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Path:
+        """Path of the file."""
 
     @property
-    def token_bytes(self) -> int: ...
+    def token_bytes(self) -> int:
+        """Bytes of a token."""
 
 
 def _common_token_bytes(files: Sequence[_Named]) -> int:
     """Return the size in bytes that tokens have in all files.
+
+    Args:
+        files: The files.
 
     Raises:
         ConfigError: No file is given.
@@ -203,6 +239,9 @@ def shuffle_pbin(
         seed: Seed of the order.
         progress: Shows how far the work has come.
 
+    Returns:
+        The numbers of documents and tokens that were written.
+
     Raises:
         InputError: The documents contain no tokens.
     """
@@ -237,10 +276,33 @@ def shuffle_pbin_chunk(
         seed: Seed of the order, from which a different one follows for each chunk.
         progress: Shows how far the work has come.
 
+    Returns:
+        The numbers of documents and tokens that were written.
+
     Raises:
         ConfigError: There is no such chunk, or no source.
         InputError: The chunk has no tokens.
         FormatError: The sizes of tokens differ.
+    """
+    _check_chunk(chunk, chunks)
+    datasets = [PackedDataset(source) for source in sources]
+    _common_token_bytes(datasets)  # raises an error if they differ
+
+    selection = _select_chunk(datasets, chunk, chunks)
+    order = np.arange(len(selection.lengths))
+    np.random.default_rng(chunk_seed(seed, chunk)).shuffle(order)
+    return _write(datasets, selection.reordered(order), target, progress)
+
+
+def _check_chunk(chunk: int, chunks: int) -> None:
+    """Check that a chunk exists.
+
+    Args:
+        chunk: Number of the chunk, from 0 on.
+        chunks: Number of chunks.
+
+    Raises:
+        ConfigError: There is no such chunk.
     """
     if not 0 <= chunk < chunks:
         raise ConfigError(
@@ -249,12 +311,6 @@ def shuffle_pbin_chunk(
             found=f"{chunk} of {chunks}",
             expected=f"0 to {chunks - 1}" if chunks > 0 else "one chunk or more",
         )
-    datasets = [PackedDataset(source) for source in sources]
-    _common_token_bytes(datasets)
-    selection = _select_chunk(datasets, chunk, chunks)
-    order = np.arange(len(selection.lengths))
-    np.random.default_rng(chunk_seed(seed, chunk)).shuffle(order)
-    return _write(datasets, selection.reordered(order), target, progress)
 
 
 def _select_chunk(datasets: Sequence[PackedDataset], chunk: int, chunks: int) -> _Selection:
@@ -269,11 +325,7 @@ def _select_chunk(datasets: Sequence[PackedDataset], chunk: int, chunks: int) ->
     for number, dataset in enumerate(datasets):
         start, stop = chunk_bounds(len(dataset), chunk, chunks)
         parts.append(_Selection.of(dataset, number, slice(start, stop)))
-    return _Selection(
-        sources=np.concatenate([part.sources for part in parts]),
-        starts=np.concatenate([part.starts for part in parts]),
-        lengths=np.concatenate([part.lengths for part in parts]),
-    )
+    return _Selection.concatenated(parts)
 
 
 def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:
@@ -281,6 +333,11 @@ def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:
 
     The first `documents % chunks` chunks have one document more than the others: 10 documents in 4
     chunks are 3, 3, 2 and 2.
+
+    Args:
+        documents: Number of all documents.
+        chunk: Number of the chunk, from 0 on.
+        chunks: Number of chunks.
     """
     size, n_larger = divmod(documents, chunks)
     start = size * chunk + min(chunk, n_larger)
@@ -292,6 +349,13 @@ def chunk_seed(seed: int, chunk: int) -> int:
     """Return the seed of a chunk, as Modalities' `calculate_hashed_seed` computes it.
 
     It hashes the decimal digits of the seed, and those of the number of the chunk.
+
+    Args:
+        seed: The seed of all chunks.
+        chunk: Number of the chunk, from 0 on.
+
+    Returns:
+        A number from 0 to 2**32 - 2.
     """
     total = 0
     for number in (operator.index(seed), chunk):
@@ -315,6 +379,9 @@ def filter_pbin(
         target: The file to write.
         keep: Whether each document is written, bool, shape (n_documents,).
         progress: Shows how far the work has come.
+
+    Returns:
+        The numbers of documents and tokens that were written.
 
     Raises:
         ConfigError: The mask has another length or dtype.
@@ -349,7 +416,13 @@ class DocumentFilter:
     """This text file does not list the number of the document."""
 
     def mask(self, dataset: PackedDataset) -> NDArray[np.bool_]:
-        """Return which documents are kept, shape (n_documents,).
+        """Return which documents meet all conditions.
+
+        Args:
+            dataset: The documents.
+
+        Returns:
+            bool, shape (n_documents,).
 
         Raises:
             ConfigError: There is no condition, or a list names a document that does not exist.
@@ -363,24 +436,41 @@ class DocumentFilter:
                 where=dataset.path,
                 remedy="give one or more: min_tokens, max_tokens, every, keep, drop",
             )
-        # A document is kept if it meets all conditions that are given.
-        lengths = dataset.document_lengths
-        is_kept = np.ones(len(lengths), bool)
-        if self.min_tokens is not None:
-            is_kept &= lengths >= self.min_tokens
-        if self.max_tokens is not None:
-            is_kept &= lengths <= self.max_tokens
-        if self.every is not None:
-            is_kept &= np.arange(len(lengths)) % self.every == 0
-        if self.keep is not None:
-            is_kept &= _is_listed(self.keep, len(lengths))
-        if self.drop is not None:
-            is_kept &= ~_is_listed(self.drop, len(lengths))
+        is_kept = np.ones(len(dataset), bool)
+        for meets_condition in self._conditions(dataset.document_lengths):
+            is_kept &= meets_condition
         return is_kept
+
+    def _conditions(self, lengths: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
+        """Yield, for each condition that is set, which documents meet it.
+
+        Args:
+            lengths: Number of tokens of each document, shape (n_documents,).
+
+        Yields:
+            Shape (n_documents,).
+
+        Raises:
+            ConfigError: A list names a document that does not exist.
+            MissingError: A list does not exist.
+            InputError: A list contains something that is not a number.
+        """
+        if self.min_tokens is not None:
+            yield lengths >= self.min_tokens
+        if self.max_tokens is not None:
+            yield lengths <= self.max_tokens
+        if self.every is not None:
+            yield np.arange(len(lengths)) % self.every == 0
+        if self.keep is not None:
+            yield _is_listed(self.keep, len(lengths))
+        if self.drop is not None:
+            yield ~_is_listed(self.drop, len(lengths))
 
 
 def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:
     """Return whether a text file lists each document by its number.
+
+    For example, with the lines 3 and 0 and four documents: True, False, False, True.
 
     Args:
         path: The text file.
@@ -394,21 +484,7 @@ def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:
         InputError: It contains something that is not a number.
         ConfigError: It names a document that does not exist.
     """
-    with required(
-        path,
-        "a text file of the numbers of documents",
-        "write the list first, or name another file",
-    ):
-        words = read_regular(path).split()
-    try:
-        numbers = np.array(words, np.int64)
-    except (ValueError, OverflowError) as error:
-        raise InputError(
-            "this list contains something that is not a number",
-            where=path,
-            found=error,
-            expected="the numbers of documents, one a line",
-        ) from error
+    numbers = _read_numbers(path)
     is_outside = (numbers < 0) | (numbers >= n_documents)
     if is_outside.any():
         raise ConfigError(
@@ -420,6 +496,33 @@ def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:
     is_listed = np.zeros(n_documents, bool)
     is_listed[numbers] = True
     return is_listed
+
+
+def _read_numbers(path: Path) -> NDArray[np.int64]:
+    """Return the numbers of documents in a text file, in the order of the file.
+
+    Args:
+        path: The text file.
+
+    Raises:
+        MissingError: The file does not exist.
+        InputError: It contains something that is not a number.
+    """
+    with required(
+        path,
+        "a text file of the numbers of documents",
+        "write the list first, or name another file",
+    ):
+        words = read_regular(path).split()
+    try:
+        return np.array(words, np.int64)
+    except (ValueError, OverflowError) as error:
+        raise InputError(
+            "this list contains something that is not a number",
+            where=path,
+            found=error,
+            expected="the numbers of documents, one a line",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,8 +552,25 @@ class _Selection:
         sources = np.full(len(lengths), number, np.int32)
         return _Selection(sources, dataset.document_starts[documents], lengths)
 
+    @staticmethod
+    def concatenated(parts: Sequence[_Selection]) -> _Selection:
+        """Return the documents of all parts, in the order of the parts.
+
+        Args:
+            parts: The parts; at least one.
+        """
+        return _Selection(
+            sources=np.concatenate([part.sources for part in parts]),
+            starts=np.concatenate([part.starts for part in parts]),
+            lengths=np.concatenate([part.lengths for part in parts]),
+        )
+
     def reordered(self, order: NDArray[np.int64]) -> _Selection:
-        """Return these documents in another order, shape (n_documents,)."""
+        """Return these documents in another order.
+
+        Args:
+            order: Index of each document of the result in this selection, shape (n_documents,).
+        """
         return _Selection(self.sources[order], self.starts[order], self.lengths[order])
 
 

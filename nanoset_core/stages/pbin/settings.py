@@ -19,7 +19,7 @@ def pbin_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each mistake in the key `pbin`, or in `packed`, its former name.
 
-    Both are lists of names of datasets. Only one of them may be used.
+    Both are lists of names of datasets, such as `pbin: [web, code]`. Only one may be used.
 
     Args:
         file: Path of nanoset.yaml.
@@ -40,6 +40,10 @@ def pbin_errors(
 
 
 def warn_of_former_key(file: Path) -> None:
-    """Warn that a nanoset.yaml uses `packed`, the former name of `pbin`, once in each process."""
+    """Warn that a nanoset.yaml uses `packed`, the former name of `pbin`, once in each process.
+
+    Args:
+        file: Path of nanoset.yaml.
+    """
     text = f"{file}: `{FORMER_KEY}` is the former name of `{KEY}`: rename the key"
     warnings.warn(visible(text), FormerNameWarning, stacklevel=2)

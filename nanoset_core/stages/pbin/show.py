@@ -7,7 +7,11 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def pbin_summary(manifest: Manifest) -> Summary:
-    """Return the counts of a `.pbin`, the size of its tokens, and the documents left out."""
+    """Return the counts of a `.pbin`, the size of its tokens, and the documents left out.
+
+    Args:
+        manifest: Manifest of the `.pbin`. A document is left out if it has no tokens.
+    """
     details = {
         "bytes a token": f"{manifest.facts['token_bytes']:,}",
         "left out": f"{manifest.facts['left_out']:,}",

@@ -1,4 +1,9 @@
-"""Write a `.pbin` from a .bin/.idx pair or from text, without a project: `nanoset pbin write`."""
+"""Write a `.pbin` from a .bin/.idx pair or from text, without a project: `nanoset pbin write`.
+
+For example, `nanoset pbin write texts/*.jsonl web.pbin --tokenizer gpt2` tokenizes the texts. A
+record next to web.pbin says what it was made from, so that the same call does nothing the next
+time.
+"""
 
 from __future__ import annotations
 
@@ -115,12 +120,7 @@ def make_pbin_once(
         InputError: A token is not in the vocabulary, there are no tokens, or too much text is
             rejected.
     """
-    rejects = output.with_name(f"{output.stem}_rejects.jsonl")
-    source = _find_source([os.fspath(name) for name in inputs], output, rejects)
-    tokenizer = None if options.tokenizer is None else tokenizer_path(options.tokenizer)
-    options = replace(options, tokenizer=tokenizer)
-    end_id = _end_id(options, is_text=isinstance(source, InputFiles))
-    call = _PbinCall(source, output, rejects, options, end_id, progress)
+    call = _PbinCall.of([os.fspath(name) for name in inputs], output, options, progress)
 
     # If an earlier call has made the file, keep it, unless it left out rejected lines under other
     # limits: whether these lines are too many is decided while the text is read.
@@ -167,14 +167,22 @@ def _find_source(
     rejects_path = rejects.absolute()
 
     def is_rejects_of_earlier_call(path: Location) -> bool:
-        """Return whether a file is the list of rejected lines that an earlier call wrote."""
+        """Return whether a file is the list of rejected lines that an earlier call wrote.
+
+        Args:
+            path: Absolute path of the file.
+        """
         return record is not None and path == rejects_path
 
     return resolve_inputs(inputs, leave_out=is_rejects_of_earlier_call)
 
 
 def _pbin_already_error(name: str) -> ConfigError:
-    """Return the error for an input that is a `.pbin` itself."""
+    """Return the error for an input that is a `.pbin` itself.
+
+    Args:
+        name: The input.
+    """
     return ConfigError(
         "this is a .pbin already",
         where=name,
@@ -247,43 +255,64 @@ class _PbinCall:
     rejects: Location
     """The list of rejected lines, which is written only if text has some."""
     options: PbinOptions
+    """The settings of the call."""
     end_id: int | None
     """Id of the token that is added to documents which do not end in it; None: nothing is added."""
     progress: Progress
+    """Shows how far the work has come."""
+
+    @staticmethod
+    def of(
+        inputs: Sequence[str], output: Location, options: PbinOptions, progress: Progress
+    ) -> _PbinCall:
+        """Find out what is read, and check the settings.
+
+        Args:
+            inputs: Prefix of a pair, or files, folders and patterns of text.
+            output: The file to write.
+            options: The settings.
+            progress: Shows how far the work has come.
+
+        Raises:
+            ConfigError: The inputs are not one dataset or text, or no tokenizer is named.
+        """
+        rejects = output.with_name(f"{output.stem}_rejects.jsonl")
+        source = _find_source(inputs, output, rejects)
+        if options.tokenizer is not None:
+            options = replace(options, tokenizer=tokenizer_path(options.tokenizer))
+        end_id = _end_id(options, is_text=isinstance(source, InputFiles))
+        return _PbinCall(source, output, rejects, options, end_id, progress)
 
     def delivery(self) -> Delivery:
         """Describe what this call writes, and from what, so that later calls recognise it."""
-        options = self.options
         source_files = self._source_files()
+        made_from = record_of(
+            command=_COMMAND, output=self.output, sources=source_files, options=self._settings()
+        )
+        # A list of rejected lines is written if text has any.
+        is_text = isinstance(self.source, InputFiles)
+        return Delivery.of_file(
+            target=self.output,
+            made_from=made_from,
+            optional=[self.rejects.name] if is_text else [],
+            inputs=[*source_files, *tokenizer_files(self.options.tokenizer)],
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings that decide the bytes of the file, for the record of the call."""
+        options = self.options
+        is_text = isinstance(self.source, InputFiles)
         fingerprint: str | None = None  # of the tokenizer
         if options.tokenizer is not None:
             fingerprint = tokenizer_facts(options.tokenizer).fingerprint
-
-        # The source is a pair of .bin and .idx, or text. Documents of text always end in the
-        # end-of-document token, and a list of rejected lines is written if there are any.
-        append_eod = options.append_eod
-        json_key: str | None = None
-        optional_files: list[str] = []
-        if isinstance(self.source, InputFiles):
-            append_eod = True
-            json_key = options.key
-            optional_files.append(self.rejects.name)
-
-        settings = {
+        return {
             "tokenizer": fingerprint,
             "vocab_size": options.vocab_size,
-            "append_eod": append_eod,
+            # Documents of text always end in the end-of-document token.
+            "append_eod": is_text or options.append_eod,
             "eod": self.end_id,
-            "json_key": json_key,
+            "json_key": options.key if is_text else None,
         }
-        return Delivery.of_file(
-            target=self.output,
-            made_from=record_of(
-                command=_COMMAND, output=self.output, sources=source_files, options=settings
-            ),
-            optional=optional_files,
-            inputs=[*source_files, *tokenizer_files(options.tokenizer)],
-        )
 
     def _source_files(self) -> Sequence[Location]:
         """Return the files that are read: both files of a pair, or all text files."""
@@ -297,6 +326,9 @@ class _PbinCall:
         Args:
             facts: What the record of the call says was written.
         """
+        notices: tuple[str, ...] = ()
+        if isinstance(self.source, InputFiles):
+            notices = tuple(self.source.notices)
         return PbinResult(
             counts=PbinCounts(**facts["packed"]),
             rejected=facts["rejected"],
@@ -304,7 +336,7 @@ class _PbinCall:
             # Records of older versions lack the following two.
             lost=facts.get("lost", ""),
             faults=facts.get("faults", 0),
-            notices=tuple(self.source.notices) if isinstance(self.source, InputFiles) else (),
+            notices=notices,
         )
 
     def write(self, folder: Path) -> dict[str, Any]:
@@ -318,14 +350,26 @@ class _PbinCall:
         Returns:
             What was written, for the record of this call.
         """
-        # The source is a dataset, a .bin and its .idx. From a bucket, they are downloaded first.
-        if not isinstance(self.source, InputFiles):
-            with downloaded(pair_files(self.source)) as (bin_file, _):
-                counts = self._convert(bin_file.with_suffix(""), folder)
-            return self._facts(counts)
+        if isinstance(self.source, InputFiles):
+            return self._write_text(self.source, folder)
 
-        # Or it is text, which is tokenized to a dataset. This is deleted when the block ends.
-        with self._tokenized(self.source) as dataset:
+        # The source is a .bin and its .idx. From a bucket, they are downloaded first.
+        with downloaded(pair_files(self.source)) as (bin_file, _):
+            counts = self._convert(bin_file.with_suffix(""), folder)
+        return self._facts(counts)
+
+    def _write_text(self, inputs: InputFiles, folder: Path) -> dict[str, Any]:
+        """Write the `.pbin` of text, and a list of its rejected lines if there are any.
+
+        Args:
+            inputs: The text files.
+            folder: The folder for both files.
+
+        Returns:
+            What was written, for the record of this call.
+        """
+        # The text is tokenized to a .bin and its .idx, which are deleted when the block ends.
+        with self._tokenized(inputs) as dataset:
             counts = self._convert(on_this_machine(dataset.prefix), folder)
             if dataset.rejects is not None:
                 rejected_lines = on_this_machine(dataset.rejects).read_bytes()
@@ -388,20 +432,33 @@ class _PbinCall:
         Args:
             prefix: Path of the pair without an ending.
             folder: Where to write.
+
+        Returns:
+            The numbers of documents and tokens that were written.
         """
-        tokenizer = self.options.tokenizer
-        vocab_size = self.options.vocab_size
         max_id: int | None = None
-        if tokenizer is not None:
-            max_id = tokenizer_facts(tokenizer).max_id
-            if vocab_size is None:
-                model_size = model_vocab_size(tokenizer)
-                vocab_size = fitting_vocab_size(MMapIndexedDataset(prefix), model_size, self.end_id)
+        if self.options.tokenizer is not None:
+            max_id = tokenizer_facts(self.options.tokenizer).max_id
         return write_dataset_as_pbin(
             prefix,
             folder / self.output.name,
-            vocab_size=vocab_size,
+            vocab_size=self._vocab_size(prefix),
             end_token=self.end_id,
             max_id=max_id,
             progress=self.progress,
         )
+
+    def _vocab_size(self, prefix: Path) -> int | None:
+        """Return the size of the vocabulary, which decides the bytes of a token.
+
+        Args:
+            prefix: Path of the pair without an ending.
+
+        Returns:
+            The size, or None if tokens have as many bytes as in the pair.
+        """
+        tokenizer = self.options.tokenizer
+        if self.options.vocab_size is not None or tokenizer is None:
+            return self.options.vocab_size
+        dataset = MMapIndexedDataset(prefix)
+        return fitting_vocab_size(dataset, model_vocab_size(tokenizer), self.end_id)

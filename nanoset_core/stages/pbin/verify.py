@@ -1,4 +1,8 @@
-"""Verify that a `.pbin` has a correct index, and the documents and tokens of its dataset."""
+"""Verify that a `.pbin` has a correct index, and the documents and tokens of its dataset.
+
+A `.pbin` is made from a dataset: a .bin of tokens, and a .idx of documents. The checks go from the
+cheap to the expensive: size of the file, counts in the index, places of all documents, tokens.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +51,9 @@ def verify_pbin(
         key: The file.
         deep: Read all tokens, even if there are more than 16 Mi, instead of those at 256 places.
         run: Runs the parts of a deep check, here or on other machines.
+
+    Returns:
+        The report, with an error if the file differs from what was written.
     """
     report = Report(stage.report_name(key))
     with report.catching(remedy=BUILD):
@@ -104,7 +111,12 @@ def made_from(
 
 
 def _folder_of_source(project: Project, manifest: Manifest) -> Path:
-    """Return the folder of the dataset that an output was made from."""
+    """Return the folder of the dataset that an output was made from.
+
+    Args:
+        project: The project.
+        manifest: Manifest of the output, whose recipe has the digest of the dataset.
+    """
     # An export records the name of its dataset; a .pbin has the same name as its dataset.
     name = manifest.facts.get("of", manifest.name)
     stage_folder = dataset_node(project.config, name).stage.layout.folder
@@ -136,8 +148,8 @@ def _check_content(
     Raises:
         FormatError: The file is damaged.
     """
-    has_copy = not deep and _has_copy(manifest)
-    file = _open_with_room(manifest, as_copy=has_copy)
+    reads_copy = not deep and _has_copy(manifest)
+    file = _open_with_room(manifest, as_copy=reads_copy)
     index = scan_index(file)
     if not _check_index(report, manifest, file, index):
         return
@@ -150,7 +162,8 @@ def _check_content(
     if not _check_documents(report, manifest, file, source.dataset, stream):
         return
 
-    store, name = manifest.access.stored_at(file.path, as_copy=has_copy)
+    # Compare the tokens.
+    store, name = manifest.access.stored_at(file.path, as_copy=reads_copy)
     dataset_store, prefix = source.dataset.stored(as_copies=not deep)
     comparison = TokenComparison(
         copy=StoredArray(store, name, file.dtype, file.layout.header_bytes),
@@ -158,19 +171,18 @@ def _check_content(
         remedy=_remedy(manifest),
         stream=stream,
     )
-    divided_check = DividedCheck(
-        parts=_ranges_to_compare(index.tokens, file.token_bytes, deep=deep),
-        check_part=comparison.look,
-        add_outcomes=comparison.conclude,
-        at_once=AT_ONCE,
-    )
+    ranges = _ranges_to_compare(index.tokens, file.token_bytes, deep=deep)
     # A quick check takes less time than the start of worker processes.
     run_check = run if deep else run_here
-    run_check(report, divided_check)
+    run_check(report, comparison.of_ranges(ranges))
 
 
 def _has_copy(manifest: Manifest) -> bool:
-    """Return whether a complete copy of a file is on the disk, if the outputs are in a bucket."""
+    """Return whether a complete copy of a file is on the disk, if the outputs are in a bucket.
+
+    Args:
+        manifest: Manifest of the `.pbin`.
+    """
     name = manifest.facts["file"]
     path = manifest.folder / name
     size: int = manifest.files[name].size
@@ -213,7 +225,14 @@ def _ranges_to_compare(n_tokens: int, token_bytes: int, *, deep: bool) -> list[t
 
 
 def _ranges(n_tokens: int, *, step: int) -> list[tuple[int, int]]:
-    """Divide tokens into consecutive ranges (start, stop) of at most `step` tokens."""
+    """Divide tokens into consecutive ranges (start, stop).
+
+    For example, 10 tokens with a step of 4 are (0, 4), (4, 8) and (8, 10).
+
+    Args:
+        n_tokens: Number of tokens.
+        step: Tokens of a range, except for the last one.
+    """
     return [(start, min(start + step, n_tokens)) for start in range(0, n_tokens, step)]
 
 
@@ -242,7 +261,12 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
 
 
 def _properties_found(file: PbinFile, index: IndexFacts) -> dict[str, object]:
-    """Return the properties of a file and its index, by the words that an error uses for them."""
+    """Return the properties of a file and its index, by the words that an error uses for them.
+
+    Args:
+        file: The file, opened.
+        index: Counts from a scan of the index.
+    """
     return {
         "layout": file.layout.name,
         "bytes a token": file.token_bytes,
@@ -257,7 +281,11 @@ def _properties_found(file: PbinFile, index: IndexFacts) -> dict[str, object]:
 
 
 def _properties_expected(manifest: Manifest) -> dict[str, object]:
-    """Return the properties that a file has if it is as it was written, by the same words."""
+    """Return the properties that a file has if it is as it was written, by the same words.
+
+    Args:
+        manifest: Manifest of the file, with the counts of what was written.
+    """
     facts = manifest.facts
     return {
         "layout": "D",  # the newest of Modalities' layouts, and the only one that is written here
@@ -361,6 +389,19 @@ class TokenComparison:
     stream: Stream | None = None
     """Order of the dataset's tokens, if they are not in order in the .bin."""
 
+    def of_ranges(self, ranges: Sequence[tuple[int, int]]) -> DividedCheck:
+        """Return a check that compares several ranges, each alone, in any process.
+
+        Args:
+            ranges: Ranges (start, stop) of tokens.
+        """
+        return DividedCheck(
+            parts=ranges,
+            check_part=self.look,
+            add_outcomes=self.conclude,
+            at_once=AT_ONCE,
+        )
+
     def look(self, part: tuple[int, int]) -> Compared:
         """Compare a range of the file's tokens with those of its dataset.
 
@@ -373,18 +414,25 @@ class TokenComparison:
         first_token, stop_token = part
         for start in range(first_token, stop_token, _READ_TOKENS):
             stop = min(start + _READ_TOKENS, stop_token)
-            tokens = self.copy.read(start, stop)
-            expected = self._expected(start, stop)
-            differs = tokens != expected  # (stop - start,)
-            if differs.any():
-                index = int(np.argmax(differs))  # of the first one that differs
-                wrong = WrongToken(
-                    number=start + index,
-                    token=int(tokens[index]),
-                    expected=int(expected[index]),
-                )
+            wrong = self._first_wrong_token(start, stop)
+            if wrong is not None:
                 return Compared(n_tokens=stop - first_token, wrong=wrong)
         return Compared(n_tokens=stop_token - first_token, wrong=None)
+
+    def _first_wrong_token(self, start: int, stop: int) -> WrongToken | None:
+        """Return the first token of the file that differs from that of the dataset, or None.
+
+        Args:
+            start: Number of the first token to compare.
+            stop: Number of the token after the last one; so few that they can be read together.
+        """
+        tokens = self.copy.read(start, stop)
+        expected = self._expected(start, stop)
+        wrong_indices = np.flatnonzero(tokens != expected)
+        if len(wrong_indices) == 0:
+            return None
+        index = int(wrong_indices[0])
+        return WrongToken(start + index, int(tokens[index]), int(expected[index]))
 
     def conclude(self, report: Report, outcomes: Sequence[Compared]) -> None:
         """Report how many tokens were compared, and the first one that differs.
@@ -394,25 +442,30 @@ class TokenComparison:
             outcomes: Result of each range, in order.
         """
         report.figures["tokens_read"] = sum(outcome.n_tokens for outcome in outcomes)
-        for outcome in outcomes:
-            if outcome.wrong is not None:
-                report.error(
-                    "a token is not that of the dataset",
-                    where=f"{self.copy.url}, byte {self.copy.byte(outcome.wrong.number)}",
-                    found=f"id {outcome.wrong.token}",
-                    expected=f"id {outcome.wrong.expected}",
-                    remedy=self.remedy,
-                )
-                return
+        wrong_tokens = [outcome.wrong for outcome in outcomes if outcome.wrong is not None]
+        if wrong_tokens:
+            first_wrong = wrong_tokens[0]
+            report.error(
+                "a token is not that of the dataset",
+                where=f"{self.copy.url}, byte {self.copy.byte(first_wrong.number)}",
+                found=f"id {first_wrong.token}",
+                expected=f"id {first_wrong.expected}",
+                remedy=self.remedy,
+            )
 
     def _expected(self, start: int, stop: int) -> NDArray[np.integer[Any]]:
-        """Return the tokens of the dataset that should be at [start, stop) in the file."""
+        """Return the tokens of the dataset that should be at [start, stop) in the file.
+
+        Args:
+            start: Number of the first token in the order of the dataset.
+            stop: Number of the token after the last one.
+        """
         if self.stream is None:
             return self.dataset.read(start, stop)
 
         # The .bin does not store the tokens in this order: gather the ranges that contain them.
-        range_starts, range_lengths = self.stream.ranges(
-            np.array([start]), np.array([stop - start])
-        )
-        ranges = zip(range_starts.tolist(), (range_starts + range_lengths).tolist(), strict=True)
-        return np.concatenate([self.dataset.read(first, last) for first, last in ranges])
+        starts, lengths = self.stream.ranges(np.array([start]), np.array([stop - start]))
+        tokens = []
+        for range_start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            tokens.append(self.dataset.read(range_start, range_start + length))
+        return np.concatenate(tokens)
