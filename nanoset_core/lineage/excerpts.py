@@ -104,7 +104,8 @@ def retokenizer(
 
     Args:
         tokenizer_file: The project's tokenizer, if it is known.
-        options: The options in the recipe of a corpus's dataset.
+        options: The options in the recipe of a corpus's dataset: `tokenizer` is the fingerprint of
+            its tokenizer, and `framing` the special tokens around each document.
 
     Returns:
         The object; None if the dataset was made with another tokenizer, or the project's is not
@@ -115,7 +116,6 @@ def retokenizer(
     if tokenizer_facts(tokenizer_file).fingerprint != options["tokenizer"]:
         return None
 
-    # The framing is the special tokens that the dataset has around each document.
     engine = _loaded(tokenizer_file, stat_signature(tokenizer_file))
     framing_options = options["framing"]
     framing = Framing(

@@ -417,7 +417,9 @@ def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[Sou
     inventory = context.inventory_of(lineage.dataset)
     if inventory is None:
         return None
-    ranges = cut_ranges(inventory, lineage.tokenized.recipe["options"]["range_bytes"])
+    # Cut the pieces into ranges of the size that the recipe of the shards states.
+    range_bytes = lineage.tokenized.recipe["options"]["range_bytes"]
+    ranges = cut_ranges(inventory, range_bytes)
     return ranges if len(ranges) == len(lineage.shards) else None
 
 

@@ -36,20 +36,35 @@ def entry_of(
     Raises:
         StorageError: Another call has replaced or removed the file in the meantime.
     """
-    checksum = {} if sha256 is None else {"sha256": sha256}
+    entry: dict[str, Any] = {"bytes": size}
+    if sha256 is not None:
+        entry["sha256"] = sha256
     if size is not None and not has_etag_or_time:
-        return {"bytes": size, **checksum}  # nothing to look up
+        return entry  # nothing to look up
 
     stored = _stat_after_put(folder, name, size)
-    entry = {"bytes": stored.size, **checksum}
-    if not has_etag_or_time:
-        return entry
-    if has_etags(folder):
-        entry["etag"] = stored.mark
-    elif sha256 is None:
-        # Without a checksum, this time is the only sign of other bytes of the same size.
-        entry["mtime_ns"] = stored.written_ns
+    entry["bytes"] = stored.size
+    if has_etag_or_time:
+        entry |= _etag_or_time(folder, stored, is_hashed=sha256 is not None)
     return entry
+
+
+def _etag_or_time(folder: Location, stored: Stored, *, is_hashed: bool) -> dict[str, Any]:
+    """Return what shows that a file got other bytes of the same size: its ETag or time of change.
+
+    Args:
+        folder: Folder of the file, on this machine or in a bucket.
+        stored: The file as it is now.
+        is_hashed: Whether its checksum is known. Then the time of a local file adds nothing.
+
+    Returns:
+        `etag` for an object in a bucket, or `mtime_ns` for a local file without a checksum.
+    """
+    if has_etags(folder):
+        return {"etag": stored.mark}
+    if is_hashed:
+        return {}
+    return {"mtime_ns": stored.written_ns}
 
 
 def _stat_after_put(folder: Location, name: str, size: int | None) -> Stored:

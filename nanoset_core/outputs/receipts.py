@@ -22,7 +22,7 @@ nanoset and other programs can read them:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -295,24 +295,37 @@ def _source_differences(sources_before: object, sources_now: object) -> list[str
     Args:
         sources_before: The sources in the record of an earlier call; anything if it was edited.
         sources_now: The list of sources of this call.
+
+    Returns:
+        For example `["b.bin was not among the files", "7 more files differ"]`.
     """
     before = _sources_by_path(sources_before)
     now = _sources_by_path(sources_now)
-    differences = []
-    for path in {**now, **before}:
-        if path not in now:
-            differences.append(f"{path} was one of the files")
-        elif path not in before:
-            differences.append(f"{path} was not among the files")
-        elif before[path] != now[path]:
-            differences.append(f"{path} was another file, or written again since")
-
+    differences = list(_differences_by_path(before, now))
     if not differences and list(before) != list(now):
         return ["the files came in another order"]
     n_unnamed = len(differences) - _MAX_NAMED_FILES
     if n_unnamed > 0:
         differences[_MAX_NAMED_FILES:] = [f"{n_unnamed:,} more files differ"]
     return differences
+
+
+def _differences_by_path(
+    before: Mapping[str, list[Any]], now: Mapping[str, list[Any]]
+) -> Iterator[str]:
+    """Yield how each input file differs between two calls, for those that do.
+
+    Args:
+        before: Path → what the record of the earlier call says about the file.
+        now: The same of this call.
+    """
+    for path in {**now, **before}:
+        if path not in now:
+            yield f"{path} was one of the files"
+        elif path not in before:
+            yield f"{path} was not among the files"
+        elif before[path] != now[path]:
+            yield f"{path} was another file, or written again since"
 
 
 def flag_differences(

@@ -109,22 +109,39 @@ def _make_codec(hint: Any, notation: Notation) -> ValueCodec:
     """
     if len(alternatives(hint)) > 1:  # such as int | str
         return _codec_of_union(hint, notation)
-
     if get_origin(hint) is Annotated:  # such as Annotated[int, Range(1, 10)]
-        codec = codec_of(bare(hint), notation)
-        value_range = range_of(hint)
-        return codec if value_range is None else RangeCodec(codec, value_range)
-
+        return _codec_of_annotated(hint, notation)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return DataclassCodec(hint, partial(codec_of, notation=notation))
-    if hasattr(hint, "_fields"):  # a NamedTuple, which is a list in JSON
-        hint_by_field = get_type_hints(hint)
-        item_codecs = [codec_of(hint_by_field[name], notation) for name in hint._fields]
-        return RowCodec(hint._make, item_codecs)
-
+    if hasattr(hint, "_fields"):  # a NamedTuple
+        return _codec_of_named_tuple(hint, notation)
     if get_origin(hint) is not None:  # such as tuple[int, ...]
         return _codec_of_generic(hint, notation)
     return _codec_of_scalar(hint, notation)
+
+
+def _codec_of_annotated(hint: Any, notation: Notation) -> ValueCodec:
+    """Return the codec of a type with metadata, of which only a range matters for the codec.
+
+    Args:
+        hint: The type, such as `Annotated[int, Range(1, 10)]`.
+        notation: Where the values come from: JSON or YAML.
+    """
+    codec = codec_of(bare(hint), notation)  # such as that of int
+    value_range = range_of(hint)
+    return codec if value_range is None else RangeCodec(codec, value_range)
+
+
+def _codec_of_named_tuple(hint: Any, notation: Notation) -> ValueCodec:
+    """Return the codec of a NamedTuple, which is a list in JSON and YAML.
+
+    Args:
+        hint: The class.
+        notation: Where the values come from: JSON or YAML.
+    """
+    hint_by_field = get_type_hints(hint)
+    item_codecs = [codec_of(hint_by_field[name], notation) for name in hint._fields]
+    return RowCodec(hint._make, item_codecs)
 
 
 def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
