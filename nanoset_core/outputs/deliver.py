@@ -242,7 +242,7 @@ class Delivery:
         """Check that no folder has the path of a file of the output, or of its receipt.
 
         Raises:
-            ConfigError: A folder has.
+            ConfigError: A folder is in the way.
         """
         for name in (*self.names, self.receipt.name):
             if is_folder_in_the_way(self.folder / name):

@@ -46,7 +46,8 @@ def check_corpus_name(name: str, where: object) -> str:
         The name, unchanged.
 
     Raises:
-        ConfigError: The name is not valid.
+        ConfigError: It is longer than 128 characters, does not begin with a letter or digit, or has
+            other characters than letters, digits, '.', '_' and '-'.
     """
     if not _CORPUS.fullmatch(name) or len(name) > _MAX_NAME_CHARACTERS:
         raise ConfigError(
@@ -74,7 +75,7 @@ def check_text_key(key: str, where: object, most_bytes: int = MOST_KEY_BYTES) ->
         The key, unchanged.
 
     Raises:
-        ConfigError: The key is not valid.
+        ConfigError: It is empty or too long, is not UTF-8, or contains '/' or a control character.
     """
     reason = _why_not_in_file_name(key, most_bytes)
     if reason is not None:
@@ -96,7 +97,7 @@ def _why_not_in_file_name(key: str, most_bytes: int) -> str | None:
     """Return why a key cannot be part of a file's name, or None if it can.
 
     Args:
-        key: The key.
+        key: Key of the text in the documents of a corpus.
         most_bytes: Limit for its length in UTF-8.
 
     Returns:
@@ -127,7 +128,8 @@ def check_asset_name(name: str, where: object) -> str:
         The name, unchanged.
 
     Raises:
-        ConfigError: The name is not valid, or is reserved.
+        ConfigError: It is longer than 128 characters, does not begin with a letter, has other
+            characters than letters, digits, '_' and '-', or is reserved.
     """
     if not _ASSET.fullmatch(name) or len(name) > _MAX_NAME_CHARACTERS:
         raise ConfigError(
@@ -167,7 +169,7 @@ def check_corpora(corpora: Collection[str], where: object) -> None:
         where: Place of the list, for errors.
 
     Raises:
-        ConfigError: A check failed.
+        ConfigError: There are none, a name is not valid, or a name is repeated.
     """
     if not corpora:
         raise ConfigError(

@@ -291,7 +291,7 @@ class OutputRoot:
         Returns:
             What was found, and when: soon after, another machine may have stored the version.
         """
-        looked_up_at = time.monotonic()  # soon, another machine may have stored it
+        looked_up_at = time.monotonic()
         unusable = _ExistingVersion(looked_up_at, whole=None, is_missing=False)
         if self.rebuild:
             return unusable
@@ -744,7 +744,7 @@ def _check_no_folder_at(link: Path) -> None:
         link: Path of the link `current`.
 
     Raises:
-        StorageError: There is one.
+        StorageError: A folder is there.
     """
     if link.is_dir() and not link.is_symlink():
         raise StorageError(

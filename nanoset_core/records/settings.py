@@ -415,8 +415,11 @@ def _schema(hint: Any, templates: bool) -> dict[str, Any]:
     """Return the JSON schema of a type, which may be a union.
 
     Args:
-        hint: The type.
+        hint: The type, such as `int | None`.
         templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of any value.
+
+    Returns:
+        For example `{"anyOf": [{"type": "integer"}, {"type": "null"}]}`.
     """
     schemas = [_schema_of_alternative(kind, templates) for kind in alternatives(hint)]
     if templates and _needs_template(schemas):

@@ -325,7 +325,7 @@ def _check_size(root: Any) -> None:
         root: Node that PyYAML composed.
 
     Raises:
-        _TooMuchError: A check failed.
+        _TooMuchError: There are more than `MOST_VALUES`, or a value contains itself.
     """
     values_below: dict[int, int] = {}  # id of a node → values at and below it
     unfinished: set[int] = set()  # ids of nodes whose children are being visited
