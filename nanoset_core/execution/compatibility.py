@@ -135,7 +135,8 @@ class CompatibilityCheck:
             if not copy.is_file():
                 was_downloaded = self.store.fetch(file.name, copy, sha256=file.sha256)
                 if not was_downloaded:
-                    # The run has ended, and removed its files from the store, with the marker.
+                    # The run has ended, and has removed all of its files from the store, also the
+                    # marker, the file by which a worker recognises that it sees the right store.
                     raise self._missing_marker_error(marker=None)
         return copies
 

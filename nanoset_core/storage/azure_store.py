@@ -283,6 +283,8 @@ class AzureStore(ObjectStore):
         """
         checked_name(name)
         if begin >= end:
+            # Azure has no requests for an empty range. The method of the base class only asks for
+            # the description.
             return Store.open_range(self, name, begin, end)
 
         async def send(client: Any) -> tuple[bytes, Stored] | None:
@@ -307,6 +309,8 @@ class AzureStore(ObjectStore):
 
         data_and_stored = self.request(name, send, may_be_missing=True)
         if data_and_stored is None:
+            # The blob has no such bytes, is a folder, or does not exist. The method of the base
+            # class finds out which, by a request for the description.
             return Store.open_range(self, name, begin, end)
         return data_and_stored
 

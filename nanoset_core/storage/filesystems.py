@@ -607,8 +607,8 @@ def _fetched(system: Any, path: str, begin: int, end: int, *, may_send_whole_fil
         path: Path of the file in it.
         begin: Position of the first byte.
         end: Position after the last byte.
-        may_send_whole_file: Whether to refuse the answer of a server that sends the whole file
-            instead of the range.
+        may_send_whole_file: Whether the server, such as a web server, may ignore the range and send
+            the whole file. Then a whole file is an error, and is not downloaded.
 
     Returns:
         The bytes; fewer than requested if the file ends before `end`.
