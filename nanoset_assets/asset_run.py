@@ -1,4 +1,9 @@
-"""Execute a run of an asset: make an output, and yield its materialisation."""
+"""Execute a run of an asset: make an output, and yield its materialisation.
+
+A run for the partition `web` of the asset `indexed_dataset`, for example, calls the stage that
+makes the dataset of `web`, and records in Dagster its digest, size and time, and the metadata of
+its page. A *page* is a function that makes an output and returns what the UI shows of it.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +57,18 @@ class AssetRun:
         return self.project_defs.names.tag(RAW_TAG) in tags or AUTOMATION_TAG in tags
 
     def make(self) -> Manifest:
-        """Make the output as its stage does, and return its manifest."""
+        """Make the output as its stage does, and return its manifest.
+
+        Raises:
+            NanosetError: The output could not be made.
+        """
         return self.finish(self.stage.make(self.project, self.key))
 
     def finish(self, manifest: Manifest) -> Manifest:
         """Record that the output is made, and how long that took; return its manifest.
 
         Args:
-            manifest: The manifest of the output.
+            manifest: The manifest of the output, which `results` records in Dagster.
         """
         self.manifest = manifest
         self.seconds = time.monotonic() - self.started
@@ -67,6 +76,9 @@ class AssetRun:
 
     def results(self) -> Iterator[dg.MaterializeResult[Any]]:
         """Make the output, and yield its materialisation; nothing if there was nothing to make.
+
+        Yields:
+            What Dagster records and shows of the run, at most once.
 
         Raises:
             dg.Failure: The output could not be made.
@@ -128,7 +140,11 @@ class AssetRun:
         return error
 
     def warn(self, text: str) -> None:
-        """Write a warning into the run's log."""
+        """Write a warning into the run's log.
+
+        Args:
+            text: The warning. Secrets and invisible characters in it are hidden.
+        """
         self.context.log.warning(visible(text))
 
 

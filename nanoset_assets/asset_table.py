@@ -121,7 +121,11 @@ class AssetShape:
     """Metadata of the asset's definition."""
 
     def describe(self, subject: str) -> str | None:
-        """Return the description of the asset of a subject, or None if it has none."""
+        """Return the description of the asset of a subject, or None if it has none.
+
+        Args:
+            subject: The nanoset, webdataset or corpus, whose name replaces `{subject}`.
+        """
         if self.description is None:
             return None
         return self.description.replace("{subject}", subject)
@@ -355,5 +359,10 @@ SHAPES: dict[Stage, AssetShape] = {
 
 
 def shape_of(stage: Stage) -> AssetShape:
-    """Return how the assets of a stage appear in Dagster."""
+    """Return how the assets of a stage appear in Dagster.
+
+    Args:
+        stage: A step of the pipeline. If it has no entry in SHAPES, its asset is named like the
+            folder of its outputs.
+    """
     return SHAPES.get(stage) or AssetShape(stage.layout.folder)

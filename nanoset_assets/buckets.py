@@ -15,6 +15,13 @@ def bucket_resources(config: ProjectConfig) -> dict[str, Any]:
     """Return the resource `s3`, if the project uses a bucket and dagster-aws is installed.
 
     It contains no credentials: boto3 finds them in the environment.
+
+    Args:
+        config: The settings of nanoset.yaml, which say where raw text and outputs are, and how the
+            bucket is accessed.
+
+    Returns:
+        `{"s3": …}`; empty if there is no bucket, or no dagster-aws.
     """
     if not is_in_bucket(config.raw) and not is_in_bucket(config.root):
         return {}

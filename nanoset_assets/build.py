@@ -6,13 +6,16 @@ This is what `nanoset build` does. A build has four phases:
 2. Select: the outputs that the user chose, and what these need, become a list of runs.
 3. Execute the runs, which are recorded in the project's Dagster history.
 4. Report what was made, what failed, and what was skipped because of it.
+
+For example, after a file was added to the corpus `web`, a build makes the inventory, the shards and
+the dataset of `web` in one run, and then the index files of the nanosets that read `web`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import Any
 
@@ -74,7 +77,7 @@ def build(
 
     Args:
         project: The project; its progress shows the steps.
-        instance: The instance in which the runs are recorded.
+        instance: The instance of Dagster in which the runs are recorded.
         select: What to build: Dagster's asset selection syntax, such as `+pretrain/blend`, or names
             of corpora, nanosets, nanoset/split and webdatasets; empty: everything.
         corpora: Only these corpora are examined, and built up to their datasets if `select` is
@@ -82,6 +85,9 @@ def build(
         rebuild: Whether selected outputs that are up to date are made, too.
         verbose: Whether Dagster's own log is printed.
         say: Called with a line when a run starts, which ends in "…", and with another when it ends.
+
+    Returns:
+        What was made, what failed, and what was skipped because of it.
 
     Raises:
         ConfigError: The configuration is invalid, or the selection is empty.
@@ -163,15 +169,18 @@ class _Builder:
         return second_report
 
     def _plan(self, *, rebuild: bool) -> _BuildPlan:
-        """Compare existing outputs with their inputs, and divide what has to be made into runs."""
+        """Compare existing outputs with their inputs, and divide what has to be made into runs.
+
+        Args:
+            rebuild: Whether selected outputs that are up to date are made, too.
+        """
         counter = StepCounter(self.project.progress)
         project_defs = ProjectDefs.of(
             self.project.config, build_project=self.project, started=counter.begin
         )
-        names = project_defs.names
         # Clean up after killed processes: end their runs in Dagster, and delete their temporary
         # files.
-        close_abandoned_runs(self.instance, names)
+        close_abandoned_runs(self.instance, project_defs.names)
         sweep(self.project)
 
         survey = _survey(self.project, project_defs, self.instance, self.corpora)
@@ -179,7 +188,9 @@ class _Builder:
         # The definitions are slow to make, and not always needed: they resolve Dagster's selection
         # syntax, and execute runs.
         definitions = definitions_of(project_defs) if self.select else dg.Definitions()
-        nodes = selected(survey.graph.nodes(), self.select, self.corpora, definitions, names)
+        nodes = selected(
+            survey.graph.nodes(), self.select, self.corpora, definitions, project_defs.names
+        )
         runs = _runs_to_execute(survey, nodes, rebuild=rebuild)
         if runs and not self.select:
             definitions = definitions_of(project_defs)
@@ -190,6 +201,9 @@ class _Builder:
     def _check_disk(self, nodes: Sequence[Node]) -> None:
         """Report how much is made, and refuse a build that would fill the disk.
 
+        Args:
+            nodes: The outputs that the build is going to make.
+
         Raises:
             StorageError: The root's disk has clearly too little free space.
         """
@@ -198,7 +212,12 @@ class _Builder:
         check_disk(self.project, set(nodes), self.say)
 
     def _execute(self, plan: _BuildPlan, *, rebuild: bool) -> BuildReport:
-        """Execute the runs of a plan, and return what they did."""
+        """Execute the runs of a plan, and return what they did.
+
+        Args:
+            plan: The runs, and the definitions that Dagster needs for them.
+            rebuild: Whether outputs are made even if they are up to date.
+        """
         report = _report_before_runs(plan.survey, plan.steps, has_all_corpora=not self.corpora)
         build_runs = BuildRuns(
             project=self.project,
@@ -259,10 +278,13 @@ def dry_run(
     """Return what `build` would do with the same arguments, without writing anything.
 
     Args:
-        project: The project.
+        project: Its outputs, settings and raw text are compared.
         select: What would be built: selections in Dagster's syntax, or names; empty: everything.
         corpora: Only these corpora are examined; empty: all.
         force: Whether selected outputs that are up to date would be rebuilt, too.
+
+    Returns:
+        The outputs that would be made, with reasons and sizes.
 
     Raises:
         ConfigError: The configuration is invalid, or the selection is empty.
@@ -289,6 +311,7 @@ def _corpora_to_examine(
     """Return the corpora that a build examines, in the order of the raw folder.
 
     Args:
+        project: Its settings may name corpora, which must exist.
         existing: The corpora of the raw folder.
         requested: The corpora that `--corpus` names; empty: all.
 
@@ -332,6 +355,7 @@ def _survey(
     """Compare outputs with raw text and settings, and register new corpora as partitions.
 
     Args:
+        project: The project that is built.
         project_defs: What the definitions of the project are made from.
         instance: The instance in which corpora are registered and runs recorded.
         corpora: Only these are examined; empty: all.
@@ -346,9 +370,9 @@ def _survey(
     register(instance, project_defs.names, list(text.corpora), project.config)
 
     # List the files of each corpus. Outputs of corpora that cannot be read count as failed.
-    inventories, unreadable = _inventory_recipes(project, examined_corpora)
-    graph = graph_over(project, inventories, examined_corpora)
-    graph.set_failures(unreadable)
+    inventories = _inventories(project, examined_corpora)
+    graph = graph_over(project, inventories.recipes, examined_corpora)
+    graph.set_failures(inventories.errors)
 
     # Compare all outputs with what they would be made from now.
     state = load_graph_state(graph, instance, project_defs.names)
@@ -356,26 +380,34 @@ def _survey(
     if corpora:
         # A nanoset or webdataset may need corpora that were not examined: leave it out.
         steps = [step for step in steps if is_of_corpora(step.node.stage)]
-    return _ProjectSurvey(graph, state, steps, text.unread_entries, unreadable)
+    return _ProjectSurvey(graph, state, steps, text.unread_entries, inventories.errors)
 
 
-def _inventory_recipes(
-    project: Project, corpora: Iterable[str]
-) -> tuple[dict[str, Recipe], dict[Node, Exception]]:
+@dataclass(frozen=True, slots=True)
+class _Inventories:
+    """The lists of files of corpora, as they are now."""
+
+    recipes: dict[str, Recipe] = field(default_factory=dict)
+    """Corpus → recipe of its inventory, which changes with any of its files."""
+    errors: dict[Node, Exception] = field(default_factory=dict)
+    """Inventory of a corpus that cannot be read → the error."""
+
+
+def _inventories(project: Project, corpora: Iterable[str]) -> _Inventories:
     """List the files of corpora; one that cannot be read does not stop the others.
 
-    Returns:
-        (corpus → recipe of its inventory, inventory that could not be taken → the error)
+    Args:
+        project: Its raw folder contains the corpora.
+        corpora: Names of the corpora.
     """
-    recipes: dict[str, Recipe] = {}
-    errors: dict[Node, Exception] = {}
+    inventories = _Inventories()
     for corpus in corpora:
         node = inventory_node(corpus)
         try:
-            recipes[corpus] = node.stage.recipe(project, node.key, {})
+            inventories.recipes[corpus] = node.stage.recipe(project, node.key, {})
         except (NanosetError, OSError) as error:
-            errors[node] = error
-    return recipes, errors
+            inventories.errors[node] = error
+    return inventories
 
 
 def _runs_to_execute(
@@ -384,22 +416,21 @@ def _runs_to_execute(
     """Return the runs that make the selected outputs and the stale outputs that these need.
 
     Args:
-        survey: The state of the project.
+        survey: The state of the project: which outputs are missing, stale or up to date.
+        selected_nodes: The outputs that the user selected.
         rebuild: Whether selected outputs that are up to date are made, too.
 
     Returns:
-        The steps of each run, in the order in which the runs have to be executed.
+        The steps of each run, in the order in which the runs have to be executed. A step makes one
+        output.
     """
-    # Select the outputs that are stale, or all of them if they are to be rebuilt.
     state = survey.state
     nodes = [step.node for step in survey.steps if step.node in selected_nodes]
     if rebuild:
         state = replace(state, forced=frozenset(nodes))
-    nodes_to_make = add_stale_inputs(
-        {node for node in nodes if state.needs_run(node)},
-        inputs_of=state.inputs_of,
-        is_stale=state.is_stale,
-    )
+    # Of the selected outputs, those that are stale, or all of them if they are to be rebuilt.
+    due_nodes = {node for node in nodes if state.needs_run(node)}
+    nodes_to_make = add_stale_inputs(due_nodes, inputs_of=state.inputs_of, is_stale=state.is_stale)
 
     def is_to_be_made(step: Step) -> bool:
         """Return whether a run has to execute a step."""
@@ -495,6 +526,7 @@ def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
     """Return the tags that Dagster stores with each run of a build.
 
     Args:
+        names: The names of the project, for the name of a tag.
         rebuild: Whether outputs are made even if they are up to date.
     """
     # The process that executes the run: if it is killed, the next build finds out.
@@ -508,6 +540,10 @@ def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
 
 
 def _run_config(*, verbose: bool) -> dict[str, Any]:
-    """Return the run config of a build's runs, which sets how much of Dagster's log is printed."""
+    """Return the run config of a build's runs, which sets how much of Dagster's log is printed.
+
+    Args:
+        verbose: Whether all of it is printed, or only critical errors.
+    """
     level = "INFO" if verbose else "CRITICAL"
     return {"loggers": {"console": {"config": {"log_level": level}}}}

@@ -1,7 +1,13 @@
-"""Asset checks: an output is verified before anything downstream is built from it."""
+"""Asset checks: an output is verified before anything downstream is built from it.
+
+Dagster runs the checks of an asset after each run of the asset. The check `verified` blocks
+everything downstream if it finds errors, for example a shard whose file was cut off. Other checks
+only show warnings, such as documents that contain texts of evaluations.
+"""
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import dagster as dg
 
@@ -29,56 +35,58 @@ class VerificationError(NanosetError, ValueError):
     """A check found errors in an output that was just made."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One kind of check of a stage's assets."""
+
+    name: str
+    description: str
+    """What it examines, for the UI."""
+    is_blocking: bool
+    """Whether errors keep runs from making anything downstream."""
+    evaluate: _Evaluate
+    """Executes the check for one output."""
+
+
 def checks_for(project_defs: ProjectDefs) -> list[dg.AssetChecksDefinition]:
-    """Return the asset checks of the project.
+    """Return the asset checks of the project, up to two for each asset.
+
+    Args:
+        project_defs: The names and settings of the project in Dagster. Its settings decide which
+            assets there are.
+    """
+    definitions: list[dg.AssetChecksDefinition] = []
+    for stage in stages():
+        checks = _checks_of(stage)
+        for subject, keys in asset_outputs(stage, project_defs.config).items():
+            for check in checks:
+                definitions.append(_define_check(project_defs, stage, subject, keys, check))
+    return definitions
+
+
+def _checks_of(stage: Stage) -> list[_Check]:
+    """Return the checks that each asset of a stage has.
 
     A check that verifies an output blocks everything downstream if it finds errors. Warnings have a
     separate check, which blocks nothing: Dagster's automation conditions build nothing from an
     asset whose blocking check has failed, even with a mere warning.
     """
-    checks: list[dg.AssetChecksDefinition] = []
-    for stage in stages():
-        shape = shape_of(stage)
-        for subject, keys in asset_outputs(stage, project_defs.config).items():
-            if shape.check is not None:
-                verifying_check = _make_check(
-                    project_defs=project_defs,
-                    stage=stage,
-                    subject=subject,
-                    keys=keys,
-                    name=CHECK,
-                    description=shape.check,
-                    is_blocking=True,
-                    evaluate=_verify,
-                )
-                checks.append(verifying_check)
-            if shape.warning_check is not None:
-                warning_check = _make_check(
-                    project_defs=project_defs,
-                    stage=stage,
-                    subject=subject,
-                    keys=keys,
-                    name=shape.warning_check.name,
-                    description=shape.warning_check.description,
-                    is_blocking=False,
-                    evaluate=_warn,
-                )
-                checks.append(warning_check)
+    shape = shape_of(stage)
+    checks: list[_Check] = []
+    if shape.check is not None:
+        checks.append(_Check(CHECK, shape.check, is_blocking=True, evaluate=_verify))
+    warning = shape.warning_check
+    if warning is not None:
+        checks.append(_Check(warning.name, warning.description, is_blocking=False, evaluate=_warn))
     return checks
 
 
-def _make_check(
-    *,
-    project_defs: ProjectDefs,
-    stage: Stage,
-    subject: str,
-    keys: Sequence[Key],
-    name: str,
-    description: str,
-    is_blocking: bool,
-    evaluate: _Evaluate,
+def _define_check(
+    project_defs: ProjectDefs, stage: Stage, subject: str, keys: Sequence[Key], kind: _Check
 ) -> dg.AssetChecksDefinition:
-    """Make one check of an asset. A run of the check examines one partition of the asset.
+    """Return the definition of one check of an asset.
+
+    A run of the check examines one partition of the asset.
 
     Args:
         project_defs: The project, for names in Dagster and to open it in a run.
@@ -86,10 +94,7 @@ def _make_check(
         subject: The nanoset, webdataset, … whose asset is checked; `ALL_CORPORA` for an asset whose
             partitions are corpora.
         keys: The outputs of the asset, which decide its partitions.
-        name: The name of the check.
-        description: What the check examines, for the UI.
-        is_blocking: Whether errors keep runs from making anything downstream.
-        evaluate: Executes the check for one output.
+        kind: The name of the check, and what it does.
     """
     asset = project_defs.names.asset(asset_path(Node(stage, Key(subject))))
     with warnings.catch_warnings():
@@ -99,15 +104,15 @@ def _make_check(
 
         @dg.asset_check(
             asset=asset,
-            name=name,
-            description=description,
-            blocking=is_blocking,
+            name=kind.name,
+            description=kind.description,
+            blocking=kind.is_blocking,
             partitions_def=partitions_of(stage, project_defs, keys),
         )
         def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
             """Check the output that is the partition of this run."""
             output = key_of(context, stage, subject)
-            return evaluate(context, project_defs, stage, output)
+            return kind.evaluate(context, project_defs, stage, output)
 
     return check
 
@@ -120,31 +125,45 @@ def _verify(
     Args:
         context: The context of the check's run, whose log lists the findings.
         project_defs: The names and settings of the project in Dagster.
+        stage: The stage that makes the output.
+        key: Which of its outputs is verified.
     """
     report = stage.verify(project_defs.load_in_step(context), key)
     if not report.passed:
         # `nanoset build` reports this error, since Dagster's own says only that the run failed.
         project_defs.failures.append((Node(stage, key), _verification_error(report)))
-
-    # Findings may quote text of users, so `visible` escapes characters that steer a terminal.
-    rows: list[dict[str, object]] = []
-    for finding in report.findings:
-        text = visible(Multiline(finding))
-        if finding.severity == "error":
-            context.log.error(text)
-        else:
-            context.log.warning(text)
-        rows.append({column: getattr(finding, column) or "" for column in _FINDING_COLUMNS})
+    _log_findings(context.log, report)
 
     metadata = visible_metadata(report.figures)
-    if rows:
-        metadata["findings"] = table(rows)
+    if report.findings:
+        metadata["findings"] = _findings_table(report)
     description = "; ".join(finding.what for finding in report.findings)
     return dg.AssetCheckResult(
         passed=report.passed,
         description=visible(description or NOTHING_WRONG),
         metadata=metadata,
     )
+
+
+def _log_findings(log: dg.DagsterLogManager, report: Report) -> None:
+    """Write each error and warning of a verification into the log of a run.
+
+    Findings may quote text of users, so characters that steer a terminal are escaped.
+    """
+    for finding in report.findings:
+        text = visible(Multiline(finding))
+        if finding.severity == "error":
+            log.error(text)
+        else:
+            log.warning(text)
+
+
+def _findings_table(report: Report) -> dg.TableMetadataValue:
+    """Return a table with a row for each error and warning of a verification."""
+    rows: list[dict[str, object]] = []
+    for finding in report.findings:
+        rows.append({column: getattr(finding, column) or "" for column in _FINDING_COLUMNS})
+    return table(rows)
 
 
 def _verification_error(report: Report) -> VerificationError:
@@ -168,6 +187,12 @@ def _warn(
     context: dg.AssetCheckExecutionContext, project_defs: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
     """Report the warnings about an output: about its content, and about its settings.
+
+    Args:
+        context: The context of the check's run.
+        project_defs: The names and settings of the project in Dagster.
+        stage: The stage that makes the output.
+        key: Which of its outputs is examined.
 
     Raises:
         MissingError: The output has not been built.

@@ -1,5 +1,8 @@
 """The command `nanoset build`, and the report that it prints.
 
+The report is a table of all outputs with their sizes and states, notices such as "Made by other
+settings than before: …", and what to do next: how to read samples, and how to start a trainer.
+
 The core does not depend on Dagster, so this command is defined here and added to the others.
 Importing Dagster takes seconds: the modules that need it are imported inside the functions.
 """
@@ -40,7 +43,7 @@ from nanoset_core.untrusted import shell_word
 if TYPE_CHECKING:
     from nanoset_assets.build import BuildReport
     from nanoset_core.outputs.manifest import Manifest
-    from nanoset_core.project.dry_run import DryRun
+    from nanoset_core.project.dry_run import DryRun, PlannedRow
     from nanoset_core.project.graph import Graph, Step
     from nanoset_core.project.planned_views import PlannedView
     from nanoset_core.project.status import StatusRow
@@ -87,24 +90,44 @@ def build(
     project_config = load_config(config)
     if dry_run:
         _show_dry_run(project_config, select, corpus, force=force, as_json=as_json)
-        return
+    else:
+        _build_and_report(project_config, select, corpus, force=force, verbose=verbose)
 
+
+def _build_and_report(
+    config: ProjectConfig,
+    select: Sequence[str],
+    corpora: Sequence[str],
+    *,
+    force: bool,
+    verbose: bool,
+) -> None:
+    """Build what is missing or stale, print a report, and exit with status 1 if a step failed.
+
+    Args:
+        config: The configuration of the project.
+        select: The values of `--select`: names, patterns, or Dagster's selection syntax; empty:
+            all.
+        corpora: The values of `--corpus`: only these corpora are examined; empty: all.
+        force: Whether selected outputs that are up to date are rebuilt, too.
+        verbose: Whether Dagster's own log is printed.
+    """
     # SQLAlchemy logs a traceback if Ctrl-C interrupts a query.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
-    seen = Seen()
+    seen = Seen()  # remembers outputs, so that the report need not look them up again
     with shown_progress() as progress:
         progress.step("starting")
         # Importing Dagster takes seconds on a busy machine.
         from nanoset_assets.build import build as run_build
         from nanoset_assets.instance import history_faults, open_instance
 
-        instance = open_instance(project_config)
+        instance = open_instance(config)
         with history_faults(instance.root_directory):
             report = run_build(
-                Project(project_config, progress, seen=seen),
+                Project(config, progress, seen=seen),
                 instance,
                 select=select,
-                corpora=corpus,
+                corpora=corpora,
                 rebuild=force,
                 verbose=verbose,
                 say=progress.say,
@@ -112,14 +135,18 @@ def build(
             progress.step("looking at the outputs")
             rows = _rows(report)
 
-    show_report(Project(project_config, seen=seen), report, rows, is_selected=bool(select))
+    show_report(Project(config, seen=seen), report, rows, is_selected=bool(select))
     _print_failures(report)
     if report.failed:
         sys.exit(1)
 
 
 def _print_failures(report: BuildReport) -> None:
-    """Print each step that failed with its error, and the steps that could not be made for it."""
+    """Print each step that failed with its error, and the steps that could not be made for it.
+
+    Args:
+        report: What the build did.
+    """
     for label, error in report.failed.items():
         echo(f"failed: {label}", fg="red", bold=True, err=True)
         echo(message(error), err=True)
@@ -167,9 +194,27 @@ def _show_dry_run(
 
 
 def _print_dry_run(plan: DryRun) -> None:
-    """Print a table of the outputs that a build would make, and the disk space that they need."""
+    """Print a table of the outputs that a build would make, and the disk space that they need.
+
+    Args:
+        plan: The outputs, with their sizes and the reasons why they would be made.
+    """
+    _print_planned_outputs(plan.rows)
+    for name, view in plan.views.items():
+        echo(_view_line(name, view))
+    echo(plan_line(plan.step_count, plan.text_bytes))
+    echo(_disk_line(plan))
+    echo("Nothing was made: this was a dry run.")
+
+
+def _print_planned_outputs(outputs: Sequence[PlannedRow]) -> None:
+    """Print a table of the outputs that a build would make, each with the reason.
+
+    Args:
+        outputs: The outputs. Only the first _MAX_DRY_RUN_ROWS are printed, and the others counted.
+    """
     rows: list[dict[str, object]] = []
-    for output in plan.rows[:_MAX_DRY_RUN_ROWS]:
+    for output in outputs[:_MAX_DRY_RUN_ROWS]:
         row = {
             "output": output.label,
             "state": output.state,
@@ -178,15 +223,9 @@ def _print_dry_run(plan: DryRun) -> None:
         }
         rows.append(row)
     print_rows(rows, text=["state", "why"])
-    n_more = len(plan.rows) - _MAX_DRY_RUN_ROWS
+    n_more = len(outputs) - _MAX_DRY_RUN_ROWS
     if n_more > 0:
         echo(f"… and {n_more:,} outputs more (--json lists all)")
-
-    for name, view in plan.views.items():
-        echo(_view_line(name, view))
-    echo(plan_line(plan.step_count, plan.text_bytes))
-    echo(_disk_line(plan))
-    echo("Nothing was made: this was a dry run.")
 
 
 def _view_line(name: str, view: PlannedView) -> str:
@@ -197,12 +236,14 @@ def _view_line(name: str, view: PlannedView) -> str:
 
 
 def _disk_line(plan: DryRun) -> str:
-    """Return how much disk space a build needs, by kind of file, and how much is free."""
+    """Return how much disk space a build needs, by kind of file, and how much is free.
+
+    Returns:
+        Such as "takes about 3 MB in outputs (shards 2 MB, datasets 1 MB); 80 GB are free".
+    """
     total = format_bytes(sum(plan.disk_bytes.values()))
     line = f"takes about {total} in {plan.place}"
-    sizes: list[str] = []
-    for kind, n_bytes in plan.disk_bytes.items():
-        sizes.append(f"{kind} {format_bytes(n_bytes)}")
+    sizes = [f"{kind} {format_bytes(n_bytes)}" for kind, n_bytes in plan.disk_bytes.items()]
     if sizes:
         line += f" ({', '.join(sizes)})"
     if plan.free_bytes is not None:
@@ -241,7 +282,7 @@ def show_report(
     """Print the outputs of a project after a build, how long it took, and what to do next.
 
     Args:
-        project: The project that was built.
+        project: The project that was built; its outputs and settings are read.
         report: What the build did.
         rows: The rows of `nanoset status` after the build; default: they are looked up.
         is_selected: Whether the user selected some outputs, and not all, to be built.
@@ -287,6 +328,7 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
     """Print the tables of `nanoset status`, with the time that each row took.
 
     Args:
+        project: The project that was built; its settings are read.
         report: What the build did.
         rows: The rows to print.
     """
@@ -331,6 +373,7 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
     """Print in a few lines that a build had nothing to do.
 
     Args:
+        project: The project that was built, for warnings about its outputs.
         report: What the build did.
         rows: The rows of `nanoset status` that the build examined.
     """
@@ -351,6 +394,9 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
 
     Args:
         report: What the build did.
+
+    Returns:
+        Such as "Made by other settings than before: nanoset pretrain (seed: 7 → 8)."
     """
     steps_made = [step for step in report.steps if report.was_made(step.node)]
     notices: list[str] = []
@@ -368,6 +414,10 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
 
 def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[str, list[str]]:
     """Group the outputs that replaced versions with other settings by what has changed.
+
+    Args:
+        report: What the build did, with the changes of settings.
+        steps: The steps that were executed, each of which made one output.
 
     Returns:
         The changes of settings, joined by "; " → the outputs, such as `nanoset pretrain`.
@@ -403,12 +453,7 @@ def _next_steps(
         graph: The outputs of the project, with their current versions.
         readable: The splits (train, valid, test) that have samples.
     """
-    manifest_by_name: dict[str, Manifest] = {}  # of the outputs that exist
-    for node in graph.nodes():
-        manifest = graph.current(node).manifest
-        if manifest is not None:
-            manifest_by_name.setdefault(manifest.name, manifest)
-
+    manifest_by_name = _existing_outputs(graph)
     lines: list[str] = []
     if manifest_by_name:
         example = next(iter(manifest_by_name.values()))
@@ -422,6 +467,20 @@ def _next_steps(
             lines.append(f"Train on it: {handoff.url(START)} says how to start.")
     lines.append(_server_line(config))
     return lines
+
+
+def _existing_outputs(graph: Graph) -> dict[str, Manifest]:
+    """Return the outputs that exist, in the order of the pipeline: name → current manifest.
+
+    Outputs of several stages may share a name, such as that of their corpus. Only the first is
+    returned.
+    """
+    manifest_by_name: dict[str, Manifest] = {}
+    for node in graph.nodes():
+        manifest = graph.current(node).manifest
+        if manifest is not None:
+            manifest_by_name.setdefault(manifest.name, manifest)
+    return manifest_by_name
 
 
 def _location_line(config: ProjectConfig, manifest: Manifest) -> str:
@@ -451,6 +510,10 @@ def _pointer_name(config: ProjectConfig, manifest: Manifest) -> str:
     """Return the name of the link or file that names the live version of an output.
 
     Buckets and some file systems have no symbolic links; a file takes their place.
+
+    Args:
+        config: The configuration of the project, which says whether the outputs are in a bucket.
+        manifest: Manifest of any output.
     """
     if config.root_place is not None:
         return "current.json"
@@ -468,6 +531,10 @@ def _reading_program(config: ProjectConfig, split: _ReadableSplit) -> str:
 
     For example: from nanoset_core import load_nanoset; print(load_nanoset("outputs", "pretrain",
     "train")[0])
+
+    Args:
+        config: The configuration of the project, which says where the outputs are.
+        split: The split to read.
     """
     arguments = [_quoted(_root(config)), _quoted(split.nanoset), _quoted(split.name)]
     imports = "load_nanoset"

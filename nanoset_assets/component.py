@@ -1,7 +1,8 @@
 """A Dagster component that adds a nanoset project to any Dagster code location.
 
 A defs.yaml names it by `type: nanoset_assets.NanosetComponent`; its attributes are the fields of
-`NanosetComponent`.
+`NanosetComponent`. For example, with `config: nanoset.yaml` and `key_prefix: llm`, the code
+location gets the assets `llm/raw_jsonl`, `llm/indexed_dataset` and so on.
 """
 
 from __future__ import annotations
@@ -110,10 +111,13 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         return _attribute_model(cls)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Make the definitions of the project.
+        """Make the definitions of the project: its assets, checks, jobs, sensors and schedules.
 
         Args:
             context: Says in which folder the component is.
+
+        Returns:
+            The definitions. If the nanoset.yaml has a mistake, those of its last valid version.
 
         Raises:
             ConfigError: Not exactly one of `config` and `project` is given, or the settings are
@@ -139,13 +143,26 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             spec: The spec that the project gives the asset.
             node: The asset's `name`, such as pretrain/blend, and its `subject`: the nanoset or
                 webdataset, or "".
+
+        Returns:
+            The spec that the asset gets in Dagster.
         """
         if self.translation is None:
             return spec
         return self.translation(spec, node)
 
     def execute(self, run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
-        """Make one output of an asset; override this to do something before or after."""
+        """Make one output of an asset; override this to do something before or after.
+
+        Args:
+            run: The run of the asset, which knows the output and how to make it.
+
+        Yields:
+            Its materialisation; nothing if there was nothing to make.
+
+        Raises:
+            dg.Failure: The output could not be made.
+        """
         yield from run.results()
 
     def project_defs(self, folder: Path) -> ProjectDefs:
@@ -154,9 +171,13 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         Args:
             folder: The component's folder, in which relative paths start; or its defs.yaml.
 
+        Returns:
+            What the definitions are made from.
+
         Raises:
             ConfigError: Not exactly one of `config` and `project` is given, or the settings are
                 invalid.
+            MissingError: The file that `config` names does not exist.
         """
         folder = _folder_of(folder)
         attributes = named_projects({"config": self.config, "project": self.project})
@@ -217,6 +238,9 @@ def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
     """Return the pydantic model that attributes of a component in a defs.yaml have to match.
 
     `dg check yaml` and editors use it. It is stricter than Dagster's own, and has descriptions.
+
+    Args:
+        component: `NanosetComponent`, or a subclass of it with further attributes.
     """
     model = create_model(
         component.__name__,

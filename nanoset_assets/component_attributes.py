@@ -2,7 +2,7 @@
 
 Attributes may contain templates such as `{{ env.RAW }}`. Values without templates are checked when
 Dagster parses the file, so that mistakes are reported with their line; templates are filled in
-later.
+later. For example, `key_prefix: my-team` is reported at this line: a prefix has no hyphens.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ KeyPath = tuple[str | int, ...]
 
 
 def rendered(context: dg.ResolutionContext, value: Any) -> Any:
-    """Return a value with its templates filled in.
+    """Return a value with its templates filled in: `"{{ env.RAW }}/web"` → `"/data/raw/web"`.
 
     Args:
         context: Knows the values of the templates.
-        value: A mapping, list or plain value.
+        value: A mapping, list or plain value, which may contain templates at any depth.
+
+    Returns:
+        A new value of the same form. Texts without a template are left unchanged.
     """
     if isinstance(value, Mapping):
         return {key: rendered(context, item) for key, item in value.items()}
@@ -72,7 +75,11 @@ def checked_path(context: dg.ResolutionContext, value: str | None) -> str | None
 
 
 def named_projects(attributes: Mapping[str, Any]) -> list[str]:
-    """Return which of the attributes `config` and `project` are given."""
+    """Return which of the attributes `config` and `project` are given.
+
+    Args:
+        attributes: Name → value. An attribute whose value is None is not given.
+    """
     return [name for name in ("config", INLINE) if attributes.get(name) is not None]
 
 
@@ -83,22 +90,17 @@ def checked(component: str, attributes: Any) -> Any:
         component: The name of the component's class, for messages.
         attributes: The attributes in the defs.yaml.
 
+    Returns:
+        The same attributes, unchanged.
+
     Raises:
         ValidationError: Some are invalid; each mistake has the path of its key.
     """
     if not isinstance(attributes, Mapping):
         return attributes  # pydantic reports it
-    details: list[InitErrorDetails] = []
-    for mistake in _mistakes(attributes):
-        details.append(
-            InitErrorDetails(
-                type="value_error",
-                loc=mistake.path,
-                input=attributes,
-                ctx={"error": mistake.error},
-            )
-        )
-    if details:
+    mistakes = _mistakes(attributes)
+    if mistakes:
+        details = [mistake.details(attributes) for mistake in mistakes]
         raise ValidationError.from_exception_data(component, details)
     return attributes
 
@@ -110,6 +112,16 @@ class _Mistake:
     error: ConfigError
     path: KeyPath
     """The keys that lead to it; Dagster reports the line of the last one."""
+
+    def details(self, attributes: Mapping[str, Any]) -> InitErrorDetails:
+        """Return the mistake in the form from which pydantic makes its error.
+
+        Args:
+            attributes: All attributes in the defs.yaml.
+        """
+        return InitErrorDetails(
+            type="value_error", loc=self.path, input=attributes, ctx={"error": self.error}
+        )
 
 
 def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
@@ -130,6 +142,20 @@ def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
             path = (given_attributes[1],)  # point to the second of both
         mistakes.append(_Mistake(no_project(given_attributes), path))
 
+    mistakes += _prefix_mistakes(attributes)
+    inline = attributes.get(INLINE)
+    if isinstance(inline, Mapping) and _TEMPLATE not in str(inline):
+        mistakes += _inline_mistakes(inline)
+    return mistakes
+
+
+def _prefix_mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
+    """Return what is wrong with the attributes `key_prefix` and `group_prefix`.
+
+    Args:
+        attributes: The attributes as written in a defs.yaml.
+    """
+    mistakes: list[_Mistake] = []
     # Check each prefix by making names with it.
     key_prefix = attributes.get("key_prefix")
     if _TEMPLATE not in str(key_prefix):
@@ -139,14 +165,20 @@ def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
     if _TEMPLATE not in str(group_prefix):
         for error in raised(names_of, None, group_prefix):
             mistakes.append(_Mistake(error, ("group_prefix",)))
+    return mistakes
 
-    # The attribute `project` contains the keys of a nanoset.yaml.
-    inline = attributes.get(INLINE)
-    if isinstance(inline, Mapping) and _TEMPLATE not in str(inline):
-        _, errors = check_config(inline, Path(INLINE))
-        for error in errors:
-            path_in_project = _key_path(inline, error.where or "")
-            mistakes.append(_Mistake(error, (INLINE, *path_in_project)))
+
+def _inline_mistakes(settings: Mapping[str, Any]) -> list[_Mistake]:
+    """Return what is wrong with the attribute `project`, which has the keys of a nanoset.yaml.
+
+    Args:
+        settings: The value of the attribute, without templates.
+    """
+    _, errors = check_config(settings, Path(INLINE))
+    mistakes: list[_Mistake] = []
+    for error in errors:
+        path_in_project = _key_path(settings, error.where or "")
+        mistakes.append(_Mistake(error, (INLINE, *path_in_project)))
     return mistakes
 
 

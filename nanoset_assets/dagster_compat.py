@@ -1,7 +1,9 @@
 """Everything in this package that relies on Dagster's private API.
 
 Other modules import it from here. When a new version of Dagster renames something, only this module
-has to change. The functions that query Dagster's history use public methods where these exist.
+has to change. The functions that query Dagster's history use public methods where these exist. For
+example, `latest_data_versions(instance, asset, {"web"})` returns `{"web": "5f0c…"}`, the version of
+the partition `web` that was materialised last.
 """
 
 from __future__ import annotations
@@ -88,8 +90,8 @@ def latest_data_versions(
     """Return the data version of the latest materialisation of an asset's partitions.
 
     Args:
-        instance: The instance.
-        asset: The asset.
+        instance: The instance of Dagster, whose history is read.
+        asset: Key of the asset.
         partitions: The partitions to look up; None for an asset without partitions.
 
     Returns:
@@ -109,6 +111,10 @@ def latest_data_versions(
 def _latest_data_version(instance: dg.DagsterInstance, asset: dg.AssetKey) -> str | None:
     """Return the data version of an asset without partitions.
 
+    Args:
+        instance: The instance of Dagster, whose history is read.
+        asset: Key of the asset.
+
     Returns:
         "" if its latest materialisation has none; None if it was never materialised.
     """
@@ -123,7 +129,15 @@ def _latest_data_version(instance: dg.DagsterInstance, asset: dg.AssetKey) -> st
 def _data_version_by_partition(
     instance: dg.DagsterInstance, asset: dg.AssetKey
 ) -> dict[str | None, str]:
-    """Return the data versions of all materialised partitions of an asset, in two queries."""
+    """Return the data versions of all materialised partitions of an asset, in two queries.
+
+    Args:
+        instance: The instance of Dagster, whose history is read.
+        asset: Key of the asset.
+
+    Returns:
+        Partition → data version, "" if its latest materialisation has none.
+    """
     # A materialisation that was reported by hand may have no version.
     versions: dict[str | None, str] = {}
     for partition in instance.get_materialized_partitions(asset):
@@ -152,13 +166,21 @@ class OpenBackfill:
         """Return whether the backfill may materialise a partition of an asset.
 
         If its assets or partitions are unknown, it is assumed to target all of them.
+
+        Args:
+            asset: Key of the asset.
+            partition: Name of the partition.
         """
         concerns_asset = not self.assets or asset in self.assets
         return concerns_asset and (self.partitions is None or partition in self.partitions)
 
 
 def open_backfills(instance: dg.DagsterInstance) -> list[OpenBackfill]:
-    """Return all backfills that have not ended."""
+    """Return all backfills, which are requests for many partitions, that have not ended.
+
+    Args:
+        instance: The instance of Dagster that has the backfills.
+    """
     statuses = [BulkActionStatus(name) for name in ("REQUESTED", "CANCELING", "FAILING")]
     backfills: list[OpenBackfill] = []
     for backfill in instance.get_backfills(BulkActionsFilter(statuses=statuses)):
@@ -199,8 +221,14 @@ def latest_materializations(
 ) -> dict[dg.AssetKey, int]:
     """Return the event id of each asset's latest materialisation, of any partition.
 
-    Event ids grow with time, so they show which of two materialisations is the later one. Assets
-    that were never materialised are missing from the result.
+    Event ids grow with time, so they show which of two materialisations is the later one.
+
+    Args:
+        instance: The instance of Dagster, whose history is read.
+        assets: Keys of the assets.
+
+    Returns:
+        Asset → event id. Assets that were never materialised are missing.
     """
     event_id_by_asset: dict[dg.AssetKey, int] = {}
     for record in instance.get_asset_records(assets):
@@ -222,25 +250,40 @@ class LatestRun:
 
 
 def latest_runs(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> list[LatestRun]:
-    """Return the last run of each asset, sorted by asset; assets without a run are left out."""
+    """Return the last run that was started for each asset, with its status.
+
+    Args:
+        instance: The instance of Dagster that has the runs.
+        assets: Keys of the assets.
+
+    Returns:
+        The runs, sorted by asset; assets without a run are left out.
+    """
     run_id_by_asset: dict[str, str] = {}
     for record in instance.get_asset_records(assets):
-        run_id = record.asset_entry.last_run_id
-        if run_id:
-            run_id_by_asset[record.asset_entry.asset_key.to_user_string()] = run_id
-    if not run_id_by_asset:
-        return []  # Dagster refuses a filter with an empty list of ids
+        entry = record.asset_entry
+        if entry.last_run_id:
+            run_id_by_asset[entry.asset_key.to_user_string()] = entry.last_run_id
 
     # Many assets share a run: look all runs up at once.
-    run_ids = sorted(set(run_id_by_asset.values()))
-    status_by_run: dict[str, str] = {}
-    for run in instance.get_runs(dg.RunsFilter(run_ids=run_ids)):
-        status_by_run[run.run_id] = run.status.value
-
+    status_by_run = _status_by_run(instance, set(run_id_by_asset.values()))
     latest: list[LatestRun] = []
     for asset, run_id in sorted(run_id_by_asset.items()):
         latest.append(LatestRun(asset, run_id, status_by_run.get(run_id, "")))
     return latest
+
+
+def _status_by_run(instance: dg.DagsterInstance, run_ids: Collection[str]) -> dict[str, str]:
+    """Return the status of each run, such as SUCCESS. Runs that were deleted are left out.
+
+    Args:
+        instance: The instance of Dagster that has the runs.
+        run_ids: Ids of the runs.
+    """
+    if not run_ids:
+        return {}  # Dagster refuses a filter with an empty list of ids
+    runs = instance.get_runs(dg.RunsFilter(run_ids=sorted(run_ids)))
+    return {run.run_id: run.status.value for run in runs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +302,12 @@ def latest_planned(
     """Return the last run that planned to materialise an asset, or one partition of it.
 
     Args:
-        instance: The instance.
-        asset: The asset.
+        instance: The instance of Dagster that has the runs.
+        asset: Key of the asset.
         partition: The partition; None for an asset without partitions.
+
+    Returns:
+        The run, whether or not it has started or succeeded.
     """
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
     if planned is None:
@@ -270,7 +316,11 @@ def latest_planned(
 
 
 def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition | None:
-    """Return the definitions of a run's code location, or None if the run knows only its job."""
+    """Return the definitions of a run's code location, or None if the run knows only its job.
+
+    Args:
+        context: Dagster's context of the run.
+    """
     with suppress(CheckError):
         return context.repository_def
     return None
@@ -284,7 +334,7 @@ def assets_with_failed_check(
     Checks that only found warnings do not count.
 
     Args:
-        instance: The instance, which records the results of checks.
+        instance: The instance of Dagster, which records the results of checks.
         checks: The checks to look up.
 
     Returns:
@@ -303,7 +353,13 @@ def assets_with_failed_check(
 def _is_warning(
     instance: dg.DagsterInstance, check: dg.AssetCheckKey, partition: str | None
 ) -> bool:
-    """Return whether the latest evaluation of a check that did not succeed is only a warning."""
+    """Return whether the latest evaluation of a check that did not succeed is only a warning.
+
+    Args:
+        instance: The instance of Dagster, which records the results of checks.
+        check: Key of the check.
+        partition: The partition that was checked; None for an asset without partitions.
+    """
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(
         [check], partition_filter=PartitionKeyFilter(key=partition)
     )
@@ -326,6 +382,12 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
     - It starts helper processes that copy the run's output. A Ctrl-C reaches them too, and they end
       with tracebacks on the terminal.
     - It handles signals that this process should ignore, as under `nohup`.
+
+    Args:
+        instance: The instance of Dagster with which runs are executed in the block.
+
+    Raises:
+        KeyboardInterrupt: A signal arrived in the block.
     """
     with ExitStack() as changes_of_dagster:
         # Let the helper processes ignore Ctrl-C, and this process what it ignored before.
@@ -354,6 +416,9 @@ def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
 
     They copy the output of each step to files. Dagster starts them in the method `capture_logs`,
     and has no option for signals, so this replaces the method during the block.
+
+    Args:
+        instance: The instance of Dagster with which runs are executed in the block.
     """
     logs: Any = instance.compute_log_manager
     capture_logs = logs.capture_logs
@@ -393,10 +458,13 @@ def is_run_loading() -> bool:
 
 
 def remembered_for_run(key: str) -> str | None:
-    """Return a text that the code server stored for its runs; None outside of such a run.
+    """Return a text that the code server stored for its runs.
 
     Args:
         key: The key with which `remember_for_runs` stored it.
+
+    Returns:
+        The text; None outside of such a run, or if there is none.
     """
     if not is_run_loading():
         return None
@@ -405,7 +473,12 @@ def remembered_for_run(key: str) -> str | None:
 
 
 def remember_for_runs(key: str, text: str) -> None:
-    """Store a text for `remembered_for_run` in every run that this code server launches."""
+    """Store a text for `remembered_for_run` in every run that this code server launches.
+
+    Args:
+        key: Identifies the text.
+        text: The text. Dagster stores it with each run.
+    """
     DefinitionsLoadContext.get().add_to_pending_reconstruction_metadata(key, text)
 
 
@@ -418,19 +491,19 @@ def code_location_of(
     one. Dagster stores the location of every sensor that was ever evaluated.
 
     Args:
-        instance: The instance.
+        instance: The instance of Dagster, which records the states of sensors.
         sensor: Name of a sensor of the project. If several code locations have it, the one in which
             it was evaluated last is returned.
         module: Module of the definitions. If the sensor was never evaluated, the code location that
             `dagster dev -m <module>` would make is returned.
+
+    Returns:
+        Dagster's record of the code location.
     """
     # An *origin* is Dagster's record of where it loads something from.
-    sensor_states = []
-    for state in _sensor_states(instance):
-        if state.origin.instigator_name == sensor:
-            sensor_states.append(state)
-    if sensor_states:
-        latest_state = max(sensor_states, key=_last_tick)
+    states = [state for state in _sensor_states(instance) if state.origin.instigator_name == sensor]
+    if states:
+        latest_state = max(states, key=_last_tick)
         return cast(RemoteRepositoryOrigin, latest_state.origin.repository_origin)
 
     # The origin that `dagster dev -m <module>` makes, with the same Python.
@@ -461,7 +534,7 @@ def runs_in_code_location(
     has no argument for it. So this adds it where the instance creates a run.
 
     Args:
-        instance: The instance that records the runs.
+        instance: The instance of Dagster that records the runs.
         location: The code location, as `code_location_of` returns it.
     """
     patched: Any = instance  # `Any`, since a method of the instance is replaced below
@@ -488,7 +561,7 @@ def event_log_replaced(instance: dg.DagsterInstance, event_log: EventLogStorage)
     """Let an instance use another event log until the block ends.
 
     Args:
-        instance: The instance.
+        instance: The instance of Dagster.
         event_log: The other event log, which stores events in the same place.
     """
     patched: Any = instance  # `Any`, since a private attribute of the instance is replaced below
@@ -506,7 +579,7 @@ def run_storage_replaced(instance: dg.DagsterInstance, run_storage: RunStorage) 
     """Let an instance use another list of runs until the block ends.
 
     Args:
-        instance: The instance.
+        instance: The instance of Dagster.
         run_storage: The other list of runs, which stores them in the same place.
     """
     patched: Any = instance  # `Any`, since a private attribute of the instance is replaced below
@@ -525,9 +598,10 @@ def condition_sensors(
     """Return the sensors that evaluate an asset's automation condition.
 
     Args:
-        instance: The instance, which records which sensors the user has switched on or off.
+        instance: The instance of Dagster, which records which sensors the user has switched on or
+            off.
         repository: All definitions of the code location.
-        asset: The asset.
+        asset: Key of the asset.
 
     Returns:
         Name of each sensor → whether it is switched on.
@@ -542,13 +616,20 @@ def condition_sensors(
         selection = sensor.asset_selection
         if sensor.sensor_type.value not in _CONDITION_SENSOR_TYPES or selection is None:
             continue
-        if asset not in selection.resolve(graph):
-            continue
-        status = status_by_sensor.get(sensor.name, "DECLARED_IN_CODE")
-        if status == "DECLARED_IN_CODE":
-            # Nobody has switched the sensor on or off yet: its default status applies.
-            is_on = sensor.default_status is dg.DefaultSensorStatus.RUNNING
-        else:
-            is_on = status == "RUNNING"
-        is_on_by_sensor[sensor.name] = is_on
+        if asset in selection.resolve(graph):
+            status = status_by_sensor.get(sensor.name)
+            is_on_by_sensor[sensor.name] = _is_sensor_on(sensor, status)
     return is_on_by_sensor
+
+
+def _is_sensor_on(sensor: dg.SensorDefinition, recorded_status: str | None) -> bool:
+    """Return whether a sensor is switched on.
+
+    Args:
+        sensor: The definition of the sensor, with its default status.
+        recorded_status: RUNNING or STOPPED if a user has switched the sensor on or off; otherwise
+            DECLARED_IN_CODE or None, and the default status applies.
+    """
+    if recorded_status in (None, "DECLARED_IN_CODE"):
+        return sensor.default_status is dg.DefaultSensorStatus.RUNNING
+    return recorded_status == "RUNNING"

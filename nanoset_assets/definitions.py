@@ -1,8 +1,14 @@
-"""The Dagster definitions of a project: assets, checks, jobs, sensors and schedule."""
+"""The Dagster definitions of a project: assets, checks, jobs, sensors and schedule.
+
+`dagster dev -m nanoset_assets.definitions` shows a project as a code location by itself, and
+`build_definitions("nanoset.yaml", key_prefix="llm")` adds it to a code location of yours: then the
+assets are `llm/raw_jsonl`, `llm/tokenized_shards`, `llm/indexed_dataset` and so on.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -53,6 +59,9 @@ def _own_location(config: ProjectConfig) -> dg.Definitions:
     """Make the definitions of a project that is a code location by itself.
 
     Unlike those of `build_definitions`, they include resources and an executor.
+
+    Args:
+        config: The settings of nanoset.yaml.
     """
     location = dg.Definitions(resources=bucket_resources(config), executor=dg.in_process_executor)
     return dg.Definitions.merge(build_definitions(config), location)
@@ -104,29 +113,21 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
         project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs: sensors and a schedule of the project
             (`own`), a sensor of the host (`host`), or nothing (`none`).
+
+    Raises:
+        ConfigError: A job and an asset have the same name, or the time of the schedule is not
+            valid.
     """
     check_asset_names()
-
-    # Assets and jobs.
     assets_by_job = _assets_by_job(project_defs)
     jobs = {name: _asset_job(project_defs, name, assets) for name, assets in assets_by_job.items()}
-    corpus_job = jobs[INVENTORY.kind]  # makes all outputs of a corpus up to its dataset
+    sensors = _sensors(project_defs, automation, jobs)
+    schedules = reconcile_schedule(project_defs) if automation == "own" else []
 
     assets = list(chain.from_iterable(assets_by_job.values()))
     if automation == "host":
         assets = with_condition(assets, project_defs.names)
     assets.append(overview_asset(project_defs, automation))
-
-    # Sensors and the schedule. With `host`, a sensor of the host takes the place of `stale_sensor`.
-    sensors = [overview_sensor(project_defs, automation)]
-    if automation != "none":
-        sensors.append(raw_text_sensor(project_defs, corpus_job))
-    if project_defs.upstream:
-        sensors.append(landing_sensor(project_defs, corpus_job))
-    schedules: list[dg.ScheduleDefinition] = []
-    if automation == "own":
-        sensors.append(stale_sensor(project_defs, jobs.values()))
-        schedules = reconcile_schedule(project_defs)
 
     all_jobs = list(jobs.values())
     # A nanoset, webdataset or corpus may have the name of this job: its job takes precedence.
@@ -141,14 +142,42 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
     )
 
 
+def _sensors(
+    project_defs: ProjectDefs, automation: Automation, jobs: Mapping[str, Any]
+) -> list[dg.SensorDefinition]:
+    """Return the sensors of a project. With `host`, the host's sensor replaces `stale_sensor`.
+
+    Args:
+        project_defs: The names and settings of the project in Dagster.
+        automation: What builds missing and stale outputs.
+        jobs: Name → job, which the sensors request.
+    """
+    corpus_job = jobs[INVENTORY.kind]  # makes all outputs of a corpus up to its dataset
+    sensors = [overview_sensor(project_defs, automation)]
+    if automation != "none":
+        sensors.append(raw_text_sensor(project_defs, corpus_job))
+    if project_defs.upstream:
+        sensors.append(landing_sensor(project_defs, corpus_job))
+    if automation == "own":
+        sensors.append(stale_sensor(project_defs, jobs.values()))
+    return sensors
+
+
 def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition]]:
-    """Return the name of each job with the assets that it materialises, those of all stages."""
-    assets_by_job: dict[str, list[dg.AssetsDefinition]] = {}
+    """Return the name of each job with the assets that it materialises, those of all stages.
+
+    Args:
+        project_defs: The names and settings of the project in Dagster.
+
+    Returns:
+        Such as `{"corpus": […], "pretrain": […]}` for a project with the nanoset `pretrain`.
+    """
+    assets_by_job: dict[str, list[dg.AssetsDefinition]] = defaultdict(list)
     for stage in stages():
         for subject, keys in asset_outputs(stage, project_defs.config).items():
             job = job_of(Node(stage, Key(subject)))
             asset = stage_asset(stage, project_defs, subject, keys)
-            assets_by_job.setdefault(job, []).append(asset)
+            assets_by_job[job].append(asset)
     return assets_by_job
 
 

@@ -1,7 +1,9 @@
 """Open a nanoset in an asset that trains on it.
 
 The asset depends on the nanoset's handoff. `load_materialized` opens exactly the version that was
-materialised, so that the lineage in Dagster is true, or reports that it was rebuilt.
+materialised, so that the lineage in Dagster is true, or reports that it was rebuilt. For example,
+`load_materialized(instance.get_latest_materialization_event(handoff_key), "train")[0]` is the first
+sample of train.
 """
 
 from __future__ import annotations
@@ -48,6 +50,9 @@ def load_materialized(
         storage: How to access a bucket; default: the AWS configuration.
         masks: Options of `load_nanoset` for the masks in a sample, such as create_attention_mask.
 
+    Returns:
+        The samples of the split, as `load_nanoset` returns them.
+
     Raises:
         MissingError: There is no materialisation of a handoff, or an earlier version of this
             package made it, which did not record the root.
@@ -65,6 +70,10 @@ def load_materialized(
 
 def _live_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest:
     """Return the current version of a handoff, which must be the one that was materialised.
+
+    Args:
+        outputs: The outputs of the project.
+        handoff: The version that was materialised.
 
     Raises:
         StaleError: There is another version, or none.
@@ -86,6 +95,7 @@ def _check_split(outputs: OutputRoot, nanoset: str, split: str, handoff: Manifes
     """Check that a split was not rebuilt since its handoff was made from it.
 
     Args:
+        outputs: The outputs of the project.
         nanoset: Name of the nanoset.
         split: train, valid or test.
         handoff: Manifest of the output with which a trainer is started.

@@ -1,6 +1,8 @@
 """Open the Dagster instance of a project, and explain errors of its database.
 
-An instance stores the history of runs, by default in SQLite files in DAGSTER_HOME.
+An instance stores the history of runs, by default in SQLite files in DAGSTER_HOME. An error such as
+`sqlite3.OperationalError: database is locked` becomes a HistoryError that names the process which
+holds the lock, and says how to end it.
 """
 
 from __future__ import annotations
@@ -105,6 +107,9 @@ def dagster_home(config: ProjectConfig) -> Path:
 
     The folder, and a dagster.yaml in it, are created if they are missing.
 
+    Args:
+        config: The settings of nanoset.yaml.
+
     Raises:
         StorageError: The folder or its dagster.yaml cannot be created.
     """
@@ -124,7 +129,10 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
     DAGSTER_HOME, the folder of the history, is set for this process and its children.
 
     Args:
-        config: The configuration of the project.
+        config: The settings of nanoset.yaml, which say where the history is.
+
+    Returns:
+        The instance. The tables of its history exist.
 
     Raises:
         HistoryError: The history cannot be read or written.
@@ -149,6 +157,9 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
 
 def _open_instance_in(home: Path) -> dg.DagsterInstance:
     """Open the instance whose settings are in a folder, to which DAGSTER_HOME is set.
+
+    Args:
+        home: The folder, which has a dagster.yaml.
 
     Raises:
         HistoryError: Its database cannot be read or written.
@@ -175,6 +186,9 @@ def _complete_event_log(instance: dg.DagsterInstance) -> None:
 
     Dagster creates these tables together with their SQLite file, and assumes later that a file has
     them all.
+
+    Args:
+        instance: The instance. If its history is not in SQLite files, nothing is done.
     """
     from dagster._core.storage.event_log import SqliteEventLogStorage
 
@@ -265,16 +279,7 @@ def _history_error(error: BaseException, home: str | os.PathLike[str]) -> Histor
         error: The error of the database.
         home: The folder of the history.
     """
-    # Recognise the error by a part of SQLite's message.
-    fault = _UNKNOWN_FAULT
-    for known_fault in _FAULTS:
-        if known_fault.message in str(error):
-            fault = known_fault
-            break
-    if fault is _DISK_ERROR and _is_full(home):
-        # With memory-mapped files, SQLite reports a full disk as an I/O error.
-        fault = _DISK_FULL
-
+    fault = _fault_of(error, home)
     # SQLAlchemy wraps the original error, and adds the query to the message.
     found = str(getattr(error, "orig", None) or error).strip()
     remedy = fault.remedy
@@ -284,6 +289,23 @@ def _history_error(error: BaseException, home: str | os.PathLike[str]) -> Histor
             found = f"{found}: {owner}"
             remedy = f"wait and run again, or end that process: {owner.remedy()}"
     return HistoryError(fault.meaning, where=home, found=found, remedy=remedy)
+
+
+def _fault_of(error: BaseException, home: str | os.PathLike[str]) -> _Fault:
+    """Return what an error of the database means for the user, by a part of SQLite's message.
+
+    Args:
+        error: The error of the database.
+        home: The folder of the history. It is examined if the disk may be full.
+    """
+    message = str(error)
+    for fault in _FAULTS:
+        if fault.message in message:
+            if fault is _DISK_ERROR and _is_full(home):
+                # With memory-mapped files, SQLite reports a full disk as an I/O error.
+                return _DISK_FULL
+            return fault
+    return _UNKNOWN_FAULT
 
 
 def _lock_owner(home: str | os.PathLike[str]) -> Owner | None:
@@ -307,6 +329,9 @@ def _database_error(error: BaseException | None) -> BaseException | None:
     """Return the error of the database that is, or caused, an error; None if there is none.
 
     Dagster wraps errors of the database in errors of its own.
+
+    Args:
+        error: Any error. Its causes are searched, too.
     """
     from alembic.util import CommandError
     from sqlalchemy.exc import SQLAlchemyError

@@ -53,6 +53,9 @@ def definitions_from_file(
         make: Makes the definitions of a configuration. An error that it raises makes the file
             invalid, too.
 
+    Returns:
+        What `make` returns. If the file has mistakes, a warning is logged.
+
     Raises:
         ConfigError: The file has mistakes, and either no earlier version is known or definitions
             are being validated.
@@ -88,6 +91,7 @@ def _definitions_of_last_version(
     """Return the definitions of the last valid version of a nanoset.yaml, and log a warning.
 
     Args:
+        file: Absolute path of the nanoset.yaml.
         text: Its last valid text.
         error: What is wrong with its present text.
         make: Makes the definitions of a configuration.
@@ -101,6 +105,9 @@ def _definitions_of_last_version(
 
 def check_file(path: str | os.PathLike[str]) -> None:
     """Check that definitions can be made from a nanoset.yaml, or from its last valid version.
+
+    Args:
+        path: The nanoset.yaml.
 
     Raises:
         ConfigError: The file has mistakes, and either no earlier version is known or definitions
@@ -160,7 +167,15 @@ def _text_of(file: Path, config: ProjectConfig) -> str | None:
 
 
 def _copies(file: Path) -> list[Path]:
-    """Return the paths at which the copy may be stored, in order: the first that can be written."""
+    """Return the paths at which the copy may be stored, in order: the first that can be written.
+
+    Args:
+        file: Absolute path of a nanoset.yaml.
+
+    Returns:
+        A path next to the file, such as `.nanoset/last_valid/nanoset-1f2e3d4c5b6a.yaml`; and one
+        below DAGSTER_HOME, if that is set.
+    """
     path_hash = hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
     name = f"{file.stem}-{path_hash}.yaml"
     copies = [file.parent / _FOLDER / name]
@@ -171,7 +186,13 @@ def _copies(file: Path) -> list[Path]:
 
 
 def _store_copy(file: Path, text: str) -> None:
-    """Store a copy of a valid nanoset.yaml, or log a warning if that is not possible."""
+    """Store a copy of a valid nanoset.yaml, or log a warning if that is not possible.
+
+    Args:
+        file: Absolute path of the nanoset.yaml. The copy is stored in its folder, or else below
+            DAGSTER_HOME.
+        text: The content of the file.
+    """
     data = text.encode("utf-8")
     copy_paths = _copies(file)  # next to the file, or else below DAGSTER_HOME
     failures: list[str] = []
@@ -181,7 +202,7 @@ def _store_copy(file: Path, text: str) -> None:
         except OSError as error:
             failures.append(f"{path.parent}: {error.strerror}")
             continue
-        # Delete copies at the other paths: `_text_of_copy` prefers those, and they are outdated.
+        # Delete copies at later paths: `_text_of_copy` prefers those, and they are outdated.
         for outdated_path in copy_paths[number + 1 :]:
             outdated_path.unlink(missing_ok=True)
         return
@@ -195,7 +216,9 @@ def _write_copy_if_changed(copy: Path, data: bytes, original: Path) -> None:
     """Write a copy of a file, unless it has these bytes already.
 
     Args:
-        original: The file.
+        copy: Where the copy is stored.
+        data: The content of the copy.
+        original: The file, whose permissions the copy gets.
     """
     is_stored = copy.is_file() and copy.read_bytes() == data
     if not is_stored:
@@ -219,7 +242,11 @@ def _write_copy(copy: Path, data: bytes, original: Path) -> None:
 
 
 def _text_of_copy(file: Path) -> str | None:
-    """Return the text of the last valid version, or None if no readable copy exists."""
+    """Return the text of the last valid version, or None if no readable copy exists.
+
+    Args:
+        file: Absolute path of the nanoset.yaml, which decides where its copies are.
+    """
     # A copy at a later path is newer: it was stored when the earlier path could not be written.
     for copy in reversed(_copies(file)):
         try:

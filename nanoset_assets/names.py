@@ -41,13 +41,24 @@ class Names:
     def asset(self, path: str | Sequence[str]) -> dg.AssetKey:
         """Return the Dagster key of an asset, with the project's prefix.
 
-        The asset is given by name, or as a path such as ("pretrain", "blend").
+        Args:
+            path: The name of the asset, or a path such as ("pretrain", "blend").
+
+        Returns:
+            Such as AssetKey(["llm", "pretrain", "blend"]) with the prefix `llm`.
         """
         parts = [path] if isinstance(path, str) else path
         return dg.AssetKey([*self.key_prefix, *parts])
 
     def path(self, key: dg.AssetKey) -> tuple[str, ...] | None:
-        """Return an asset's path without the prefix, or None for another project's asset."""
+        """Return an asset's path without the prefix, or None for another project's asset.
+
+        Args:
+            key: The Dagster key of any asset.
+
+        Returns:
+            Such as ("pretrain", "blend").
+        """
         length = len(self.key_prefix)
         parts = tuple(key.path)
         if parts[:length] != self.key_prefix:
@@ -65,26 +76,47 @@ class Names:
         return self.path_name("corpora")
 
     def partition_set(self, name: str) -> dg.DynamicPartitionsDefinition:
-        """Return the partitions of an asset that only some corpora have, as a separate set."""
+        """Return the partitions of an asset that only some corpora have, as a separate set.
+
+        Args:
+            name: The name of the asset, without the project's prefix.
+        """
         return _dynamic(self.path_name(name))
 
     def definition(self, name: str) -> str:
-        """Return the name of a job, sensor or schedule."""
+        """Return the name of a job, sensor or schedule in Dagster, such as `llm__corpus`.
+
+        Args:
+            name: The name without the project's prefix.
+        """
         return "__".join([*self.key_prefix, name])
 
     def path_name(self, name: str) -> str:
-        """Return the name of a set of partitions, or of a pool of concurrent runs."""
+        """Return the name of a set of partitions, or of a pool of runs, such as `llm/corpora`.
+
+        Args:
+            name: The name without the project's prefix.
+        """
         return "/".join([*self.key_prefix, name])
 
     def group(self, name: str) -> str:
-        """Return the name of a group of assets; Dagster takes letters, digits and `_` only."""
+        """Return the name of a group of assets; Dagster takes letters, digits and `_` only.
+
+        Args:
+            name: The name without the project's prefix. Other characters become `_`.
+        """
         prefix = self.group_prefix
         if prefix is None:
             prefix = "".join(f"{part}_" for part in self.key_prefix)
         return _NO_GROUP_CHARACTER.sub("_", f"{prefix}{name}")
 
     def tag(self, name: str) -> str:
-        """Return the name of a tag by which this project, and no other, finds its runs."""
+        """Return the name of a tag by which this project, and no other, finds its runs.
+
+        Args:
+            name: The name without the project's prefix, which is appended: `nanoset/x` becomes
+                `nanoset/x.llm`.
+        """
         return ".".join([name, *self.key_prefix])
 
 
@@ -105,6 +137,9 @@ def names_of(
         key_prefix: The parts of the prefix, or one text with `/` between them; empty: no prefix.
         group_prefix: Prefix of the name of every asset group; None: derived from the key prefix.
         where: Where the prefixes are configured, for messages.
+
+    Returns:
+        An object that adds the prefixes to every name of the project in Dagster.
 
     Raises:
         ConfigError: A prefix cannot be part of a name.

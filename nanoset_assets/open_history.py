@@ -3,7 +3,7 @@
 Dagster has a file with all runs, and a file with the events of each run. It opens them again for
 every query, and compiles every query again. A run needs dozens of queries, so for a small output,
 Dagster takes longer than the work itself. During a build, the classes in this module store and
-read runs and events instead. They write the same files.
+read runs and events instead. They write the same files, so `dagster dev` shows the runs as usual.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def history_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
     """Keep the files of Dagster's history open while runs are executed in the block.
 
     Args:
-        instance: The instance that records the runs. If its history is not in SQLite files, but for
-            example in Postgres, it is left as it is.
+        instance: The instance of Dagster that records the runs. If its history is not in SQLite
+            files, but for example in Postgres, it is left as it is.
     """
     with _event_log_kept_open(instance), _run_storage_kept_open(instance):
         yield
@@ -44,7 +44,11 @@ def history_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
 
 @contextmanager
 def _event_log_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Keep the files with the events of runs open."""
+    """Keep the files with the events of runs open during the block.
+
+    Args:
+        instance: The instance of Dagster that records the events.
+    """
     event_log = instance.event_log_storage
     if type(event_log) is not SqliteEventLogStorage:
         yield
@@ -60,7 +64,11 @@ def _event_log_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
 
 @contextmanager
 def _run_storage_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Keep the file with the list of runs open."""
+    """Keep the file with the list of runs open during the block.
+
+    Args:
+        instance: The instance of Dagster that records the runs.
+    """
     run_storage = instance.run_storage
     if type(run_storage) is not SqliteRunStorage:
         yield
@@ -109,7 +117,11 @@ class OpenEventLog(SqliteEventLogStorage):
     """
 
     def __init__(self, folder: str) -> None:
-        """Use the databases in a folder, which are created if they are missing."""
+        """Use the databases in a folder, which are created if they are missing.
+
+        Args:
+            folder: Path of the folder, which has a file for each run and one with the name `index`.
+        """
         super().__init__(folder)
         self._lock = threading.Lock()  # only one thread at a time may use a connection
         self._engine_by_database: dict[str, Engine] = {}
@@ -122,6 +134,9 @@ class OpenEventLog(SqliteEventLogStorage):
 
         Dagster asks this several times in each run, and opens the index each time. A table that
         exists stays, so it is looked up only once.
+
+        Args:
+            table_name: Such as "asset_keys".
         """
         if table_name not in self._known_tables:
             if not super().has_table(table_name):
@@ -193,6 +208,9 @@ class OpenEventLog(SqliteEventLogStorage):
         """Create the tables of a run's database, unless they exist.
 
         Dagster takes 0.2 s for this. So it creates only the first database, and others are copied.
+
+        Args:
+            run_id: The run, whose id is the name of the database.
         """
         path = Path(self.path_for_shard(run_id))
         is_new = not path.exists()

@@ -1,7 +1,8 @@
 """The asset `overview`: a whole project on one page of Dagster's UI.
 
 It has a check, which warns of stale outputs, and a sensor, which keeps both up to date without a
-run. Nothing here builds anything, so the sensor is part of a project whatever `automation` is.
+run. Nothing here builds anything, so the sensor is part of a project whatever `automation` is. For
+example, after an edit of nanoset.yaml, the next tick reports "3 outputs missing or stale".
 """
 
 import hashlib
@@ -64,7 +65,11 @@ class _Cursor:
 
     @staticmethod
     def parse(text: str | None) -> "_Cursor":
-        """Return the cursor in a text; an empty one if the text is none, as on the first tick."""
+        """Return the cursor in a text, which `str` has made from one.
+
+        Args:
+            text: The text; None on the first tick, which has an empty cursor.
+        """
         fields = (text or "").split()
         if len(fields) != 3:
             return _Cursor()
@@ -80,6 +85,9 @@ def overview_asset(project_defs: ProjectDefs, automation: Automation) -> dg.Asse
     Args:
         project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs. The page warns if nothing does.
+
+    Returns:
+        The asset, with a check that warns of missing and stale outputs.
     """
     key = project_defs.names.asset(OVERVIEW)
 
@@ -116,6 +124,9 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
     Args:
         project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs. The page warns if nothing does.
+
+    Returns:
+        The sensor, for the definitions of the code location.
     """
     key = project_defs.names.asset(OVERVIEW)
     options = project_defs.sensor_options(OVERVIEW)
@@ -126,29 +137,43 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
     )
     def overview(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Report the page and its check to Dagster, if they have changed since the last report."""
-        last_cursor = _Cursor.parse(context.cursor)
-        now = time.time()
-        try:
-            project = project_defs.load()
-        except NanosetError as error:
-            return _result_for_invalid_config(context, key, error, last_cursor)
-
-        # Comparing all outputs is slow. While the digest of what is quick to look up stays the
-        # same, compare them only from time to time.
-        instance = context.instance
-        repository = context.repository_def
-        quick_digest = _quick_digest(project_defs, automation, project, instance, repository)
-        was_compared_lately = now - last_cursor.compared_at < COMPARE_SECONDS
-        if quick_digest == last_cursor.quick_digest and was_compared_lately:
-            return tick_result(context, idle_reason="no run, setting or corpus has changed")
-
-        content = overview_content(project_defs, automation, project, instance, repository)
-        cursor = _Cursor(quick_digest, compared_at=now, reported_digest=_page_digest(content))
-        if cursor.reported_digest == last_cursor.reported_digest:
-            return tick_result(context, idle_reason="nothing has changed", cursor=str(cursor))
-        return _result_with_page(context, key, content, cursor)
+        return _evaluate(context, project_defs, automation)
 
     return overview
+
+
+def _evaluate(
+    context: dg.SensorEvaluationContext, project_defs: ProjectDefs, automation: Automation
+) -> dg.SensorResult:
+    """Return what one tick of the sensor reports: the page, if it has changed since the last one.
+
+    Args:
+        context: Dagster's context of the tick, with the cursor that the last tick stored.
+        project_defs: The names and settings of the project in Dagster.
+        automation: What builds missing and stale outputs.
+    """
+    key = project_defs.names.asset(OVERVIEW)
+    last_cursor = _Cursor.parse(context.cursor)
+    now = time.time()
+    try:
+        project = project_defs.load()
+    except NanosetError as error:
+        return _result_for_invalid_config(context, key, error, last_cursor)
+
+    # Comparing all outputs is slow. While the digest of what is quick to look up stays the same,
+    # compare them only from time to time.
+    instance = context.instance
+    repository = context.repository_def
+    quick_digest = _quick_digest(project_defs, automation, project, instance, repository)
+    was_compared_lately = now - last_cursor.compared_at < COMPARE_SECONDS
+    if quick_digest == last_cursor.quick_digest and was_compared_lately:
+        return tick_result(context, idle_reason="no run, setting or corpus has changed")
+
+    content = overview_content(project_defs, automation, project, instance, repository)
+    cursor = _Cursor(quick_digest, compared_at=now, reported_digest=_page_digest(content))
+    if cursor.reported_digest == last_cursor.reported_digest:
+        return tick_result(context, idle_reason="nothing has changed", cursor=str(cursor))
+    return _result_with_page(context, key, content, cursor)
 
 
 def _page_digest(content: OverviewContent) -> str:
@@ -238,6 +263,7 @@ def _assets_and_dependents(
     """Return the project's assets and other assets that depend on them, sorted.
 
     Args:
+        names: The names of the project in Dagster.
         project: The project, with the current configuration.
         repository: All definitions of the code location; None if they are unknown.
     """

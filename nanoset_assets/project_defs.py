@@ -81,8 +81,9 @@ class ProjectDefs:
         """Return what the definitions of a project are made from, with its names in Dagster.
 
         Args:
-            config: The configuration of the project.
-            key_prefix: Prefix of the key of every asset; default: that of nanoset.yaml.
+            config: The settings of nanoset.yaml.
+            key_prefix: Prefix of the key of every asset, such as "llm"; default: that of
+                nanoset.yaml.
             group_prefix: Prefix of the name of every asset group; default: that of nanoset.yaml.
             details: Other fields of `ProjectDefs`.
 
@@ -120,6 +121,9 @@ class ProjectDefs:
             progress: Shows the progress of builds.
             rebuild: Whether builds make outputs even if they are up to date.
 
+        Returns:
+            The project, with which stages read and make outputs.
+
         Raises:
             ConfigError: nanoset.yaml has a mistake.
             MissingError: nanoset.yaml does not exist.
@@ -142,9 +146,12 @@ class ProjectDefs:
         """Open the project with its current configuration, in a step of a run.
 
         Args:
-            context: The context of the step.
+            context: Dagster's context of the step.
             progress: Shows the progress of builds.
             rebuild: Whether builds make outputs even if they are up to date.
+
+        Returns:
+            The project, with which stages read and make outputs.
 
         Raises:
             dg.Failure: nanoset.yaml has a mistake, or was deleted. Dagster retries neither the step
@@ -166,8 +173,11 @@ class ProjectDefs:
         """Open the project with its current configuration, in a run of an asset.
 
         Args:
-            context: The context of the run.
+            context: Dagster's context of the run.
             rebuild: Whether the output is rebuilt even if it is up to date.
+
+        Returns:
+            The project, whose progress is shown in the log of the run.
 
         Raises:
             dg.Failure: nanoset.yaml has a mistake, or was deleted.
@@ -192,6 +202,9 @@ class ProjectDefs:
         Args:
             sensor: Name of the sensor, without the project's prefix.
             max_seconds: Longest interval between two ticks, if nanoset.yaml sets a longer one.
+
+        Returns:
+            Arguments of `dg.sensor`.
         """
         automation = self.config.automation
         interval = automation.sensor_seconds
@@ -206,6 +219,9 @@ class ProjectDefs:
 
     def translated(self, assets: Iterable[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
         """Return assets with specs that the user's function `translation` may have changed.
+
+        Args:
+            assets: All assets of the project.
 
         Raises:
             ConfigError: The function changes the key of an asset.
@@ -248,11 +264,11 @@ def tick_result(
     """Return what a tick requests, or why it requests nothing; notes go to the tick's log.
 
     Args:
-        context: The context of the tick.
+        context: Dagster's context of the tick, one call of a sensor.
         requests: The runs.
         notes: Lines for the log of the tick.
         idle_reason: Why nothing is requested, if there are no notes either.
-        more: Further arguments of `dg.SensorResult`.
+        more: Further arguments of `dg.SensorResult`, such as `cursor`.
     """
     for note in notes:
         context.log.info(visible(note))

@@ -1,7 +1,8 @@
 """Collect what the asset `overview` shows of a project.
 
 It shows what the project contains, which outputs are stale and why, how long they took to build,
-and which of the host's other assets were made from them.
+and which of the host's other assets were made from them. For example, "**1,234,567 tokens** in
+5,000 documents of 2 corpora; 8 MB of outputs", and a table with a row for each corpus.
 """
 
 from __future__ import annotations
@@ -77,9 +78,15 @@ def overview_content(
         project_defs: What the definitions were made from.
         automation: What builds missing and stale outputs.
         project: The project, with the current configuration.
-        instance: The instance, for the history of materialisations.
+        instance: The instance of Dagster, for the history of materialisations.
         repository: All definitions of the code location, with assets that depend on this project's;
             None if they are unknown.
+
+    Returns:
+        The metadata of the page, and the findings of its check.
+
+    Raises:
+        NanosetError: The outputs or the raw text cannot be read.
     """
     # A row is the outputs that `nanoset status` shows together, or a folder that is not read.
     rows = list(project_status(project))
@@ -111,10 +118,11 @@ def _tables(
     """Return the tables of the page that have rows.
 
     Args:
+        names: The names of the project in Dagster.
         project: The project, with the current configuration.
-        instance: The instance, for the history of materialisations.
+        instance: The instance of Dagster, for the history of materialisations.
         repository: All definitions of the code location; None if they are unknown.
-        rows: All rows of `nanoset status`.
+        rows: All rows of `nanoset status`. Each is an output, or several of the same kind.
     """
     corpora = [row for row in rows if row.kind == "corpus"]
     # A row of the kind "folder" is a folder that is not read, and no output.
@@ -238,28 +246,41 @@ def _table_rows(
     """Return the rows of a table of outputs: counts, sizes and build times.
 
     Args:
-        counts: Names of the figures that the table shows, such as tokens.
+        rows: The rows of `nanoset status` to show.
+        counts: Names of the counts that the table shows, such as tokens.
         seconds_by_row: Row → how many seconds the builds of its current versions took.
     """
     table_rows: list[dict[str, Any]] = []
     for row in rows:
-        figures = dict(row.figures)
-        if "sequences" in figures:
-            # The sequences of a packed dataset are what others call samples.
-            figures["samples"] = figures["sequences"]
-        label = row.name
-        if row.part:  # such as the split of a nanoset
-            label += f" {row.part}"
-        cells: dict[str, Any] = {"name": label}
-        for name in counts:
-            count = figures.get(name)
-            cells[name] = "" if count is None else f"{count:,}"
-        size = figures.get("bytes")
-        cells["size"] = "" if size is None else format_bytes(size)
+        cells = _count_cells(row, counts)
         seconds = seconds_by_row.get((row.kind, row.name, row.part))
         cells["seconds"] = "" if seconds is None else f"{seconds:,.1f}"
         table_rows.append(cells)
     return table_rows
+
+
+def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, Any]:
+    """Return the cells of a row with its name, counts and size; unknown ones are empty.
+
+    Args:
+        row: The row of `nanoset status`.
+        counts: Names of the counts that the table shows, such as tokens.
+    """
+    figures = dict(row.figures)
+    if "sequences" in figures:
+        # The sequences of a packed dataset are what others call samples.
+        figures["samples"] = figures["sequences"]
+
+    label = row.name
+    if row.part:  # such as the split of a nanoset
+        label += f" {row.part}"
+    cells: dict[str, Any] = {"name": label}
+    for name in counts:
+        count = figures.get(name)
+        cells[name] = "" if count is None else f"{count:,}"
+    size = figures.get("bytes")
+    cells["size"] = "" if size is None else format_bytes(size)
+    return cells
 
 
 @dataclass(slots=True)
@@ -278,7 +299,12 @@ def _seconds_by_row(
     """Return how long the builds of the latest versions took, by row of `nanoset status`.
 
     Args:
-        instance: The instance, for the history of materialisations.
+        names: The names of the project in Dagster.
+        instance: The instance of Dagster, for the history of materialisations.
+        nodes: All outputs of the project.
+
+    Returns:
+        Row, such as ("nanoset", "pretrain", "train") → seconds.
     """
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     nodes_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
@@ -299,7 +325,13 @@ def _latest_costs(
 ) -> dict[str | None, _LatestCost]:
     """Return how long the build of the latest version took, for each partition of an asset.
 
-    Partitions whose time was not recorded are left out.
+    Args:
+        instance: The instance of Dagster, for the history of materialisations.
+        asset: Key of the asset.
+
+    Returns:
+        Partition, or None for an asset without partitions → version and time. Partitions whose time
+        was not recorded are left out.
     """
     cost_by_partition: dict[str | None, _LatestCost] = {}
     records = instance.fetch_materializations(asset, limit=_MAX_EVENTS).records
@@ -330,8 +362,10 @@ def _reader_rows(
     Each row shows from which version of the project's asset the reader was made.
 
     Args:
-        instance: The instance, for the history of materialisations.
+        names: The names of the project in Dagster.
+        instance: The instance of Dagster, for the history of materialisations.
         repository: All definitions of the code location; None if they are unknown.
+        nodes: All outputs of the project.
     """
     if repository is None:
         return []
@@ -348,16 +382,12 @@ def _reader_row(instance: dg.DagsterInstance, reader: Reader) -> dict[str, Any]:
     """
     source = reader.source.to_user_string()
     event = instance.get_latest_materialization_event(reader.key)
-
     # A materialisation has a tag with the data version of each input that existed.
     version_read = _tags_of(event).get(f"{INPUT_DATA_VERSION_TAG}/{source}")
     which_is = ""
     if version_read is not None:
-        no_partition = None
-        latest_versions = latest_data_versions(instance, reader.source, {no_partition})
-        is_latest = version_read == latest_versions.get(no_partition)
+        is_latest = version_read == _latest_version(instance, reader.source)
         which_is = "the latest" if is_latest else "an older one"
-
     return {
         "asset": reader.key.to_user_string(),
         "has_read": source,
@@ -365,6 +395,12 @@ def _reader_row(instance: dg.DagsterInstance, reader: Reader) -> dict[str, Any]:
         "which_is": which_is,
         "run": "" if event is None else event.run_id[:8],
     }
+
+
+def _latest_version(instance: dg.DagsterInstance, asset: dg.AssetKey) -> str | None:
+    """Return the data version of an asset without partitions; None if it was never materialised."""
+    no_partition = None
+    return latest_data_versions(instance, asset, {no_partition}).get(no_partition)
 
 
 def _tags_of(event: dg.EventLogEntry | None) -> Mapping[str, str]:
@@ -392,6 +428,10 @@ def readers_of(repository: dg.RepositoryDefinition, our_keys: set[dg.AssetKey]) 
     Args:
         repository: All definitions of the code location.
         our_keys: The assets of this project.
+
+    Returns:
+        Pairs of another asset and the asset of this project that it depends on, such as the handoff
+        of a nanoset.
     """
     graph = repository.asset_graph
     readers: list[Reader] = []

@@ -1,7 +1,8 @@
 """Record which process executes a run, and report runs of killed processes as failed.
 
 If a process is killed, its runs would look active forever. Dagster notices this only while the code
-server that launched the run is alive, and never for runs of `nanoset build`.
+server that launched the run is alive, and never for runs of `nanoset build`. So each run has a tag
+such as `node7:4711:98765:<run id>`: the machine, the id of the process, and when it started.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ class RunOwner:
 
     @staticmethod
     def parse(value: str) -> RunOwner:
-        """Read the value of a tag."""
+        """Read the value of a tag.
+
+        Args:
+            value: What `str` returned for a RunOwner, such as `node7:4711:98765:`.
+        """
         host, pid, start, run_id = value.split(":")
         return RunOwner(host, int(pid), int(start), run_id)
 
@@ -46,6 +51,9 @@ class RunOwner:
         """Return whether the tag was made for a run, and not copied from another one.
 
         A run that retries another one has the other run's tag until it starts.
+
+        Args:
+            run: The run that has the tag.
         """
         if self.run_id:
             return self.run_id == run.run_id
@@ -80,8 +88,11 @@ def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
     """Return the tag for a run that this process executes.
 
     Args:
-        names: The names of the project.
+        names: The names of the project, for the name of the tag.
         run_id: The id of the run, or "" if it is not created yet.
+
+    Returns:
+        Name of the tag → this machine, the id of this process, and when it started.
     """
     pid = os.getpid()
     owner = RunOwner(socket.gethostname(), pid, _start_of(pid), run_id)
@@ -89,11 +100,14 @@ def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
 
 
 def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str]:
-    """Report runs of this project as failed if their process no longer exists; return their ids.
+    """Report runs of this project as failed if their process no longer exists.
 
     Args:
-        instance: The instance, which records the runs.
+        instance: The instance of Dagster, which records the runs.
         names: The names of the project in Dagster, for the tag that names the process of a run.
+
+    Returns:
+        The ids of these runs.
     """
     tag = names.tag(OWNER_TAG)
     closed: list[str] = []

@@ -1,4 +1,9 @@
-"""Write the files of a new component: `dg scaffold defs nanoset_assets.NanosetComponent`."""
+"""Write the files of a new component: `dg scaffold defs nanoset_assets.NanosetComponent`.
+
+A component is a folder with a defs.yaml, which adds a nanoset project to a Dagster code location.
+With the name `llm` at the end of the command, it writes `defs/llm/defs.yaml` with the key prefix
+`llm`, and a nanoset.yaml to start from.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +80,12 @@ def _path_for_defs_yaml(config: Path, folder: Path, project_root: Path | None) -
     In a Dagster project, the path starts with a template for the project's folder.
 
     Args:
+        config: Absolute path of the nanoset.yaml.
         folder: The folder of the defs.yaml.
         project_root: The folder of the Dagster project, or None if there is none.
+
+    Returns:
+        Such as `{{ context.project_root }}/llm/nanoset.yaml`, or `../nanoset.yaml`.
     """
     if project_root is not None and config.is_relative_to(project_root):
         path = config.relative_to(project_root).as_posix()

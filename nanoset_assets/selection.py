@@ -1,4 +1,8 @@
-"""Find the outputs that `--corpus` and `--select` of `nanoset build` select."""
+"""Find the outputs that `--corpus` and `--select` of `nanoset build` select.
+
+A selection is a name such as `web` or `pretrain/train`, a pattern such as `pre*`, or an expression
+in Dagster's syntax: `+pretrain/blend` is the blend of `pretrain` and everything that it reads.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +57,9 @@ def selected(
         definitions: The definitions of the project, on which Dagster resolves its syntax.
         names: The names of the project in Dagster.
 
+    Returns:
+        The outputs; without those that they are made from, unless these are selected, too.
+
     Raises:
         ConfigError: A selection contains no output.
     """
@@ -87,6 +94,8 @@ def _matches(
         nodes: The outputs to select from.
         text: A selection, such as `+pretrain/blend`, or a name or pattern, such as web,
             pretrain/train, pre* or pretrain/*.
+        definitions: The definitions of the project, on which Dagster resolves its syntax.
+        names: The names of the project in Dagster.
     """
     asset_keys = _assets_selected_by_dagster(text, definitions)
     if asset_keys:
@@ -98,6 +107,7 @@ def _assets_selected_by_dagster(text: str, definitions: dg.Definitions) -> set[d
     """Return the assets that Dagster selects by a text, such as `+pretrain/blend`.
 
     Args:
+        text: The text, which may also be a name or pattern that Dagster does not know.
         definitions: The definitions of the project, with all its assets.
 
     Returns:
@@ -125,17 +135,12 @@ def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigEr
     Args:
         nodes: The outputs to select from.
         text: The selection.
+        names: The names of the project in Dagster.
     """
-    # These dictionaries serve as sets that keep the order.
-    subjects: dict[str, None] = {}
-    assets: dict[str, None] = {}
-    parts: dict[str, None] = {}
-    for node in nodes:
-        subject = node.key.subject
-        subjects[subject] = None
-        assets[names.asset(asset_path(node)).to_user_string()] = None
-        if node.key.part:
-            parts[f"{subject}/{node.key.part}"] = None
+    # `dict.fromkeys` leaves out duplicates, and keeps the order.
+    subjects = dict.fromkeys(node.key.subject for node in nodes)
+    assets = dict.fromkeys(names.asset(asset_path(node)).to_user_string() for node in nodes)
+    parts = [f"{node.key.subject}/{node.key.part}" for node in nodes if node.key.part]
     closest = closest_name(text, [*subjects, *assets, *parts])
     return ConfigError(
         "this selects nothing",

@@ -2,7 +2,7 @@
 
 Dagster's web server and daemon run on one machine of the cluster, such as a login node, and the
 compute nodes do the work. The launcher calls `sbatch` to submit a run, `squeue` to monitor it, and
-`scancel` to end it.
+`scancel` to end it. A run with the tag `slurm/options: --mem=64G` gets a job with 64 GB of memory.
 """
 
 from __future__ import annotations
@@ -87,6 +87,16 @@ class _JobState:
         """Whether the job ended so long ago that Slurm has discarded its state."""
         return self.name is None and self.message == _FORGOTTEN
 
+    @property
+    def worker_status(self) -> WorkerStatus:
+        """The state in Dagster's words."""
+        if self.is_forgotten:
+            return WorkerStatus.NOT_FOUND
+        # If Slurm does not answer, such as during a restart, the run must not fail for that.
+        if self.name is None or self.is_active:
+            return WorkerStatus.RUNNING
+        return WorkerStatus.SUCCESS if self.name == "COMPLETED" else WorkerStatus.FAILED
+
 
 class SlurmRunLauncher(RunLauncher, ConfigurableClass):
     """Submits each run by sbatch, and reports the state of the job to Dagster.
@@ -135,7 +145,12 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
     def from_config_value(
         cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
     ) -> Self:
-        """Create a launcher from its configuration in dagster.yaml."""
+        """Create a launcher from its configuration in dagster.yaml.
+
+        Args:
+            inst_data: The configuration as Dagster stores it.
+            config_value: The same as keys and values, such as `log_folder`.
+        """
         return cls(inst_data=inst_data, **config_value)
 
     def launch_run(self, context: LaunchRunContext) -> None:
@@ -166,6 +181,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
 
         Args:
             run: The run that the script executes. A tag of it may have further options of sbatch.
+            script: The text of a shell script.
 
         Raises:
             ConfigError: Slurm is not installed on this machine, or rejects the job.
@@ -275,28 +291,31 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
 
         Args:
             run: The run, which has a tag with the id of its job.
+
+        Returns:
+            Whether the job is alive, and a message for the page of the run.
         """
         job = run.tags.get(JOB_TAG)
         if job is None:
             return CheckRunHealthResult(WorkerStatus.UNKNOWN, f"the run has no tag {JOB_TAG}")
         state = _job_state(job)
         if state.name is None:
-            # If Slurm does not answer, such as during a restart, the run must not fail for that.
-            status = WorkerStatus.NOT_FOUND if state.is_forgotten else WorkerStatus.RUNNING
-            return CheckRunHealthResult(status, state.message)
-
-        if state.is_active:
-            status = WorkerStatus.RUNNING
-        elif state.name == "COMPLETED":
-            status = WorkerStatus.SUCCESS
-        else:
-            status = WorkerStatus.FAILED
-        return CheckRunHealthResult(status, f"Slurm job {job} is {state.name}", run_worker_id=job)
+            return CheckRunHealthResult(state.worker_status, state.message)
+        message = f"Slurm job {job} is {state.name}"
+        return CheckRunHealthResult(state.worker_status, message, run_worker_id=job)
 
     def get_run_worker_debug_info(
         self, run: dg.DagsterRun, include_container_logs: bool | None = True
     ) -> str | None:
-        """Return the path of the job's log, and Slurm's description of the job."""
+        """Return the path of the job's log, and Slurm's description of the job.
+
+        Args:
+            run: The run, which has a tag with the id of its job.
+            include_container_logs: Of no use here: a job has no container.
+
+        Returns:
+            The text; None if the run has no job.
+        """
         job = run.tags.get(JOB_TAG)
         if job is None:
             return None
@@ -309,6 +328,9 @@ def _split_options(options: str) -> list[str]:
 
     Args:
         options: Options of sbatch, such as `--mem=64G --comment="a b"`.
+
+    Returns:
+        Such as ["--mem=64G", "--comment=a b"].
 
     Raises:
         ConfigError: A quotation mark is not closed.
@@ -345,10 +367,10 @@ def _job_state(job: str) -> _JobState:
 
 
 def _slurm(*command: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a Slurm command.
+    """Run a Slurm command, and wait until it ends.
 
     Args:
-        command: The command and its arguments.
+        command: The command and its arguments, such as "squeue", "--noheader".
         text: Its standard input.
 
     Returns:

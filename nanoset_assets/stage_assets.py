@@ -13,7 +13,9 @@ The key, partitions and dependencies of an asset follow from its stage. Everythi
 description, is listed in `asset_table.py`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import dagster as dg
@@ -63,10 +65,10 @@ def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
     if is_of_corpora(stage):
         return {ALL_CORPORA: [Key(ALL_CORPORA)]} if requested_keys else {}
 
-    keys_by_subject: dict[str, list[Key]] = {}
+    keys_by_subject: dict[str, list[Key]] = defaultdict(list)
     for key in requested_keys:
-        keys_by_subject.setdefault(key.subject, []).append(key)
-    return keys_by_subject
+        keys_by_subject[key.subject].append(key)
+    return dict(keys_by_subject)
 
 
 def key_of(context: Any, stage: Stage, subject: str) -> Key:
@@ -76,6 +78,10 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
         context: The context of the run, which names its partition.
         stage: The stage of the asset.
         subject: What the asset is of: a nanoset, webdataset, … Ignored for assets of corpora.
+
+    Returns:
+        Such as Key("pretrain", "train") for the split train of a nanoset, or Key("web") for a
+        corpus.
     """
     partition = context.partition_key if context.has_partition_key else None
     if is_of_corpora(stage):
@@ -92,6 +98,9 @@ def partitions_of(
         stage: The stage of the asset.
         project_defs: The names and settings of the project in Dagster.
         keys: The outputs of the asset.
+
+    Returns:
+        The corpora, which may be added at any time; or a fixed list, such as train, valid and test.
     """
     if is_of_corpora(stage):
         return partition_set_of(project_defs.names, stage)  # corpora
@@ -106,37 +115,15 @@ def stage_asset(
     """Make the asset of a stage for one nanoset, webdataset, …, or for all corpora.
 
     Args:
-        stage: The stage.
+        stage: The stage, which makes one kind of output, such as index mappings.
         project_defs: The names and settings of the project in Dagster.
         subject: The subject of all outputs of the asset, or `ALL_CORPORA`.
-        keys: The outputs of the asset.
-    """
-    names = project_defs.names
-    shape = shape_of(stage)  # how the assets of the stage appear in Dagster
-    # Dagster's graph shows only the last part of a key: `views` could be of any corpus. Their
-    # groups distinguish them.
-    group = GROUP if is_of_corpora(stage) else subject
-    retry_policy = dg.RetryPolicy(project_defs.retries) if project_defs.retries else None
-    # The location is metadata of the definition, not of materialisations: if the project is moved,
-    # a materialisation would still show the old location.
-    location = _live_location(stage, project_defs.config, subject)
+        keys: The outputs of the asset, which are its partitions.
 
-    @dg.asset(
-        key=names.asset(asset_path(Node(stage, Key(subject)))),
-        deps=_dependencies(stage, project_defs, keys),
-        partitions_def=partitions_of(stage, project_defs, keys),
-        group_name=names.group(group),
-        code_version=str(stage.version),
-        op_tags=dict(project_defs.op_tags),
-        retry_policy=retry_policy,
-        owners=list(project_defs.owners),
-        kinds=set(shape.kinds),
-        tags=_tags(shape, project_defs, subject),
-        description=shape.describe(subject),
-        metadata={"dagster/uri": location, **shape.metadata},
-        output_required=shape.is_output_required,
-        pool=_pool_of(shape, project_defs),
-    )
+    Returns:
+        The asset. A run of it makes the output of one partition.
+    """
+
     def asset(
         context: dg.AssetExecutionContext, config: RunOptions
     ) -> Iterator[dg.MaterializeResult[Any]]:
@@ -148,18 +135,73 @@ def stage_asset(
             project=project_defs.open_in_run(context, rebuild=config.rebuild),
             stage=stage,
             key=key_of(context, stage, subject),
-            make_page=shape.make_page,
+            make_page=shape_of(stage).make_page,
             input_label=input_label,
         )
         yield from _results_of(run)
 
-    return asset
+    as_asset: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
+        deps=_dependencies(stage, project_defs, keys),
+        partitions_def=partitions_of(stage, project_defs, keys),
+        code_version=str(stage.version),
+        **_appearance(stage, project_defs, subject),
+        **_run_settings(stage, project_defs),
+    )
+    return as_asset(asset)
+
+
+def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[str, Any]:
+    """Return how an asset appears in Dagster's UI, as arguments of `dg.asset`.
+
+    Args:
+        stage: The stage of the asset.
+        project_defs: The names and settings of the project in Dagster.
+        subject: What the asset is of, such as a nanoset; or `ALL_CORPORA`.
+    """
+    names = project_defs.names
+    shape = shape_of(stage)
+    # Dagster's graph shows only the last part of a key: `views` could be of any corpus. Their
+    # groups distinguish them.
+    group = GROUP if is_of_corpora(stage) else subject
+    # The location is metadata of the definition, not of materialisations: if the project is moved,
+    # a materialisation would still show the old location.
+    location = _live_location(stage, project_defs.config, subject)
+    return {
+        "key": names.asset(asset_path(Node(stage, Key(subject)))),
+        "group_name": names.group(group),
+        "owners": list(project_defs.owners),
+        "kinds": set(shape.kinds),
+        "tags": _tags(shape, project_defs, subject),
+        "description": shape.describe(subject),
+        "metadata": {"dagster/uri": location, **shape.metadata},
+    }
+
+
+def _run_settings(stage: Stage, project_defs: ProjectDefs) -> dict[str, Any]:
+    """Return how Dagster executes the runs of an asset, as arguments of `dg.asset`.
+
+    Args:
+        stage: The stage of the asset.
+        project_defs: The settings of the project in Dagster, such as the number of retries.
+    """
+    shape = shape_of(stage)
+    retries = project_defs.retries
+    return {
+        "op_tags": dict(project_defs.op_tags),
+        "retry_policy": dg.RetryPolicy(retries) if retries else None,
+        "output_required": shape.is_output_required,
+        "pool": _pool_of(shape, project_defs),
+    }
 
 
 def _pool_of(shape: AssetShape, project_defs: ProjectDefs) -> str | None:
     """Return the pool that limits how many runs of an asset execute at once, or None.
 
     Stages with worker processes take all cores, so they share a pool.
+
+    Args:
+        shape: How the assets of the stage appear in Dagster.
+        project_defs: The project, which may name a pool of the host.
     """
     if not shape.uses_workers:
         return None
@@ -167,7 +209,11 @@ def _pool_of(shape: AssetShape, project_defs: ProjectDefs) -> str | None:
 
 
 def _results_of(run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
-    """Make the output of a run, unless it is no longer requested, and yield its materialisation."""
+    """Make the output of a run, unless it is no longer requested, and yield its materialisation.
+
+    Args:
+        run: The run of an asset, which knows the output and how to make it.
+    """
     config = run.project.config
     if _can_be_skipped(run.stage, config, run.key):
         note = f"{config.file} does not request {label_of(run.node)}: there is nothing to make"
@@ -248,10 +294,10 @@ def _partitions_read(
         Path of an asset → its partitions; none if Dagster knows by itself which are read.
     """
     # The keys of the inner dictionaries are sets that keep the order.
-    partitions_by_asset: dict[tuple[str, ...], dict[str, None]] = {}
+    partitions_by_asset: dict[tuple[str, ...], dict[str, None]] = defaultdict(dict)
     for key in keys:
         for source in Node(stage, key).direct_inputs(config):
-            partitions = partitions_by_asset.setdefault(asset_path(source), {})
+            partitions = partitions_by_asset[asset_path(source)]
             partition = partition_of(source)
             if partition is not None and _reads_only_some_partitions(stage, source):
                 partitions[partition] = None
@@ -278,10 +324,8 @@ def _landing_dependencies(project_defs: ProjectDefs) -> list[dg.AssetDep]:
     Dagster has no partition mapping for "this asset lands the text of these corpora", so every
     corpus is shown to depend on all of them.
     """
-    keys: dict[dg.AssetKey, None] = {}
-    for corpus_keys in project_defs.upstream.values():
-        keys.update(dict.fromkeys(corpus_keys))
-    return [dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping()) for key in keys]
+    assets = dict.fromkeys(chain.from_iterable(project_defs.upstream.values()))  # each once
+    return [dg.AssetDep(asset, partition_mapping=dg.AllPartitionMapping()) for asset in assets]
 
 
 def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:

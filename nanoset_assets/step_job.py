@@ -49,7 +49,10 @@ def step_job(project_defs: ProjectDefs) -> dg.JobDefinition:
     The step is an option of the run; by default it is the first step of the first nanoset.
 
     Args:
-        project_defs: The names and settings of the project in Dagster.
+        project_defs: The names and settings of the project in Dagster. It has a nanoset.
+
+    Returns:
+        The job, for the definitions of the code location.
     """
     op_name = project_defs.names.definition(STEP_OP)
     first_nanoset = next(iter(project_defs.config.nanosets))
@@ -90,6 +93,9 @@ def step_observation(
         project: The project with its current configuration.
         options: Which step of which run.
 
+    Returns:
+        The observation, with a summary and a row for each sample.
+
     Raises:
         NanosetError: The step cannot be explained; see `explain_step`.
     """
@@ -124,6 +130,7 @@ def _row(sample: StepSample, *, has_rank: bool) -> dict[str, object]:
     """Return the row of a sample in the table.
 
     Args:
+        sample: The sample, with the documents that its tokens come from.
         has_rank: Whether it is known which rank and micro-batch the sample belongs to.
     """
     row = sample_row(sample)
@@ -143,8 +150,9 @@ def _run_of(project: Project, options: StepOptions) -> Run:
     """Return the training run that the options name.
 
     Args:
-        options: They name the file `run.yaml` of a run; or a nanoset, for a run with its current
-            handoff, the output with which a trainer is started.
+        project: Its outputs have the handoff, with which a trainer is started.
+        options: They name the file `run.yaml` of a run; or a nanoset, for a run that starts with
+            its current handoff.
 
     Raises:
         NanosetError: The file cannot be read, there is no such nanoset, or it has no handoff yet.
