@@ -116,7 +116,11 @@ class ActiveRuns:
         return selected
 
     def _is_last_run_active(self, asset: dg.AssetKey) -> bool:
-        """Return whether the last run of an asset is active, or is part of an open backfill."""
+        """Return whether the last run of an asset is active, or is part of an open backfill.
+
+        Args:
+            asset: Key of one of the assets in `upstream`.
+        """
         record = last_run(self.instance, asset, None)
         if record is None:
             return False

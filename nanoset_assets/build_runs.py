@@ -300,7 +300,12 @@ class BuildRuns:
         return None
 
     def _report_made(self, nodes: Iterable[Node], seconds_of_step: float) -> None:
-        """Record in the report that outputs were made, each in the same time."""
+        """Record in the report that outputs were made.
+
+        Args:
+            nodes: The outputs of a run, or those that it made before it failed.
+            seconds_of_step: How long each of them took.
+        """
         for node in nodes:
             self.report.made[label_of(node)] = seconds_of_step
 

@@ -70,6 +70,12 @@ def _checks_of(stage: Stage) -> list[_Check]:
     A check that verifies an output blocks everything downstream if it finds errors. Warnings have a
     separate check, which blocks nothing: Dagster's automation conditions build nothing from an
     asset whose blocking check has failed, even with a mere warning.
+
+    Args:
+        stage: A step of the pipeline, such as the one that makes datasets.
+
+    Returns:
+        None, one or two checks: the blocking one first.
     """
     shape = shape_of(stage)
     checks: list[_Check] = []
@@ -149,6 +155,10 @@ def _log_findings(log: dg.DagsterLogManager, report: Report) -> None:
     """Write each error and warning of a verification into the log of a run.
 
     Findings may quote text of users, so characters that steer a terminal are escaped.
+
+    Args:
+        log: The log of the run.
+        report: The result of the verification.
     """
     for finding in report.findings:
         text = visible(Multiline(finding))

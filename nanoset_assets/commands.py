@@ -229,7 +229,12 @@ def _print_planned_outputs(outputs: Sequence[PlannedRow]) -> None:
 
 
 def _view_line(name: str, view: PlannedView) -> str:
-    """Return what a view would choose, and where its rules `top` end."""
+    """Return what a view would choose, and where its rules `top` end.
+
+    Args:
+        name: Name of the view, which is a selection of a corpus's documents.
+        view: What it would choose.
+    """
     documents = format_count(view.documents, "document")
     tokens = format_count(view.tokens, "token")
     return "; ".join([f"view {name} would hold {documents}, {tokens}", *view.cuts])
@@ -237,6 +242,9 @@ def _view_line(name: str, view: PlannedView) -> str:
 
 def _disk_line(plan: DryRun) -> str:
     """Return how much disk space a build needs, by kind of file, and how much is free.
+
+    Args:
+        plan: What the build would make, and where.
 
     Returns:
         Such as "takes about 3 MB in outputs (shards 2 MB, datasets 1 MB); 80 GB are free".
@@ -336,19 +344,27 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
 
     # Several steps may contribute to a row: add up their times.
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
-    rows_with_made_step: set[RowKey] = set()
     for step in report.steps:
-        row = step.node.row
-        seconds_by_row[row] += report.seconds_of(step.node)
-        if report.was_made(step.node):
-            rows_with_made_step.add(row)
+        seconds_by_row[step.node.row] += report.seconds_of(step.node)
     print_tables(rows, seconds_by_row, project=project)
 
-    # A row counts as made if some of its steps were executed, and none has failed or was skipped.
-    rows_with_missing_step = {node.row for node in report.nodes_given_up()}
-    n_made = len(rows_with_made_step - rows_with_missing_step)
+    n_made = len(_rows_made(report))
     n_outputs = len(seconds_by_row)
     echo(f"Made {n_made:,} of {n_outputs:,} outputs in {report.seconds:.1f} s.")
+
+
+def _rows_made(report: BuildReport) -> set[RowKey]:
+    """Return the rows of `nanoset status` that count as made.
+
+    These are the rows of which some steps were executed, and none has failed or was skipped.
+
+    Args:
+        report: What the build did.
+    """
+    made = [step.node for step in report.steps if report.was_made(step.node)]
+    with_made_step: set[RowKey] = {node.row for node in made}
+    with_missing_step: set[RowKey] = {node.row for node in report.nodes_given_up()}
+    return with_made_step - with_missing_step
 
 
 def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_selected: bool) -> bool:
@@ -470,10 +486,14 @@ def _next_steps(
 
 
 def _existing_outputs(graph: Graph) -> dict[str, Manifest]:
-    """Return the outputs that exist, in the order of the pipeline: name → current manifest.
+    """Return the outputs that exist, in the order of the pipeline.
 
-    Outputs of several stages may share a name, such as that of their corpus. Only the first is
-    returned.
+    Args:
+        graph: The outputs of the project, with their current versions.
+
+    Returns:
+        Name of each output → its current manifest. If outputs of several stages share a name, it is
+        that of the first.
     """
     manifest_by_name: dict[str, Manifest] = {}
     for node in graph.nodes():

@@ -84,12 +84,12 @@ def partition_changes(
     changes.missing = sorted(missing - removed)
 
     # Change the set of all corpora.
-    added = text.corpora.keys() - registered
-    changes.requests += _change_requests(names.corpora, added=added, removed=removed)
+    present = set(text.corpora)
+    changes.requests += _change_requests(names.corpora, added=present - registered, removed=removed)
 
     # Change the sets that only some corpora are in, such as those with a `.pbin`.
-    remaining = (registered | text.corpora.keys()) - removed
-    for set_name, members in corpora_by_partition_set(config, names, remaining).items():
+    all_corpora = (registered | present) - removed
+    for set_name, members in corpora_by_partition_set(config, names, all_corpora).items():
         if set_name != names.corpora_name:
             partition_sets.change_members(set_name, members, changes)
     return changes

@@ -269,7 +269,8 @@ def latest_runs(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> 
     status_by_run = _status_by_run(instance, set(run_id_by_asset.values()))
     latest: list[LatestRun] = []
     for asset, run_id in sorted(run_id_by_asset.items()):
-        latest.append(LatestRun(asset, run_id, status_by_run.get(run_id, "")))
+        status = status_by_run.get(run_id, "")
+        latest.append(LatestRun(asset, run_id, status))
     return latest
 
 

@@ -153,7 +153,11 @@ def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) 
 
 
 def _no_handoff(key: dg.AssetKey | None) -> MissingError:
-    """Return the error for an event that is not the materialisation of a handoff."""
+    """Return the error for an event that is not the materialisation of a handoff.
+
+    Args:
+        key: The asset of the event; None if there is no event.
+    """
     return MissingError(
         "this is not a materialisation of a nanoset's handoff",
         where=None if key is None else key.to_user_string(),

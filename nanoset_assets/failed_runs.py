@@ -134,6 +134,10 @@ def _would_fail_again(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Return whether a run did not succeed, and the cause was not one from outside.
 
     Such a cause may have passed: the run was killed, or nanoset.yaml could not be loaded.
+
+    Args:
+        instance: The instance of Dagster, which knows how the steps of the run ended.
+        run: A run that has ended.
     """
     had_outside_cause = _was_killed(instance, run) or CONFIG_ERROR_TAG in run.tags
     return run.status in UNSUCCESSFUL and not had_outside_cause

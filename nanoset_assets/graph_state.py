@@ -149,6 +149,11 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
     """Return the event that adds an existing output to Dagster's history.
 
     The output was made on another machine, or by a run that this history does not have.
+
+    Args:
+        graph: The outputs of the project, with their manifests.
+        step: The step that would make the output, with the digest of its version.
+        names: The names of the project in Dagster.
     """
     return dg.AssetMaterialization(
         names.asset(asset_path(step.node)),

@@ -81,17 +81,16 @@ def _evaluate(
 
     # Select the corpora that no active run works on. The next tick looks at the others again.
     candidates = _candidates(context.instance, project_defs, landing_ids)
+    # Candidates without text are handled, too: the sensor over the raw folder waits for them.
+    for corpus in candidates.corpora:
+        handled_ids[corpus] = landing_ids[corpus]
+
     project = project_defs.load()
     with_text = _corpora_with_text(project, candidates.corpora)
-
     # Runs can only be requested for corpora that are partitions.
     names = project_defs.names
     register(context.instance, names, with_text.corpora, project.config)
     requests = [_run_request(names, corpus, landing_ids[corpus]) for corpus in with_text.corpora]
-
-    # Candidates without text are handled, too: the sensor over the raw folder waits for them.
-    for corpus in candidates.corpora:
-        handled_ids[corpus] = landing_ids[corpus]
     notes = [*candidates.notes, *with_text.notes]
     return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled_ids))
 

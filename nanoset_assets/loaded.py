@@ -97,7 +97,15 @@ def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
 
 
 def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the keys, sorted, that only one of two mappings has, or with another value."""
+    """Return the keys, sorted, that only one of two mappings has, or with another value.
+
+    Args:
+        before: The first mapping, such as {"a": 1, "b": 2}.
+        after: The second one, such as {"a": 1, "b": 3, "c": 4}.
+
+    Returns:
+        The keys; in this example, ["b", "c"].
+    """
     missing = object()  # unlike any value, also unlike None
     changed: list[str] = []
     for key in sorted(before.keys() | after.keys()):
@@ -115,30 +123,49 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
     Returns:
         Name of each part for messages, such as `nanoset 'pretrain'` → a value that can be compared.
     """
-    parts: dict[str, Any] = {
+    return {
         # A change of `settle_seconds` needs no reload, as each tick reads it again: leave it out.
         "automation": replace(config.automation, settle_seconds=0),
         "dagster": config.dagster,
         "raw or root": (config.raw, config.root),
+        **_asset_inputs(config),
     }
-    # The outputs of a nanoset, for example. Several stages make them.
+
+
+def _asset_inputs(config: ProjectConfig) -> dict[str, Any]:
+    """Return what the assets of a configuration are, and what each is made from.
+
+    Args:
+        config: The settings of nanoset.yaml.
+
+    Returns:
+        `nanoset 'pretrain'`, for example → all outputs of this nanoset, each with its inputs. For
+        an asset of corpora, the value is always the same: its outputs may change without a reload.
+    """
+    asset_parts: dict[str, Any] = {}
     outputs_by_part: dict[str, set[Any]] = defaultdict(set)
     for stage in stages():
         for subject, keys in asset_outputs(stage, config).items():
             if is_of_corpora(stage):
                 # New corpora become partitions without a reload, but a new asset needs one.
-                parts[f"asset {shape_of(stage).asset}"] = "exists"
+                asset_parts[f"asset {shape_of(stage).asset}"] = "exists"
             else:
-                part = f"{stage.kind} {subject!r}"  # such as: nanoset 'pretrain'
+                # Several stages make outputs of the same nanoset.
+                part = f"{stage.kind} {subject!r}"
                 outputs_by_part[part].update(_outputs_with_inputs(stage, keys, config))
-    parts.update(outputs_by_part)
-    return parts
+    return {**asset_parts, **outputs_by_part}
 
 
 def _outputs_with_inputs(
     stage: Stage, keys: Iterable[Key], config: ProjectConfig
 ) -> Iterator[tuple[Node, frozenset[Node]]]:
-    """Yield some outputs of a stage, each with the outputs that it is made from."""
+    """Yield some outputs of a stage, each with the outputs that it is made from.
+
+    Args:
+        stage: The stage.
+        keys: The outputs, as the stage identifies them.
+        config: The settings of nanoset.yaml, which decide what an output is made from.
+    """
     for key in keys:
         node = Node(stage, key)
         yield node, frozenset(node.inputs(config).values())

@@ -170,15 +170,11 @@ def _evaluate(
         return tick_result(context, idle_reason="no run, setting or corpus has changed")
 
     content = overview_content(project_defs, automation, project, instance, repository)
-    cursor = _Cursor(quick_digest, compared_at=now, reported_digest=_page_digest(content))
-    if cursor.reported_digest == last_cursor.reported_digest:
+    page_digest = _digest((content.metadata, content.stale, content.warnings))
+    cursor = _Cursor(quick_digest, compared_at=now, reported_digest=page_digest)
+    if page_digest == last_cursor.reported_digest:
         return tick_result(context, idle_reason="nothing has changed", cursor=str(cursor))
     return _result_with_page(context, key, content, cursor)
-
-
-def _page_digest(content: OverviewContent) -> str:
-    """Return a digest of the page of the overview."""
-    return _digest((content.metadata, content.stale, content.warnings))
 
 
 def _result_with_page(

@@ -95,18 +95,8 @@ class ProjectDefs:
         where = f"{config.file}: dagster"
         in_file = names_of(spec.key_prefix, spec.group_prefix, where)
         in_arguments = names_of(key_prefix, group_prefix)
-
-        # A key prefix may be in both places, but must be the same there: `nanoset build` only knows
-        # that of the file, and an asset must have one key everywhere.
-        has_two_prefixes = bool(in_file.key_prefix and in_arguments.key_prefix)
-        if has_two_prefixes and in_arguments.key_prefix != in_file.key_prefix:
-            raise ConfigError(
-                "this project has another key prefix already",
-                where=where,
-                found="/".join(in_file.key_prefix),
-                expected="/".join(in_arguments.key_prefix),
-                remedy="give it the same prefix in both places, or in one",
-            )
+        if in_file.key_prefix and in_arguments.key_prefix:
+            _check_same_prefix(in_file, in_arguments, where)
 
         # Groups only arrange assets in the UI, so the argument overrides the file.
         if group_prefix is None:
@@ -226,32 +216,58 @@ class ProjectDefs:
         Raises:
             ConfigError: The function changes the key of an asset.
         """
-        translation = self.translation
-        if translation is None:
+        if self.translation is None:
             return list(assets)
+        return list(dg.map_asset_specs(self._translated_spec, assets))
 
-        def translate(spec: dg.AssetSpec) -> dg.AssetSpec:
-            """Return the spec that the user's function makes of the spec of an asset.
+    def _translated_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        """Return the spec that the user's function `translation` makes of the spec of an asset.
 
-            Raises:
-                ConfigError: The function changes the key of the asset.
-            """
-            # The key without the project's prefix: (subject, asset) for an asset of a nanoset, for
-            # example, and (asset,) for an asset of all corpora.
-            path = self.names.path(spec.key) or ()
-            details = {"name": "/".join(path), "subject": "/".join(path[:-1])}
-            translated = translation(spec, details)
-            if translated.key != spec.key:
-                raise ConfigError(
-                    "a translation may not give an asset another key",
-                    where="translation",
-                    found=translated.key.to_user_string(),
-                    expected=spec.key.to_user_string(),
-                    remedy="name a `key_prefix` of the project",
-                )
-            return translated
+        Args:
+            spec: The spec that the project gives the asset.
 
-        return list(dg.map_asset_specs(translate, assets))
+        Raises:
+            ConfigError: The function changes the key of the asset.
+        """
+        if self.translation is None:
+            return spec
+        # The key without the project's prefix: (subject, asset) for an asset of a nanoset, for
+        # example, and (asset,) for an asset of all corpora.
+        path = self.names.path(spec.key) or ()
+        details = {"name": "/".join(path), "subject": "/".join(path[:-1])}
+        translated = self.translation(spec, details)
+        if translated.key != spec.key:
+            raise ConfigError(
+                "a translation may not give an asset another key",
+                where="translation",
+                found=translated.key.to_user_string(),
+                expected=spec.key.to_user_string(),
+                remedy="name a `key_prefix` of the project",
+            )
+        return translated
+
+
+def _check_same_prefix(in_file: Names, in_arguments: Names, where: str) -> None:
+    """Check that nanoset.yaml and the code that uses it set the same key prefix.
+
+    `nanoset build` only knows that of the file, and an asset must have one key everywhere.
+
+    Args:
+        in_file: The names with the prefix of nanoset.yaml.
+        in_arguments: The names with the prefix that the code sets.
+        where: Where the prefix is in the file, for the message.
+
+    Raises:
+        ConfigError: The prefixes differ.
+    """
+    if in_arguments.key_prefix != in_file.key_prefix:
+        raise ConfigError(
+            "this project has another key prefix already",
+            where=where,
+            found="/".join(in_file.key_prefix),
+            expected="/".join(in_arguments.key_prefix),
+            remedy="give it the same prefix in both places, or in one",
+        )
 
 
 def tick_result(

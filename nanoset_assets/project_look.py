@@ -90,7 +90,7 @@ def overview_content(
     """
     # A row is the outputs that `nanoset status` shows together, or a folder that is not read.
     rows = list(project_status(project))
-    stale = [row for row in rows if row.why and row.state != "not read"]
+    stale = [f"{row.label}: {_reasons(row)}" for row in rows if _is_stale(row)]
     warnings = reload_notes(project_defs.config, project.config)
     note = condition_note(project_defs, automation, instance, repository)
 
@@ -104,8 +104,12 @@ def overview_content(
     metadata |= _tables(project_defs.names, project, instance, repository, rows)
     metadata |= _totals(project, rows)
     metadata["outputs_not_up_to_date"] = len(stale)
-    stale_texts = [f"{row.label}: {_reasons(row)}" for row in stale]
-    return OverviewContent(metadata, stale_texts, warnings)
+    return OverviewContent(metadata, stale, warnings)
+
+
+def _is_stale(row: StatusRow) -> bool:
+    """Return whether the outputs of a row are not up to date. A folder without text has none."""
+    return bool(row.why) and row.state != "not read"
 
 
 def _tables(
@@ -127,17 +131,20 @@ def _tables(
     corpora = [row for row in rows if row.kind == "corpus"]
     # A row of the kind "folder" is a folder that is not read, and no output.
     other_outputs = [row for row in rows if row.kind not in ("corpus", "folder")]
-    stale = [row for row in rows if row.why and row.state != "not read"]
     nodes = list(requested_nodes(project.config, [row.name for row in corpora]))
     seconds_by_row = _seconds_by_row(names, instance, nodes)
-    tables = {
-        "not_up_to_date": _stale_rows(stale),
+    rows_by_table = {
+        "not_up_to_date": _stale_rows(rows),
         "corpora": _table_rows(corpora, ("documents", "tokens"), seconds_by_row),
         "made_of_them": _table_rows(other_outputs, ("samples", "tokens"), seconds_by_row),
         # Assets outside the project that depend on its assets.
         "read_by": _reader_rows(names, instance, repository, nodes),
     }
-    return {name: table(rows, len(rows)) for name, rows in tables.items() if rows}
+    tables: dict[str, Any] = {}
+    for name, table_rows in rows_by_table.items():
+        if table_rows:
+            tables[name] = table(table_rows, len(table_rows))
+    return tables
 
 
 def _reasons(row: StatusRow) -> str:
@@ -233,10 +240,15 @@ def _totals(project: Project, rows: Sequence[StatusRow]) -> dict[str, Any]:
 
 
 def _stale_rows(rows: Iterable[StatusRow]) -> list[dict[str, Any]]:
-    """Return the rows of the table of outputs that are not up to date."""
+    """Return the rows of the table of outputs that are not up to date, each with the reasons.
+
+    Args:
+        rows: All rows of `nanoset status`.
+    """
     table_rows: list[dict[str, Any]] = []
     for row in rows:
-        table_rows.append({"output": row.label, "state": row.state, "why": _reasons(row)})
+        if _is_stale(row):
+            table_rows.append({"output": row.label, "state": row.state, "why": _reasons(row)})
     return table_rows
 
 
@@ -283,16 +295,6 @@ def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, Any]:
     return cells
 
 
-@dataclass(slots=True)
-class _LatestCost:
-    """How long the build of a partition's latest version took."""
-
-    version: str | None
-    """The data version of the latest version."""
-    seconds: float
-    """How long the longest of its runs took."""
-
-
 def _seconds_by_row(
     names: Names, instance: dg.DagsterInstance, nodes: Sequence[Node]
 ) -> Mapping[RowKey, float]:
@@ -311,18 +313,18 @@ def _seconds_by_row(
     for node in nodes:
         nodes_by_asset[asset_path(node)].append(node)
     for asset, asset_nodes in nodes_by_asset.items():
-        cost_by_partition = _latest_costs(instance, names.asset(asset))
+        seconds_by_partition = _seconds_by_partition(instance, names.asset(asset))
         for node in asset_nodes:
             # Several outputs may share a row, such as all groups of tars: add up their times.
-            cost = cost_by_partition.get(partition_of(node))
-            if cost is not None:
-                seconds_by_row[node.row] += cost.seconds
+            partition = partition_of(node)
+            if partition in seconds_by_partition:
+                seconds_by_row[node.row] += seconds_by_partition[partition]
     return seconds_by_row
 
 
-def _latest_costs(
+def _seconds_by_partition(
     instance: dg.DagsterInstance, asset: dg.AssetKey
-) -> dict[str | None, _LatestCost]:
+) -> dict[str | None, float]:
     """Return how long the build of the latest version took, for each partition of an asset.
 
     Args:
@@ -330,25 +332,33 @@ def _latest_costs(
         asset: Key of the asset.
 
     Returns:
-        Partition, or None for an asset without partitions → version and time. Partitions whose time
-        was not recorded are left out.
+        Partition, or None for an asset without partitions → seconds. Partitions whose time was not
+        recorded are left out.
     """
-    cost_by_partition: dict[str | None, _LatestCost] = {}
+    events_by_partition: dict[str | None, list[dg.AssetMaterialization]] = defaultdict(list)
     records = instance.fetch_materializations(asset, limit=_MAX_EVENTS).records
     for record in records:  # the latest first
         event = record.asset_materialization
-        if event is None or "seconds" not in event.metadata:
-            continue
-        version = (event.tags or {}).get(DATA_VERSION_TAG)
-        seconds = float(str(event.metadata["seconds"].value))
-        if event.partition not in cost_by_partition:
-            cost_by_partition[event.partition] = _LatestCost(version, seconds)
-        cost = cost_by_partition[event.partition]
-        if version == cost.version:
-            # The same version may be materialised several times. The longest run has built it; the
-            # others only found that it exists.
-            cost.seconds = max(cost.seconds, seconds)
-    return cost_by_partition
+        if event is not None and "seconds" in event.metadata:
+            events_by_partition[event.partition].append(event)
+    return {partition: _build_seconds(events) for partition, events in events_by_partition.items()}
+
+
+def _build_seconds(events: Sequence[dg.AssetMaterialization]) -> float:
+    """Return how long the build of the latest version of an output took, in seconds.
+
+    The same version may be materialised several times. The longest run has built it; the others
+    only found that it exists.
+
+    Args:
+        events: Materialisations of the output, the latest first.
+    """
+    versions = [(event.tags or {}).get(DATA_VERSION_TAG) for event in events]
+    seconds_of_latest: list[float] = []
+    for event, version in zip(events, versions, strict=True):
+        if version == versions[0]:
+            seconds_of_latest.append(float(str(event.metadata["seconds"].value)))
+    return max(seconds_of_latest)
 
 
 def _reader_rows(

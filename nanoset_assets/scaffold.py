@@ -70,6 +70,7 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
             has_prefix = bool(load_config(config).dagster.key_prefix)
             if params.key_prefix or not has_prefix:
                 attributes["key_prefix"] = list(names.key_prefix)
+
         attributes["config"] = _path_for_defs_yaml(config, component_folder, request.project_root)
         dg.scaffold_component(request, attributes)
 

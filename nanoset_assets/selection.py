@@ -63,26 +63,33 @@ def selected(
     Raises:
         ConfigError: A selection contains no output.
     """
-    candidates = list(nodes)
-    if corpora:
-        # A nanoset may have the same name as a corpus.
-        of_corpora = [node for node in candidates if is_of_corpora(node.stage)]
-        candidates = [node for node in of_corpora if node.key.subject in corpora]
+    candidates = _outputs_of_corpora(nodes, corpora) if corpora else list(nodes)
+    if not select:
+        if corpora:
+            # `--corpus` alone means the datasets and what they are made from: all stages of the
+            # kind "corpus". Others, such as exports, have to be selected.
+            candidates = [node for node in candidates if node.stage.kind == INVENTORY.kind]
+        return set(candidates)
 
-    if select:
-        chosen: set[Node] = set()
-        for text in select:
-            matches = _matches(candidates, text, definitions, names)
-            if not matches:
-                raise _selects_nothing(candidates, text, names)
-            chosen.update(matches)
-        return chosen
+    chosen: set[Node] = set()
+    for text in select:
+        matches = _matches(candidates, text, definitions, names)
+        if not matches:
+            raise _selects_nothing(candidates, text, names)
+        chosen.update(matches)
+    return chosen
 
-    # `--corpus` alone means the datasets and what they are made from: all stages of the kind
-    # "corpus". Others, such as exports, have to be selected.
-    if corpora:
-        return {node for node in candidates if node.stage.kind == INVENTORY.kind}
-    return set(candidates)
+
+def _outputs_of_corpora(nodes: Iterable[Node], corpora: Collection[str]) -> list[Node]:
+    """Return the outputs of some corpora.
+
+    Args:
+        nodes: All outputs of the project. Those of a nanoset with the name of a corpus, for
+            example, are left out.
+        corpora: Names of the corpora.
+    """
+    of_corpora = [node for node in nodes if is_of_corpora(node.stage)]
+    return [node for node in of_corpora if node.key.subject in corpora]
 
 
 def _matches(

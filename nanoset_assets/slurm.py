@@ -204,7 +204,11 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         return answer.stdout.strip().partition(";")[0]
 
     def _required_options(self, run: dg.DagsterRun) -> list[str]:
-        """Return the options of sbatch that every run needs."""
+        """Return the options of sbatch that every run needs.
+
+        Args:
+            run: The run, whose job gives its name to the Slurm job.
+        """
         return [
             "--job-name",
             f"nanoset-{run.job_name}",
@@ -259,6 +263,9 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         """Report that a run whose job has ended was canceled, unless the run has reported its end.
 
         It has not if its job never started, or was killed.
+
+        Args:
+            run: The run, as it was before the job was canceled.
         """
         current_run = self._instance.get_run_by_id(run.run_id) or run
         if not current_run.is_finished:

@@ -122,7 +122,12 @@ def _column_list(manifest: Manifest) -> dict[str, Any]:
 
 
 def _statistics_table(statistics: CorpusColumns) -> dg.TableMetadataValue:
-    """Return a table of all columns: number of distinct values, minimum, median, maximum, …"""
+    """Return a table of all columns: number of distinct values, minimum, median, maximum, …
+
+    Args:
+        statistics: The statistics of the columns. Texts have no minimum and so on: their cells are
+            empty.
+    """
     rows: list[dict[str, Any]] = []
     for column in column_rows(statistics.columns):
         rows.append(

@@ -44,7 +44,7 @@ def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
         Name → value: a summary in sentences, a table of the first matches, the path of the file
         with all matches, and counts.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     matches = summary_of(manifest)
     sentences = [_contaminated_text(manifest, matches), _not_searched_text(manifest)]
     metadata: dict[str, Any] = {"summary": markdown(*sentences)}
@@ -79,6 +79,9 @@ def _not_searched_text(manifest: Manifest) -> str:
     """Return how many texts of evaluations are too short, in a sentence.
 
     They are not searched for, because a match of a few words may be chance.
+
+    Args:
+        manifest: The result, which counts the texts.
     """
     n_too_short = manifest.facts["evaluation_too_short"]
     texts = format_count(manifest.facts["evaluation_texts"], "text")

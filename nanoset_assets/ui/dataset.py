@@ -43,13 +43,13 @@ def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
     Args:
         project: Its outputs and settings are read.
-        manifest: Manifest of the dataset.
+        manifest: Manifest of the dataset, the record of its files and counts.
 
     Returns:
         Name → value: a summary in sentences, the first documents as text, the path that trainers
         are given, and counts.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     size = format_bytes(size_bytes(manifest))
     summary = f"{counts_text(facts)}, {size}; {_problems_text(facts)}."
     losses = loss_texts(project, shards_of(project.outputs, manifest))

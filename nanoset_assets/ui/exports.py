@@ -42,7 +42,7 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
     Returns:
         Name → value: a summary in sentences, Python code, a table of files, and counts.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     export_format = FORMATS[facts["format"]]
     summary = _documents_text(facts, export_format.reader)
     if "samples" in facts:

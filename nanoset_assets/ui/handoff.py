@@ -40,7 +40,7 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
 
     Args:
         project: Its outputs and settings are read.
-        manifest: Manifest of the handoff.
+        manifest: Manifest of the handoff, the record of its files and counts.
         name: Name of the nanoset, the data mixture on which the trainer is started.
 
     Returns:
@@ -67,6 +67,10 @@ def _warning_texts(project: Project, manifest: Manifest) -> list[str]:
 
     A warning has the form `problem: what to do`. The summary names the problem, and refers to the
     item `start` of the page, which explains what to do.
+
+    Args:
+        project: Its settings are compared with the handoff.
+        manifest: Manifest of the handoff, the record of its files and counts.
     """
     texts: list[str] = []
     for warning in TRAINER_FILES.show(project, manifest).warnings:

@@ -47,7 +47,7 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         Name → value: a summary in sentences, a table of the first such documents, the path of the
         file that lists all of them, and counts.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     train_copies = facts.get(TRAIN_COPIES)  # empty or missing if there are none
     summary = _held_out_text(project, manifest)
     if train_copies:
@@ -69,9 +69,9 @@ def _held_out_text(project: Project, manifest: Manifest) -> str:
 
     Args:
         project: Its settings say whether copies were searched for.
-        manifest: Manifest of the comparison.
+        manifest: Manifest of the comparison, the record of its files and counts.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     held_out = format_count(facts["held_out"], "document")  # that valid or test read
     n_shared = facts["shared"]  # of these: train reads them, too
     n_copied = facts["copies"]  # of these: train reads a document with the same tokens
@@ -88,7 +88,11 @@ def _held_out_text(project: Project, manifest: Manifest) -> str:
 
 
 def _train_copies_text(facts: Mapping[str, Any]) -> str:
-    """Return how many documents of train are copies of other documents of train, in a sentence."""
+    """Return how many documents of train are copies of other documents of train, in a sentence.
+
+    Args:
+        facts: Counts of the comparison, with those of copies within train.
+    """
     counts = total_train_copies(facts)
     documents = format_count(counts.documents, "document")
     return (

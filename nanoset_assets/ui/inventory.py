@@ -58,6 +58,10 @@ def _current_inventory(project: Project, corpus: str) -> Inventory | None:
     """Return the inventory of the last build, or None if it is missing or damaged.
 
     A damaged inventory is no error here: this run replaces it.
+
+    Args:
+        project: Its outputs are read.
+        corpus: Name of the corpus.
     """
     try:
         manifest = project.outputs.current(INVENTORY.layout.folder, corpus)

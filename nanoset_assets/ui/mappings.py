@@ -67,7 +67,7 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
         Name → value: a summary in a sentence, tables of the datasets and corpora that the split
         reads, its first samples as text, and counts.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     length = project.nanoset(name).sequence_length
     n_samples = samples_read(facts)
 
@@ -111,7 +111,7 @@ def _cache_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
     Args:
         project: The folder is shown relative to that of its nanoset.yaml.
-        manifest: Manifest of the index mappings or the blend.
+        manifest: Manifest of the index mappings or the blend, the record of its files and counts.
     """
     # The folder of the version is <root>/nanosets/<nanoset>/<split>/<output>/<digest>.
     nanoset_folder = manifest.folder.parents[2]
@@ -135,7 +135,7 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
     Returns:
         Such as "**1,000 samples of 2,048 tokens**: 2.50 epochs; 70 tokens of the split are unused."
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     if LACKING in facts:  # why it has no sample, in words
         return f"**{split}: {markdown_text(facts[LACKING])}.**"
     if not facts["members"]:  # the datasets that it reads

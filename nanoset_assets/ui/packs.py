@@ -43,13 +43,13 @@ def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
     Args:
         project: Its outputs and settings are read.
-        manifest: Manifest of the packs.
+        manifest: Manifest of the packs, the record of its files and counts.
 
     Returns:
         Name → value: a summary in sentences, a table of the documents that are cut, the first
         documents as text, the path that trainers are given, and counts.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     readers = readers_text(project, manifest.name)  # which nanosets and other outputs read them
     return {
         "summary": markdown(_summary(facts), readers),

@@ -56,12 +56,12 @@ def pbin_metadata(manifest: Manifest) -> dict[str, Any]:
     """Return what the UI shows of a `.pbin`, the file that Modalities trains on.
 
     Args:
-        manifest: Manifest of the file.
+        manifest: Manifest of the file, the record of its files and counts.
 
     Returns:
         Name → value: a summary in a sentence, the path of the file, and counts.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     size = format_bytes(size_bytes(manifest))
     token_bytes = facts["token_bytes"]
     n_left_out = facts["left_out"]

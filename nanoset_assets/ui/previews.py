@@ -175,7 +175,7 @@ def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[
 
     Args:
         context: Opens the dataset, and decodes its tokens.
-        manifest: Manifest of the dataset.
+        manifest: Manifest of the dataset, the record of its files and counts.
     """
     dataset = context.datasets.open(manifest)
     spans = _first_spans(dataset)
@@ -187,6 +187,9 @@ def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[
 
 def _first_spans(dataset: Dataset) -> NDArray[np.int64]:
     """Return the first tokens of each of the first sequences of a dataset, as spans.
+
+    Args:
+        dataset: The dataset, which has sequences of tokens, such as documents or packs.
 
     Returns:
         Columns sequence, first token in it and stop, shape (n_sequences, 3). For example,

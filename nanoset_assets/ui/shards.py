@@ -79,7 +79,7 @@ def _log_rejects(run: AssetRun, manifest: Manifest) -> None:
         run: The run, for its log.
         manifest: The tokenized corpus.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     n_rejected = facts["rejected"]
     if n_rejected or facts["faults"]:
         n_lines = facts["lines"]
@@ -110,7 +110,7 @@ def shards_metadata(
         Name → value: a summary in sentences, tables of lengths, rejected lines, raw files and
         shards, and counts.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     new_tokens = sum(shard.facts["tokens"] for shard in shards if shard.digest in new_digests)
     tokens_per_second = per_second(new_tokens, seconds)
 
@@ -203,7 +203,7 @@ def _file_metadata(
 
     Args:
         project: The project.
-        manifest: Manifest of the tokenized corpus.
+        manifest: Manifest of the tokenized corpus, the record of its files and counts.
         shards: Its shards, in document order.
 
     Returns:
@@ -224,7 +224,7 @@ def _number_metadata(manifest: Manifest) -> dict[str, Any]:
     Args:
         manifest: The tokenized corpus.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     n_documents = facts["documents"]
     n_tokens = facts["tokens"]
     n_lines = facts["lines"]

@@ -51,13 +51,13 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
     Args:
         project: Its outputs and settings are read.
-        manifest: Manifest of the view.
+        manifest: Manifest of the view, the record of its files and counts.
 
     Returns:
         Name → value: a summary in sentences, a table of the rules, histograms, the first documents
         as text, the path that trainers are given, and counts.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     corpus = code(facts["corpus"])
     index_bytes = size_bytes(manifest)
     summary = (
@@ -84,7 +84,7 @@ def _warnings(manifest: Manifest) -> list[str]:
         manifest: Manifest of the view. Its rules may list ids that no document has, or have a
             budget of documents or tokens that is not filled.
     """
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted when the output was made
     warnings: list[str] = []
     for rule, count in facts["missing_ids"].items():
         warnings.append(f"**{count:,} ids of {code(rule)} match no document.**")

@@ -88,6 +88,9 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
 def _resource_metadata(plan: ShufflePlan) -> dict[str, int]:
     """Return how large the tars of a plan will be, and how much memory it takes to write them.
 
+    Args:
+        plan: The plan: which contexts (samples of fixed length) are in which tar.
+
     Returns:
         Such as `{"tar_bytes": 1200000, "memory_bytes_per_worker": 34000000}`. If the tars are
         compressed, their size is an estimate, and its name is `tar_bytes_about`.
@@ -163,20 +166,14 @@ def tars_metadata(
         Name → value: a summary in a sentence, a table of the tars, and counts.
     """
     n_contexts = sum(tar.sequences for tar in tars)
-    n_bytes = sum(tar.size_bytes for tar in tars)
-    tars_text = format_count(len(tars), "tar")
-    contexts_text = format_count(n_contexts, "context")
-    size = format_bytes(n_bytes)
     metadata: dict[str, Any] = {
-        "summary": markdown(
-            f"**{tars_text}, {contexts_text}**, {size}; {len(new_tars):,} written now."
-        ),
+        "summary": markdown(_tars_summary(tars, n_new=len(new_tars))),
         "tars": table([_tar_row(tar) for tar in tars], len(tars)),
         "dagster/partition_row_count": n_contexts,
         "shards": len(tars),
         "sequences": n_contexts,
         "tokens": sum(tar.tokens for tar in tars),
-        "size_bytes": n_bytes,
+        "size_bytes": sum(tar.size_bytes for tar in tars),
         "seconds": round(seconds, 3),
     }
     # Without new tars there is no speed: a plot over time would show a jump.
@@ -184,6 +181,22 @@ def tars_metadata(
         new_tokens = sum(tar.tokens for tar in new_tars)
         metadata["tokens_per_second"] = per_second(new_tokens, seconds)
     return metadata
+
+
+def _tars_summary(tars: Sequence[TarFacts], *, n_new: int) -> str:
+    """Return the size of a group of tars in a sentence.
+
+    Args:
+        tars: All tars of the group.
+        n_new: How many of them this run has written.
+
+    Returns:
+        Such as "**2 tars, 1,000 contexts**, 4 MB; 1 written now."
+    """
+    n_tars = format_count(len(tars), "tar")
+    contexts = format_count(sum(tar.sequences for tar in tars), "context")
+    size = format_bytes(sum(tar.size_bytes for tar in tars))
+    return f"**{n_tars}, {contexts}**, {size}; {n_new:,} written now."
 
 
 def _tar_row(tar: TarFacts) -> dict[str, str]:
@@ -222,7 +235,7 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
     Args:
         project: Its folder: the path of the tars is shown relative to it.
-        manifest: Manifest of the webdataset.
+        manifest: Manifest of the webdataset, the record of its files and counts.
 
     Returns:
         Name → value: a summary in a sentence, how to open the tars, a table of the sources, and
@@ -285,7 +298,7 @@ def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
 
     Args:
         project: Its folder: the path of the tars is shown relative to it.
-        manifest: Manifest of the webdataset.
+        manifest: Manifest of the webdataset, the record of its files and counts.
     """
     tar_names = _tar_name_range(manifest.facts["shards"])
     folder = manifest.url()
@@ -301,6 +314,9 @@ def _tar_name_range(n_tars: int) -> str:
     """Return the names of all tars as a range, such as shard-{00000000..00000041}.tar.
 
     The library webdataset expands the range in braces.
+
+    Args:
+        n_tars: How many tars there are, at least one.
     """
     first_number = shard_stem(0).removeprefix("shard-")  # "00000000"
     last_number = shard_stem(n_tars - 1).removeprefix("shard-")  # "00000041" of 42 tars
