@@ -399,6 +399,9 @@ def _inventories(project: Project, corpora: Iterable[str]) -> _Inventories:
     Args:
         project: Its raw folder contains the corpora.
         corpora: Names of the corpora.
+
+    Returns:
+        For each corpus, the recipe of its inventory, which identifies the files; or the error.
     """
     inventories = _Inventories()
     for corpus in corpora:
@@ -486,8 +489,8 @@ def _blocked_labels(graph: Graph) -> list[str]:
         graph: The outputs of the project, with the corpora that cannot be read.
 
     Returns:
-        Labels such as `pbin [web]` for an output of a corpus, and the name of a nanoset or
-        webdataset for all of its outputs together.
+        Labels such as `pbin [web]` for an output of a corpus, and the name of a nanoset (a data
+        mixture for training) or webdataset for all of its outputs together.
     """
     labels: dict[str, None] = {}  # a set that keeps the order
     for node in graph.blocked():

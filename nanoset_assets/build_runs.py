@@ -163,7 +163,8 @@ class BuildRuns:
         """Execute the runs of one corpus, nanoset, …, once no other build works on it.
 
         Args:
-            subject: The corpus, nanoset, …
+            subject: The corpus, nanoset (a data mixture for training), webdataset and so on, whose
+                outputs the runs make.
             runs: The steps of each run. A run is skipped if it needs an output that failed.
         """
         with self._lease_of(subject):
@@ -179,13 +180,13 @@ class BuildRuns:
 
     @contextlib.contextmanager
     def _lease_of(self, subject: str) -> Iterator[None]:
-        """Hold the lease of a subject, which keeps other builds from working on it.
+        """Hold the lease (lock) of a subject, which keeps other builds from working on it.
 
         If the root cannot be written to, nothing is held: the steps will fail, and report the
         reason.
 
         Args:
-            subject: The corpus, nanoset, … whose outputs this build is about to make.
+            subject: The corpus, data mixture (nanoset), … whose outputs this build will make.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(StorageError):

@@ -71,6 +71,8 @@ def load_materialized(
 def _live_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest:
     """Return the current version of a handoff, which must be the one that was materialised.
 
+    A handoff is the folder of files with which a trainer is started on a nanoset, a data mixture.
+
     Args:
         outputs: The outputs of the project.
         handoff: The version that was materialised.

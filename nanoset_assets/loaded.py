@@ -139,8 +139,9 @@ def _asset_inputs(config: ProjectConfig) -> dict[str, Any]:
         config: The settings of nanoset.yaml.
 
     Returns:
-        `nanoset 'pretrain'`, for example → all outputs of this nanoset, each with its inputs. For
-        an asset of corpora, the value is always the same: its outputs may change without a reload.
+        `nanoset 'pretrain'`, for example → all outputs of this data mixture, each with its inputs.
+        For an asset of corpora, the value is always the same: its outputs may change without a
+        reload.
     """
     asset_parts: dict[str, Any] = {}
     outputs_by_part: dict[str, set[Any]] = defaultdict(set)

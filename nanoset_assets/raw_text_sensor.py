@@ -177,6 +177,8 @@ class _Tick:
     def result(self) -> dg.SensorResult:
         """Return the runs and partitions that the tick requests, and the cursor for the next tick.
 
+        A tick is one call of the sensor by Dagster. The cursor is what it remembers until the next.
+
         Raises:
             NanosetError: Something is wrong with the raw folder, and there is nothing to request,
                 and nothing new to store.
@@ -202,8 +204,8 @@ class _Tick:
     def _raise_or_note_errors(self, *, has_requests: bool) -> None:
         """Raise the errors of the tick, or add them to its notes if it has a result.
 
-        Dagster would discard the requests and the cursor of a tick that raises an error. The next
-        tick that has neither raises the errors.
+        Dagster would discard the requests and the cursor of a tick (a call of the sensor) that
+        raises an error. The next tick that has neither raises the errors.
 
         Args:
             has_requests: Whether the tick requests runs or changes of partitions.
@@ -315,7 +317,9 @@ class _Tick:
         return changed
 
     def _can_be_built(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether a changed corpus can be built now; otherwise, it waits for a later tick.
+        """Return whether a changed corpus can be built now, or has to wait for a later tick.
+
+        A tick is one call of the sensor by Dagster.
 
         Args:
             corpus: The corpus. If it has to wait, a note says for what.
@@ -337,7 +341,8 @@ class _Tick:
         """Return the corpora whose inventory lists their present files, also for the next tick.
 
         Args:
-            inventories: Corpus → recipe of its current inventory.
+            inventories: Corpus → recipe of its current inventory, the list of files that the last
+                build read. The digest of a recipe identifies these files.
 
         Returns:
             Corpus that is up to date → recipe of its inventory.
@@ -372,7 +377,7 @@ class _Tick:
 
         Args:
             contents: The files of the corpus.
-            digest: The digest of its current inventory.
+            digest: The digest of its current inventory, the list of files that the last build read.
         """
         # The last tick may have compared the same files with the same inventory already.
         name = contents.corpus

@@ -89,7 +89,7 @@ def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]
 def _tick_result(
     context: dg.ScheduleEvaluationContext, project_defs: ProjectDefs, tick_time: str
 ) -> list[dg.RunRequest] | dg.SkipReason:
-    """Return the runs that a tick of the schedule requests, or why it requests none.
+    """Return the runs that a tick of the schedule (one call) requests, or why it requests none.
 
     Args:
         context: Dagster's context of the tick.
@@ -196,8 +196,9 @@ def _corpus_requests(
 
     Args:
         names: The names of the project in Dagster.
-        tick_time: When the tick was due, a part of the run keys. Dagster starts each key once, so a
-            repeated tick starts nothing twice, but the next one can repeat what has failed.
+        tick_time: When this call of the schedule was due, a part of the run keys. Dagster starts
+            each key once, so a repeated call starts nothing twice, but the next one can repeat what
+            has failed.
         text: The files of all corpora.
         corpora: The corpora to build.
     """
@@ -230,7 +231,7 @@ def _output_requests(
 
     Args:
         names: The names of the project in Dagster.
-        tick_time: When the tick was due, a part of the run keys.
+        tick_time: When this call of the schedule was due, a part of the run keys.
         runs: The steps of each run. A step makes one output.
     """
     requests: list[dg.RunRequest] = []

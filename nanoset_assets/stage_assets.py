@@ -76,7 +76,7 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
 
     Args:
         context: The context of the run, which names its partition.
-        stage: The stage of the asset.
+        stage: The step of the pipeline that makes the outputs of the asset.
         subject: What the asset is of: a nanoset, webdataset, … Ignored for assets of corpora.
 
     Returns:
@@ -95,7 +95,7 @@ def partitions_of(
     """Return the partitions of an asset, or None for an asset without partitions.
 
     Args:
-        stage: The stage of the asset.
+        stage: The step of the pipeline that makes the outputs of the asset.
         project_defs: The names and settings of the project in Dagster.
         keys: The outputs of the asset.
 
@@ -154,7 +154,7 @@ def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[s
     """Return how an asset appears in Dagster's UI, as arguments of `dg.asset`.
 
     Args:
-        stage: The stage of the asset.
+        stage: The step of the pipeline that makes the outputs of the asset.
         project_defs: The names and settings of the project in Dagster.
         subject: What the asset is of, such as a nanoset; or `ALL_CORPORA`.
     """
@@ -181,7 +181,7 @@ def _run_settings(stage: Stage, project_defs: ProjectDefs) -> dict[str, Any]:
     """Return how Dagster executes the runs of an asset, as arguments of `dg.asset`.
 
     Args:
-        stage: The stage of the asset.
+        stage: The step of the pipeline that makes the outputs of the asset.
         project_defs: The settings of the project in Dagster, such as the number of retries.
     """
     shape = shape_of(stage)
@@ -232,7 +232,7 @@ def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
     "Materialize all".
 
     Args:
-        stage: The stage of the asset.
+        stage: The step of the pipeline that makes the outputs of the asset.
         config: The current configuration.
         key: The output that the run is to make.
     """
@@ -265,7 +265,7 @@ def _dependencies(
     """Return the assets that an asset depends on, limited to the partitions that it reads.
 
     Args:
-        stage: The stage of the asset.
+        stage: The step of the pipeline that makes the outputs of the asset.
         project_defs: The names and settings of the project in Dagster.
         keys: The outputs of the asset.
     """
@@ -286,7 +286,7 @@ def _partitions_read(
     """Return the assets that an asset reads, and which of their partitions.
 
     Args:
-        stage: The stage of the asset.
+        stage: The step of the pipeline that makes the outputs of the asset.
         config: The configuration of the project.
         keys: The outputs of the asset.
 
@@ -308,7 +308,7 @@ def _reads_only_some_partitions(stage: Stage, source: Node) -> bool:
     """Return whether a dependency in Dagster has to list the partitions that an asset reads.
 
     Args:
-        stage: The stage of the asset.
+        stage: The step of the pipeline that makes the outputs of the asset.
         source: An output that the asset reads, a partition of another asset.
     """
     if shape_of(source.stage).is_read_by_partition:
@@ -334,7 +334,7 @@ def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
     `<corpus>`, `<split>` and `<digest>` are placeholders.
 
     Args:
-        stage: The stage of the asset.
+        stage: The step of the pipeline that makes the outputs of the asset.
         config: The configuration when the definitions were loaded.
         subject: What the asset is of, such as a nanoset; or `ALL_CORPORA`.
     """

@@ -65,8 +65,9 @@ def page_statistics(project: Project, manifest: Manifest) -> CorpusColumns | Non
     Raises:
         NanosetError: The tables of the columns cannot be read.
     """
-    names = [column["name"] for column in manifest.facts["columns"]]
-    n_values = manifest.facts["documents"] * len(names)
+    counts = manifest.facts  # recorded when the columns were made
+    names = [column["name"] for column in counts["columns"]]
+    n_values = counts["documents"] * len(names)
     if n_values > MAX_VALUES:
         return None
     return corpus_columns(project, manifest.name, names)
@@ -82,7 +83,7 @@ def columns_metadata(manifest: Manifest, statistics: CorpusColumns | None) -> di
     Returns:
         Name → value: a table of the columns, tables of their values, and counts.
     """
-    counts = manifest.facts
+    counts = manifest.facts  # recorded when the columns were made
     metadata = _column_list(manifest)
     metadata["dagster/partition_row_count"] = counts["documents"]
 
@@ -106,7 +107,7 @@ def _column_list(manifest: Manifest) -> dict[str, Any]:
     """Return the names and types of the columns: as a table, and as Dagster's column schema.
 
     Args:
-        manifest: Its fact `columns` is a list such as `[{"name": "score", "kind": "double", …}]`.
+        manifest: It records the columns, such as `[{"name": "score", "kind": "double", …}]`.
     """
     rows: list[dict[str, Any]] = []
     for column in manifest.facts["columns"]:

@@ -184,7 +184,7 @@ def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str
         manifest: The tokenized corpus.
         shards: Its shards, in document order, which store the rejected lines.
     """
-    n_lines_by_reason = manifest.facts["reasons"]
+    n_lines_by_reason = manifest.facts["reasons"]  # counted when the corpus was tokenized
     if not n_lines_by_reason:
         return {}
     rows: list[dict[str, str]] = []
@@ -210,6 +210,7 @@ def _file_metadata(
         The table under the key "files". Empty if the raw files have changed since they were
         tokenized, or if there are so many that counting would take too long.
     """
+    # An inventory is a list of raw files; the recipe names the one from which the shards were made.
     inventory_manifest, inventory = current_inventory(project, manifest.name)
     if inventory_manifest.digest != manifest.recipe["parents"]["inventory"]:
         # The files changed during this run: the new inventory does not list those that were read.

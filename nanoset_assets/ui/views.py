@@ -32,7 +32,7 @@ from nanoset_core.untrusted import markdown_text
 
 
 def view_page(run: AssetRun) -> dict[str, Any]:
-    """Select the documents of a view, and return what the UI shows of it.
+    """Select the documents of a view, a dataset that rules define, and return what the UI shows.
 
     Args:
         run: The run of the asset `views` for one view of nanoset.yaml.
@@ -113,7 +113,7 @@ def _histograms(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rule_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each rule of a view, with the documents that are left after it.
+    """Return a row for each rule that selects a view's documents, with what is left after it.
 
     Args:
         facts: What was counted when the view was made. If it was chosen from another view, the
