@@ -50,7 +50,11 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
 
 
 def _not_in_bucket_error(project: Project) -> ConfigError:
-    """Return the error that there are no copies, since the outputs are not in a bucket."""
+    """Return the error that there are no copies, since the outputs are not in a bucket.
+
+    Args:
+        project: The project, whose setting `root` the error names.
+    """
     return ConfigError(
         "these outputs are not in a bucket, so there are no copies",
         where=f"{project.config.file}: root",

@@ -228,7 +228,11 @@ def uncounted_text(column: ColumnStatistics) -> str:
 
 
 def _value_text(value: str) -> str:
-    """Return a text as it is shown: quoted if it is empty, and cut off if it is long."""
+    """Return a text as it is shown: quoted if it is empty, and cut off if it is long.
+
+    Args:
+        value: The text, of any length.
+    """
     if value.strip() == "":
         return repr(value)
     if len(value) > _VALUE_CHARACTERS:
@@ -237,7 +241,11 @@ def _value_text(value: str) -> str:
 
 
 def _number_text(number: float) -> str:
-    """Return a number with separators, and at most six digits of a fraction."""
+    """Return a number with separators, and at most six digits of a fraction.
+
+    Args:
+        number: For example, 1234567 gives "1,234,567", and 0.123456789 gives "0.123457".
+    """
     if isinstance(number, int):
         return f"{number:,}"
     is_short = abs(number) < 1e15 and number == round(number, 4)

@@ -164,7 +164,7 @@ def _unbuilt_columns(project: Project, corpus: str, built: Collection[str]) -> l
     """Return the columns that nanoset.yaml requests and that have not been built.
 
     Args:
-        project: The project.
+        project: Its nanoset.yaml requests columns.
         corpus: Name of the corpus.
         built: Columns that exist.
 
@@ -215,13 +215,16 @@ def _check_names(
     further_names: Collection[str],
     unbuilt: Collection[str],
 ) -> None:
-    """Raise a ConfigError if a column does not exist.
+    """Check that columns exist.
 
     Args:
-        project: The project.
+        project: The project, whose nanoset.yaml the error names.
         names: The columns that the user requests.
         further_names: Columns that were built, in addition to those of all documents.
         unbuilt: Columns of the settings that were not built.
+
+    Raises:
+        ConfigError: A column does not exist, or has not been built.
     """
     known_names = sorted(DOCUMENT_COLUMNS.union(further_names))
     for name in names:

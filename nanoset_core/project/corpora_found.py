@@ -146,7 +146,14 @@ def _divide_folder(
 
 
 def _held_out_split_of_folder(folder: str) -> SplitName | None:
-    """Return the split that all files of a folder are for if its name says so, as `web_valid`."""
+    """Return the split that all files of a folder are for if its name says so, as `web_valid`.
+
+    Args:
+        folder: Name of the folder.
+
+    Returns:
+        "valid" or "test"; None for a folder such as `web`, whose files may be for several splits.
+    """
     for split in SPLITS[1:]:
         # `held_out` returns the split that a name is for, and the pattern of such names.
         if held_out(folder) == (split, f"{folder}*"):
@@ -155,7 +162,14 @@ def _held_out_split_of_folder(folder: str) -> SplitName | None:
 
 
 def _held_out_patterns_by_split(contents: Contents) -> dict[SplitName, list[str]]:
-    """Return valid and test → the name patterns of their files, such as `valid*`."""
+    """Return the name patterns of the files of a folder that are for validation or tests.
+
+    Args:
+        contents: The files of the folder.
+
+    Returns:
+        For example {"valid": ["valid*"], "test": []}.
+    """
     all_patterns = _held_out_patterns(contents)
     patterns: dict[SplitName, list[str]] = {}
     for split in SPLITS[1:]:
@@ -200,6 +214,12 @@ def _held_out_pattern(path: str) -> tuple[str, str] | None:
 
     The name of a .txt file is often the title of its only document: `test.txt` need not be for
     evaluation. So only the folders of such a file count.
+
+    Args:
+        path: Path of the file below the folder of its corpus, such as "valid.jsonl".
+
+    Returns:
+        For example ("valid", "valid*").
     """
     if format_of(path) == "txt":
         folder = path.rpartition("/")[0]

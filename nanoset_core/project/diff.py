@@ -309,11 +309,16 @@ def _count_documents(
 
 
 def _shards_with(version: DatasetVersion, paths: Collection[str]) -> list[str]:
-    """Return the digests of the shards that were made from some files of raw text, among others.
+    """Return the shards that contain documents of some files of raw text.
+
+    A shard is the tokens of one range of a corpus's text, which may begin or end within a file.
 
     Args:
         version: The version of the dataset, which was made from all of its shards.
         paths: The files.
+
+    Returns:
+        Digests of the shards, in document order.
     """
     path_set = set(paths)
     digests = []

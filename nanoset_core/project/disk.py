@@ -153,7 +153,11 @@ def free_bytes(project: Project) -> int | None:
 
 
 def _nearest_existing_folder(folder: Path) -> Path:
-    """Return a folder, or the nearest one above it that exists."""
+    """Return a folder, or the nearest one above it that exists.
+
+    Args:
+        folder: An absolute path.
+    """
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 

@@ -106,6 +106,8 @@ class _ShardFile:
 def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
     """Yield every shard whose tokens are also in the dataset of its corpus, corpus by corpus.
 
+    A dataset is all shards of its corpus, concatenated. So all tokens are stored twice.
+
     Args:
         project: Its output root is searched. Unless its nanoset.yaml sets `storage.shards: drop`,
             shards keep their tokens, and nothing is yielded.

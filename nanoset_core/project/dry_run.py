@@ -86,7 +86,12 @@ class DryRun:
         return sum(len(row.steps) for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan of the build as plain values, for JSON."""
+        """Return the plan of the build as plain values, for JSON.
+
+        Returns:
+            Totals, such as {"steps": 12, "text_bytes": 3200000000, …}, with their details:
+            `corpora`, `disk`, `views` and `outputs`.
+        """
         return {
             "steps": self.step_count,
             "text_bytes": sum(self.text_bytes.values()),
@@ -242,6 +247,10 @@ def _is_blocked(graph: Graph, node: Node, failures: Mapping[str, str]) -> bool:
 
 
 def _place(project: Project) -> str:
-    """Return the folder or URL of the outputs, for messages."""
+    """Return the folder or URL of the outputs, for messages.
+
+    Args:
+        project: The project, whose setting `root` names it.
+    """
     place = project.config.root_place
     return str(project.config.root_folder) if place is None else place.url()

@@ -185,7 +185,14 @@ def _existing_config_error(path: Path) -> ConfigError:
 
 
 def _write_schema(folder: Path) -> None:
-    """Write the JSON schema by which editors check nanoset.yaml, unless it is up to date."""
+    """Write the JSON schema by which editors check nanoset.yaml, unless it is up to date.
+
+    Args:
+        folder: The project's folder.
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
     schema = schema_text().encode()
     schema_file = folder / SCHEMA_FILE
     if not _has_content(schema_file, schema):
@@ -357,6 +364,9 @@ def _data_per_split(
 ) -> _NanosetData:
     """Return what a nanoset reads if each split has its own corpora, such as a file `valid.jsonl`.
 
+    Corpora for validation and tests that might not have a single sample are left out. A comment in
+    nanoset.yaml explains which corpora each split reads.
+
     Args:
         corpora: The corpora, each for one split.
         amounts: Name of each corpus → how much text it has.
@@ -523,13 +533,22 @@ def _usual_text_key(corpora: Iterable[FoundCorpus]) -> str:
 
 
 def _usual_id_key(corpora: Iterable[FoundCorpus]) -> str:
-    """Return the key of the id in most corpora; "id" if none has one."""
+    """Return the key of the id in most corpora; "id" if none has one.
+
+    Args:
+        corpora: The corpora, with the keys that their first lines have.
+    """
     id_keys = [corpus.keys.id for corpus in corpora if corpus.keys.id is not None]
     return _most_common(id_keys) if id_keys else "id"
 
 
 def _explained_text_key(corpora: Iterable[FoundCorpus], text_key: str) -> str | ExplainedValue:
-    """Return the key of the text, with the keys of the first corpus that has it as the reason."""
+    """Return the key of the text, with the keys of the first corpus that has it as the reason.
+
+    Args:
+        corpora: The corpora, with the keys that their first lines have.
+        text_key: The key, such as "text". If no corpus has it, there is no reason.
+    """
     for corpus in corpora:
         if corpus.text_key == text_key:
             reason = f"The first lines of {corpus.name} have {corpus.keys}."

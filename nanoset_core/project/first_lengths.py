@@ -159,11 +159,12 @@ def longest_length(amounts: Sequence[TextAmount]) -> int:
     """Return how long samples can be if every corpus has to have at least one.
 
     Args:
-        amounts: How much text each corpus has.
+        amounts: How much text each corpus has. Those without tokens do not count.
 
     Returns:
         Number of tokens in a sample: USUAL_LENGTH if all corpora are large enough for it. Otherwise
-        the largest power of two with which the smallest corpus still has a sample.
+        the largest power of two with which the smallest corpus still has a sample: 512 for 700
+        tokens.
     """
     least_tokens = [int(amount.least_tokens) for amount in amounts if amount.tokens]
     if not least_tokens:
@@ -220,6 +221,9 @@ def _length_with_room(amounts: Sequence[TextAmount], longest: int) -> int:
 
 def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
     """Return into how many parts each corpus can be cut so that every part has enough samples.
+
+    For example, 100,000 tokens are 195 samples of 512 tokens. If a part needs 20 of them, there can
+    be 9.75 parts.
 
     Args:
         amounts: How much text each corpus has.

@@ -179,7 +179,12 @@ def _special_tokens_keys(template: Sequence[str]) -> dict[str, Any]:
 
 
 def _path_in_config(folder: Path, file: Path) -> str:
-    """Return a path as nanoset.yaml names it: relative if it is below the project's folder."""
+    """Return a path as nanoset.yaml names it: relative if it is below the project's folder.
+
+    Args:
+        folder: The project's folder.
+        file: The file, such as tokenizers/llama/tokenizer.json.
+    """
     absolute = file.resolve()
     base = folder.resolve()
     if absolute.is_relative_to(base):

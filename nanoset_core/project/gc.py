@@ -125,7 +125,11 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
 
 
 def _has_no_outputs(outputs: OutputRoot) -> bool:
-    """Return whether nothing was ever built: neither on this machine nor in the bucket."""
+    """Return whether nothing was ever built: neither on this machine nor in the bucket.
+
+    Args:
+        outputs: The output root. One object in the bucket is enough to show a build.
+    """
     if outputs.folder.is_dir():
         return False
     first_object = next(outputs.access.store.list(), None)
@@ -317,7 +321,13 @@ def _unfinished_files(
 
 
 def _reason_if_busy(builds_by_name: Mapping[str, str], subject: str) -> str | None:
-    """Return why an output is kept if a running build works on its subject, or None."""
+    """Return why an output is kept if a running build works on its subject, or None.
+
+    Args:
+        builds_by_name: Name of each corpus, nanoset and so on that a running build works on → the
+            build, as a clause.
+        subject: The corpus or nanoset that the output belongs to.
+    """
     if subject not in builds_by_name:
         return None
     build = builds_by_name[subject]
@@ -349,7 +359,11 @@ def _with_dropped_tokens(
 
 
 def _token_file_of(shard: DuplicateTokens) -> Garbage:
-    """Return the file with a shard's own tokens, for the list of what is removed."""
+    """Return the file with a shard's own tokens, for the list of what is removed.
+
+    Args:
+        shard: The shard, whose tokens are also in the dataset of its corpus.
+    """
     return Garbage(
         path=shard.tokens_path,
         output=shard.output,
@@ -387,7 +401,11 @@ def _hide(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
 
 
 def _remove_folders(folders: Iterable[Path]) -> list[Path]:
-    """Remove folders, and return those that could not be removed."""
+    """Remove folders with all files in them, and return those that could not be removed.
+
+    Args:
+        folders: The folders. One that does not exist counts as removed.
+    """
     remaining_folders = []
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
@@ -467,9 +485,13 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
 
 
 def _stored_subjects(outputs: Iterable[StoredOutput]) -> set[tuple[str, str]]:
-    """Return (folder of a stage, subject) of each output with a current version.
+    """Return the corpora, nanosets and so on that have an output with a current version.
 
-    A subject is a corpus, nanoset and so on; an example is ("nanosets", "pretrain").
+    Args:
+        outputs: All outputs below the root.
+
+    Returns:
+        (folder of a stage, subject), such as ("nanosets", "pretrain").
     """
     return {
         (output.stage_folder, output.subject) for output in outputs if output.current is not None
@@ -570,7 +592,12 @@ def _needed_without_reading_shards(access: FileAccess, outputs: Sequence[StoredO
 
 
 def _unneeded_version_sizes(outputs: Iterable[StoredOutput], needed: Needed) -> Iterator[int]:
-    """Yield the size in bytes of each version that is not needed."""
+    """Yield the size in bytes of each version that is not needed.
+
+    Args:
+        outputs: All outputs below the root.
+        needed: The versions that have to stay.
+    """
     for output in outputs:
         for digest in output.versions - needed.digests:
             yield folder_size(output.folder / digest)

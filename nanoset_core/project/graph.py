@@ -449,7 +449,13 @@ def reasons_to_build(
 
 
 def _faults_in_other_folders(project: Project, node: Node, current: CurrentVersion) -> list[Reason]:
-    """Return what is wrong with the files in other folders that a current version needs."""
+    """Return what is wrong with the files in other folders that a current version needs.
+
+    Args:
+        project: Its output root has the files.
+        node: The output.
+        current: Its current version. A set of shards, for example, needs the files of its shards.
+    """
     stage = node.stage
     if current.manifest is None or not isinstance(stage, OutsideFiles):
         return []
@@ -489,7 +495,7 @@ def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
     datasets of its corpora.
 
     Args:
-        graph: The graph of the outputs.
+        graph: The project's outputs, with what each is made from.
         node: The output.
 
     Returns:
@@ -517,7 +523,7 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
     because of a setting. Then only the setting is reported.
 
     Args:
-        graph: The graph of the outputs.
+        graph: The project's outputs, with what each is made from.
         node: The output. Its subject is its corpus, nanoset, webdataset or export.
     """
     inputs = graph.inputs(node)

@@ -200,15 +200,24 @@ def _by_subject(
 
 
 def _last_change_ns(listing: FileAccess, outputs: Iterable[StoredOutput]) -> int:
-    """Return when the last of some outputs got its current version, in ns.
+    """Return when the last of some outputs got its current version, in ns since 1970.
 
     A file that they share may belong to a running build if it is newer.
+
+    Args:
+        listing: Access to the output root.
+        outputs: The outputs, at least one.
     """
     return max(listing.written_ns(output.folder / CURRENT) for output in outputs)
 
 
 def _shared_files(listing: FileAccess, folder: Path) -> dict[str, Entry]:
-    """Return the files of a shared folder by name, without unfinished ones."""
+    """Return the files of a shared folder by name, without unfinished ones.
+
+    Args:
+        listing: Access to the output root.
+        folder: The folder, such as nanosets/pretrain/cache. It need not exist.
+    """
     files: dict[str, Entry] = {}
     for name, entry in files_below(listing, folder):
         if not name.startswith(UNFINISHED):
@@ -279,6 +288,9 @@ def _in_order_of_removal(names: Iterable[str]) -> list[str]:
     """Return the names of index files with descriptions first and notes last.
 
     If a collection is cut short, the next one needs the notes to recognise the remaining files.
+
+    Args:
+        names: The names, in any order.
     """
     return sorted(names, key=lambda name: (name.endswith(_NOTE), "description" not in name, name))
 
@@ -310,7 +322,12 @@ def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
 
 
 def _is_linked(listing: FileAccess, folder: Path) -> bool:
-    """Return whether a folder, or one between it and the output root, is a symbolic link."""
+    """Return whether a folder, or one between it and the output root, is a symbolic link.
+
+    Args:
+        listing: Access to the output root.
+        folder: A folder below the root.
+    """
     folders = (folder, *folder.parents)
     folders_below_root = folders[: folders.index(listing.folder)]
     return any(listing.is_link(path) for path in folders_below_root)
@@ -322,10 +339,10 @@ def files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterator
     Args:
         listing: Access to the output root.
         folder: The folder.
-        prefix: Path that precedes the names that are yielded.
+        prefix: Path that precedes the names that are yielded, such as "tars/".
 
     Yields:
-        Path relative to the folder, and the entry.
+        Path relative to the folder, such as "tars/0001.tar", and the entry with its size and time.
     """
     for entry in listing.entries(folder):
         if entry.is_folder and not entry.is_link:

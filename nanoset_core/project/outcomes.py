@@ -127,7 +127,12 @@ def _outcome_of_row(graph: Graph, nodes: Sequence[Node], old: Manifest, new: Man
 
 
 def _is_current(project: Project, dataset: Manifest) -> bool:
-    """Return whether a version of a dataset is its current one."""
+    """Return whether a version of a dataset is its current one, which the next build reads.
+
+    Args:
+        project: Its output root has the dataset.
+        dataset: Manifest of the version.
+    """
     current = current_version(project, DATASET, Key(dataset.name)).manifest
     return current is not None and current.digest == dataset.digest
 
@@ -136,6 +141,8 @@ def _with_written_files(
     project: Project, nodes: Sequence[Node], outcome: Outcome, old: Manifest, new: Manifest
 ) -> Outcome:
     """Add to an outcome how many index files for trainers a row has, and had before.
+
+    A trainer finds its samples by index files. Outputs that are rebuilt may need the same files.
 
     Args:
         project: Its output root has the versions of the outputs.
@@ -250,10 +257,11 @@ def _versions_made_from(
 ) -> dict[Node, Manifest]:
     """Return the newest version of each output of a row that was made from a version of a dataset.
 
-    It may be made from that version directly, or from a version of an earlier output in the result.
+    It may be made from that version directly, or from one of an earlier output: the blend of a
+    nanoset is made from index mappings, which are made from the dataset.
 
     Args:
-        project: The project.
+        project: Its output root is searched.
         nodes: The outputs, in the order in which they are made.
         dataset_digest: Digest of the version of the dataset.
     """

@@ -61,7 +61,7 @@ class Project:
         *,
         rebuild: bool = False,
     ) -> Project:
-        """Open the project of a nanoset.yaml.
+        """Open the project of a nanoset.yaml, which is read and checked.
 
         Args:
             config_file: The file, or its folder.
@@ -69,7 +69,8 @@ class Project:
             rebuild: Whether to rebuild outputs even if they are complete.
 
         Raises:
-            MissingError, ConfigError: See `load_config`.
+            MissingError: There is no such file.
+            ConfigError: The file is not YAML, or has mistakes.
         """
         return Project(load_config(config_file), progress, rebuild)
 
@@ -250,20 +251,21 @@ def holding(
 ) -> Callable[Concatenate[Project, str, _P], _R]:
     """Decorate a function that makes an output, so that it holds a lease while it runs.
 
-    Because of the lease, `nanoset gc` removes neither the output nor what it is made from. If
-    working copies of files in a bucket are removed meanwhile, the function is called again.
+    A lease is a small file that tells other machines what is in use. Because of it, `nanoset gc`
+    removes neither the output nor what it is made from. If working copies of files in a bucket are
+    removed meanwhile, the function is called again.
 
     Args:
-        function: Its second argument is the name of a corpus, a nanoset or a webdataset.
+        function: Its first arguments are a project, and the name of a corpus, a nanoset or a
+            webdataset.
     """
 
     @wraps(function)
     def call_with_lease(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Call the function while a lease is held."""
-        with leased(project.outputs.access, names_of(project, name), name):
-            return despite_lost_copies(
-                project.outputs.access, lambda: function(project, name, *args, **kwargs)
-            )
+        access = project.outputs.access
+        with leased(access, names_of(project, name), name):
+            return despite_lost_copies(access, lambda: function(project, name, *args, **kwargs))
 
     return call_with_lease
 

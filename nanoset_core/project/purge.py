@@ -267,6 +267,8 @@ def _shards_to_shorten(
 ) -> list[_ShardToShorten]:
     """Return the current shards of a corpus that contain documents to be erased.
 
+    A shard is the tokens of one range of the corpus's text.
+
     Args:
         plan: The documents to erase, in current and in old shards.
         corpus: Name of the corpus.
@@ -284,7 +286,7 @@ def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
     """Check that the build of a purge replaced all outputs that nanoset.yaml requests.
 
     Args:
-        project: The project.
+        project: Its nanoset.yaml and raw folder request outputs.
         plan: The versions that still contain the documents after the build, and that are to be
             erased. None of them may be the current version of a requested output.
 
@@ -316,7 +318,7 @@ def _requested_folders(project: Project) -> set[str]:
     """Return the folder of each output that nanoset.yaml or the raw folder requests.
 
     Args:
-        project: The project.
+        project: Its nanoset.yaml and raw folder request outputs.
 
     Returns:
         Paths below the root, such as datasets/web.
@@ -408,7 +410,8 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
     Args:
         project: Its output root has the versions.
         plan: The versions to erase, each before the versions that it was made from.
-        shards_before_search: The shards that existed before the documents were searched.
+        shards_before_search: The shards that existed before the documents were searched. A newer
+            one may contain the documents, too.
 
     Raises:
         StorageError: A build uses a version that is to be erased, or made shards since the search.
@@ -477,11 +480,11 @@ def _erase_version(access: FileAccess, version: TaintedVersion) -> None:
         remove_file(access, output_folder / CURRENT)
         (output_folder / "current").unlink(missing_ok=True)
 
-    def is_wanted() -> bool:
+    def is_in_use() -> bool:
         """Return that no process may keep this version."""
         return False
 
     # Withdrawing hides the version at once, but may leave folders with its files on the disk.
-    leftover_folders = withdraw_output(access, version_folder, MANIFEST, is_wanted)
+    leftover_folders = withdraw_output(access, version_folder, MANIFEST, is_in_use)
     for leftover_folder in leftover_folders or ():
         shutil.rmtree(leftover_folder)

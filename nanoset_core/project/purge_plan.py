@@ -167,7 +167,7 @@ def _find_documents(
     """Search all shards of some corpora, current and old ones, for documents with some ids.
 
     Args:
-        project: The project.
+        project: Its output root is searched.
         ids: Ids of the documents.
         corpora: Names of the corpora.
 
@@ -244,7 +244,7 @@ def _current_documents(
     """Return the documents to be erased that are in the current shards of a corpus.
 
     Args:
-        project: The project.
+        project: Its output root has the shards.
         corpus: Name of the corpus.
         documents: Shard → its documents to be erased. Their lines are counted within pieces:
             stretches of a large file that were tokenized separately.
@@ -256,12 +256,12 @@ def _current_documents(
     if tokenized is None:
         return []
     line_numbers = LineNumbers.of(tokenized.facts)
-    current = []
+    current_documents = []
     for digest in tokenized.facts[SHARDS]:
         for document in documents.get(ShardKey(corpus, digest), ()):
             line = line_numbers.in_file(document.file, document.offset, document.line)
-            current.append(replace(document, line=line))
-    return current
+            current_documents.append(replace(document, line=line))
+    return current_documents
 
 
 def _check_in_raw_folder(
@@ -309,6 +309,9 @@ def _document_count(project: Project, corpus: str) -> int:
 
 def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterator[TaintedVersion]:
     """Yield the versions to erase: some shards, and all versions that were made from them.
+
+    A version is one build of an output, such as a dataset. Its manifest names what it was made
+    from.
 
     Args:
         project: Its output root has the versions.
@@ -444,12 +447,12 @@ def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> 
         dataset_folder: Folder of a version of a dataset.
         parents: Digests of all that this version was made from, as far as it is known.
     """
-    # The recipe of a dataset names its other parents, but not its shards.
-    other_parents: set[str] = set()
+    # The manifest of a dataset names all that it was made from, but not its shards.
+    named_parents: set[str] = set()
     manifest = root.manifest_at(dataset_folder)
     if manifest is not None:
-        other_parents.update(manifest.recipe["parents"].values())
-    shards = parents - other_parents
+        named_parents.update(manifest.recipe["parents"].values())
+    shards = parents - named_parents
     return bool(shards)
 
 

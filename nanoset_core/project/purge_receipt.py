@@ -153,7 +153,14 @@ def is_unfinished(project: Project, ids: Iterable[str], corpora: Iterable[str]) 
 
 
 def _documents_of(plan: PurgePlan) -> Iterator[ErasedDocument]:
-    """Yield the documents in current shards that a purge erases."""
+    """Yield the documents in current shards that a purge erases.
+
+    Args:
+        plan: The purge.
+
+    Yields:
+        Corpus, file, line and number of tokens of each document. Its id is personal, and left out.
+    """
     for corpus, documents in plan.current.items():
         for document in documents:
             yield ErasedDocument(corpus, document.file, document.line, document.tokens)

@@ -138,7 +138,7 @@ def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[Stat
     """Yield the rows of all requested outputs, after a look at the files of each corpus.
 
     Args:
-        project: The project.
+        project: Its outputs and raw text are looked at.
         corpora: Names of the corpora, whether they have text or not.
 
     Yields:
@@ -178,7 +178,15 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
 
 
 def _notices_after_build(graph: Graph, corpus: str | None) -> tuple[Notice, ...]:
-    """Return the notices on the files of a corpus; none if it was removed since the build."""
+    """Return the notices on the files of a corpus, such as files that are not read.
+
+    Args:
+        graph: The project's outputs.
+        corpus: Name of the corpus; None for a row that is not that of a corpus.
+
+    Returns:
+        The notices; none if the corpus was removed since the build.
+    """
     if corpus is None:
         return ()
     try:
@@ -198,7 +206,11 @@ def _rows_of_unread_folders(unread_entries: Mapping[str, str]) -> Iterator[Statu
 
 
 def _corpus_of(nodes: Sequence[Node]) -> str | None:
-    """Return the corpus whose inventory is in a row, or None if the row has no inventory."""
+    """Return the corpus whose inventory is in a row, or None if the row has no inventory.
+
+    Args:
+        nodes: The outputs of the row. Those of a corpus begin with its inventory, a list of files.
+    """
     corpus = nodes[0].key.subject
     return corpus if inventory_node(corpus) in nodes else None
 
@@ -279,7 +291,15 @@ def _state(failure: str | None, reasons: Sequence[str], *, exists: bool) -> Stat
 
 
 def _settings_warnings(graph: Graph, nodes: Iterable[Node]) -> list[str]:
-    """Return what people should know about the settings of some outputs."""
+    """Return what people should know about the settings of some outputs.
+
+    Args:
+        graph: The project's outputs.
+        nodes: The outputs.
+
+    Returns:
+        Warnings about settings that are allowed but rarely intended, as clauses.
+    """
     warnings: list[str] = []
     for node in nodes:
         warnings += settings_warnings(node.stage, graph.project.config, node.key)
@@ -305,7 +325,12 @@ def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
 
 
 def _summary_of_output(graph: Graph, node: Node) -> Summary:
-    """Return the figures, details and warnings of an output; an empty summary if it is missing."""
+    """Return the figures, details and warnings of the current version of an output.
+
+    Args:
+        graph: The project's outputs.
+        node: The output. If it was not built, the summary is empty.
+    """
     manifest = graph.current(node).manifest
     if manifest is None:
         return Summary()

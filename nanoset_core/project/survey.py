@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.outputs.current import CurrentVersion
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
@@ -21,7 +22,7 @@ from nanoset_core.stages.inventory.corpora import corpus_folder, list_contents
 from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_recipe, pieces_by_file
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.stage import ReadingBudget
+from nanoset_core.stages.stage import Node, ReadingBudget
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.fingerprints import fingerprint, is_known_unread
 from nanoset_core.text.listing import FileStat
@@ -90,33 +91,39 @@ class CorpusSurvey:
         """Look at the files of a corpus, and add what its inventory should be to the graph.
 
         Args:
-            corpus: Name of the corpus.
+            corpus: Name of the corpus. Its inventory is a list of its files, with their digests.
 
         Returns:
             Notices on its files; or why they cannot be read, which is also added to the graph.
         """
-        graph = self._graph
         node = inventory_node(corpus)
-        # Compare the files with the current inventory. A damaged one counts as none.
-        inventory = graph.current(node)
-        intact_manifest = inventory.manifest if inventory.problem is None else None
+        inventory = self._graph.current(node)
         try:
             contents = self._text_of(corpus)
-            present = self._present_files(corpus, contents, intact_manifest)
+            present = self._present_files(corpus, contents, _intact_manifest(inventory))
         except (NanosetError, OSError) as error:
             failure = one_line(error)
-            graph.set_reason(node, failure)
+            self._graph.set_reason(node, failure)
             return CorpusFindings(failure)
 
-        # Tell the graph which inventory a build would make, and why the current one is stale.
+        self._update_graph(node, inventory, present)
+        notices = corpus_notices(self._graph.project_of(node), corpus, contents)
+        return CorpusFindings(notices=tuple(notices))
+
+    def _update_graph(self, node: Node, inventory: CurrentVersion, present: _PresentFiles) -> None:
+        """Tell the graph which inventory a build would make, and why the current one is stale.
+
+        Args:
+            node: The inventory of a corpus.
+            inventory: Its current version.
+            present: How the files of the corpus differ from it.
+        """
         if present.recipe is not None:  # None: too much would have to be read to know it
-            graph.set_recipe(node, present.recipe)
-        if not present.are_in(intact_manifest):
+            self._graph.set_recipe(node, present.recipe)
+        if not present.are_in(_intact_manifest(inventory)):
             # If no file changed, this version of nanoset describes files in another way.
             reason = inventory.problem or present.changes or "the inventory's format changed"
-            graph.set_reason(node, reason)
-        notices = corpus_notices(graph.project_of(node), corpus, contents)
-        return CorpusFindings(notices=tuple(notices))
+            self._graph.set_reason(node, reason)
 
     def _text_of(self, corpus: str) -> Contents:
         """Return the files of a corpus, with their sizes and times.
@@ -199,6 +206,11 @@ class CorpusSurvey:
         if not self._budget.spend(bytes_to_read):
             return {}
         return {stat.path: fingerprint(folder, stat) for stat in files}
+
+
+def _intact_manifest(version: CurrentVersion) -> Manifest | None:
+    """Return the manifest of a current version; None if there is none, or it is damaged."""
+    return version.manifest if version.problem is None else None
 
 
 def _describe_changes(

@@ -82,7 +82,11 @@ class ViewDiff:
 
 
 def _version_to_json(view: Manifest) -> dict[str, Any]:
-    """Return a version of a view as plain values: its digest, its time and its size."""
+    """Return a version of a view as plain values: its digest, its time and its size.
+
+    Args:
+        view: Manifest of the version.
+    """
     return {
         "digest": view.digest,
         "made_at": view.written_ns / 1e9,
@@ -157,9 +161,9 @@ def _changes(
         project: Its output root has the corpus of the view.
         documents: The documents of the version that may have more.
         numbers: Number of each of them, shape (n_documents,).
-        copies_added: By how much it has more copies, by the number of a document; negative if it
-            has fewer.
-        tokens_added: The same of tokens.
+        copies_added: How many more copies this version has of each document, shape (n_numbers,);
+            negative if it has fewer.
+        tokens_added: How many more tokens these copies have together, shape (n_numbers,).
         show: Largest number of documents to return with file and line.
     """
     has_more_copies = copies_added[numbers] > 0  # (n_documents,)
@@ -229,7 +233,7 @@ def _first_origins(
     """Return the file and line of the first documents of a view that a mask selects.
 
     Args:
-        project: The project.
+        project: Its output root has the corpus.
         documents: All documents of a version of the view.
         mask: Which of them are selected, shape (n_documents,).
         limit: Largest number of documents to return.
@@ -254,7 +258,7 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
     """Read which documents of the corpus a version of a view has, and how many copies of each.
 
     Args:
-        project: The project.
+        project: Its output root has the corpus.
         view: The version.
         by_number: Whether documents are identified by their numbers in the corpus; otherwise by
             hashes of their ids, or of their files and lines, since other versions of the corpus
@@ -280,7 +284,9 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
 def _document_lengths(sequences: MMapIndexedDataset) -> NDArray[np.int64]:
     """Return the number of tokens of each document of a corpus, shape (n_documents,).
 
-    The documents are stored back to back, so a document ends where the next one begins.
+    Args:
+        sequences: The dataset of the corpus. Its documents are stored back to back, so a document
+            ends where the next one begins.
     """
     bounds = sequences.document_indices[:]
     starts = token_starts(sequences, bounds)  # (n_documents + 1,)
@@ -293,7 +299,7 @@ def _document_hashes(project: Project, corpus: str, dataset: Manifest) -> NDArra
     A document without an id has a hash of its file and line instead.
 
     Args:
-        project: The project.
+        project: Its output root has the corpus.
         corpus: Name of the corpus.
         dataset: Manifest of the version of its dataset.
     """
