@@ -23,6 +23,7 @@ from nanoset_core.execution.processes import run_tasks
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
+from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.attributes.lookup import Lookup, MatchingRows
 from nanoset_core.stages.attributes.policies import check_policies
 from nanoset_core.stages.attributes.schema import AttributeSchema
@@ -111,22 +112,30 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
     spec = attributes_spec(project.config, corpus)
     named_files = given_files(project, spec.files, files_setting(corpus))
     table_files = [file for file in named_files.stats if not _is_mark(file.path)]
+    tables = AttributeTables(named_files.folder, table_files, _new_schema(project.config, corpus))
 
-    # Attributes may not have the names of columns that documents have already.
-    columns_of_text = project.config.documents_of(corpus).columns
-    schema = AttributeSchema(
+    # Reading the files also tells the schema the names of the columns, and counts values that are
+    # not UTF-8.
+    work = project.progress.work(STAGE, corpus, sum(file.size for file in table_files))
+    lookup = tables.read(folder, work.advance)
+    return ReadAttributes(lookup, names=tables.schema.names, n_escaped=tables.n_escaped)
+
+
+def _new_schema(config: ProjectConfig, corpus: str) -> AttributeSchema:
+    """Return what the attribute tables of a corpus must look like, before any is read.
+
+    Args:
+        config: The settings of nanoset.yaml, which may name the columns to read.
+        corpus: The corpus. Attributes may not have the names of columns that its documents have.
+    """
+    spec = attributes_spec(config, corpus)
+    columns_of_text = config.documents_of(corpus).columns
+    return AttributeSchema(
         id=spec.id,
         columns=spec.columns,
         reserved={*TAKEN_COLUMNS, *columns_of_text},
-        setting=f"{project.config.file}: {STAGE}.{corpus}",
+        setting=f"{config.file}: {STAGE}.{corpus}",
     )
-    tables = AttributeTables(named_files.folder, table_files, schema)
-
-    # Reading the files also tells `schema` the names of the columns, and counts values that are not
-    # UTF-8.
-    work = project.progress.work(STAGE, corpus, sum(file.size for file in table_files))
-    lookup = tables.read(folder, work.advance)
-    return ReadAttributes(lookup, names=schema.names, n_escaped=tables.n_escaped)
 
 
 def _is_mark(path: str) -> bool:
@@ -236,10 +245,8 @@ def _join_to_shards(
     # Filling a table marks the ids of its documents as matched, and unmarked ids are counted as
     # those of no document. So mark the ids of the tables that this build did not fill: they
     # existed, or another build has made them in the meantime.
-    unmarked_shards = []
-    for shard, marker in zip(shards, markers, strict=True):
-        if not marker.exists():
-            unmarked_shards.append(shard)
+    markers_by_shard = zip(shards, markers, strict=True)
+    unmarked_shards = [shard for shard, marker in markers_by_shard if not marker.exists()]
     _mark_matched_ids(project, unmarked_shards, attributes.lookup)
 
     further_facts = _facts_of(attributes, shard_tables.results)

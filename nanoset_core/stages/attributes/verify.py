@@ -9,7 +9,7 @@ from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
-from nanoset_core.stages.attributes.make import fill_by_id, read_attributes
+from nanoset_core.stages.attributes.make import ReadAttributes, fill_by_id, read_attributes
 from nanoset_core.stages.attributes.policies import violations
 from nanoset_core.stages.attributes.settings import COUNTS, ROWS, STAGE, TABLES_FOLDER
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
@@ -99,13 +99,23 @@ def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
         # path one after another, so that only one of them takes space.
         expected_path = Path(scratch) / TABLE
         for shard, digest in zip(shards, manifest.facts[SHARDS], strict=True):
-            documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
-            with ColumnTable(expected_path, attributes.names) as expected_table:
-                fill_by_id(expected_table, documents, attributes.lookup)
-
+            _write_table(expected_path, shard, attributes)
             stored = outputs.manifest_at(outputs.folder / TABLES_FOLDER / corpus / digest)
             if stored is not None:  # it may have been deleted since `verify_columns` found it
                 _compare_table(report, stored, expected_path)
+
+
+def _write_table(path: Path, shard: Manifest, attributes: ReadAttributes) -> None:
+    """Write a table with the attributes of a shard's documents, which are found by their ids.
+
+    Args:
+        path: The file to write; an earlier table is replaced.
+        shard: Manifest of the shard.
+        attributes: The rows of the attribute tables.
+    """
+    documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
+    with ColumnTable(path, attributes.names) as table:
+        fill_by_id(table, documents, attributes.lookup)
 
 
 def _compare_table(report: Report, stored: Manifest, expected_path: Path) -> None:

@@ -19,6 +19,7 @@ fits into a processor's cache, rules most of them out before the sorted hashes a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.sampling.hashing import U64
 from nanoset_core.stages.contamination.array_files import load_array, save_arrays
-from nanoset_core.stages.contamination.words import DocumentWords
+from nanoset_core.stages.contamination.words import DocumentWords, running_sums
 
 MAX_OCCURRENCES = 64
 """An n-gram that occurs more often in evaluation texts is a phrase that proves nothing, such as
@@ -110,8 +111,23 @@ def _joined_runs(
     return first_hashes * factor + second_hashes
 
 
+class TextMatch(NamedTuple):
+    """A passage of a document that matches an evaluation text."""
+
+    document: int
+    """Number of the document."""
+    text: int
+    """Number of the evaluation text."""
+    share: float
+    """Share of the text's letters in n-grams of the passage, 0 to 1."""
+    start: int
+    """First word of the passage, counted over all documents."""
+    stop: int
+    """Word after the last one of the passage."""
+
+
 class TextMatches(NamedTuple):
-    """Passages of documents that match evaluation texts.
+    """Passages of documents that match evaluation texts, with the fields of `TextMatch`.
 
     Sorted by document; the matches of a document are sorted by their share, the greatest first.
     """
@@ -126,6 +142,12 @@ class TextMatches(NamedTuple):
     """First word of the passage, counted over all documents; shape (n_matches,)."""
     stops: NDArray[np.int64]
     """Word after the last one of the passage; shape (n_matches,)."""
+
+    def each(self) -> Iterator[TextMatch]:
+        """Yield the matches one by one."""
+        columns = [column.tolist() for column in self]
+        for values in zip(*columns, strict=True):
+            yield TextMatch(*values)
 
     def sorted(self) -> TextMatches:
         """Return the matches by document, then by share from the greatest on, then by text."""
@@ -280,12 +302,7 @@ class NgramIndex:
         """
         text_numbers = np.arange(len(words_per_text), dtype=np.int32)
         text_of_word = np.repeat(text_numbers, words_per_text)  # (n_words,)
-        hashes = hash_ngrams(words, size)  # (n_words - size + 1,)
-
-        # Keep the n-grams whose first and last word belong to the same text, except for those that
-        # occur so often that they prove nothing.
-        is_in_one_text = text_of_word[: len(hashes)] == text_of_word[size - 1 :]
-        occurrences = _rare_occurrences(hashes, first_words=np.flatnonzero(is_in_one_text))
+        occurrences = _ngrams_of_texts(words, text_of_word, size)
 
         # A word in none of these n-grams can never be found, so its letters do not count.
         is_indexed = _is_covered(occurrences.first_words, size, len(words))
@@ -295,8 +312,8 @@ class NgramIndex:
             stops=np.cumsum(occurrences.counts),
             first_words=occurrences.first_words.astype(np.int32),
             texts=text_of_word[occurrences.first_words],
-            text_starts=np.concatenate([[0], np.cumsum(words_per_text)]),
-            letters_before=np.concatenate([[0], np.cumsum(indexed_letters)]),
+            text_starts=running_sums(words_per_text),
+            letters_before=running_sums(indexed_letters),
             words_per_ngram=size,
         )
 
@@ -580,6 +597,26 @@ class _NgramOccurrences(NamedTuple):
     """How often each n-gram occurs; shape (n_ngrams,)."""
     first_words: NDArray[np.int64]
     """First word of each occurrence, by n-gram; shape (n_occurrences,)."""
+
+
+def _ngrams_of_texts(
+    words: NDArray[np.uint64], text_of_word: NDArray[np.int32], size: int
+) -> _NgramOccurrences:
+    """Return the n-grams of texts, and where they occur.
+
+    An n-gram that begins in one text and ends in the next is none. Those that occur very often are
+    left out.
+
+    Args:
+        words: Hash of each word of all texts, shape (n_words,).
+        text_of_word: Number of the text of each word, shape (n_words,).
+        size: Words of an n-gram.
+    """
+    hashes = hash_ngrams(words, size)  # (n_words - size + 1,)
+    text_of_first_word = text_of_word[: len(hashes)]
+    text_of_last_word = text_of_word[size - 1 :]
+    is_in_one_text = text_of_first_word == text_of_last_word
+    return _rare_occurrences(hashes, first_words=np.flatnonzero(is_in_one_text))
 
 
 def _rare_occurrences(

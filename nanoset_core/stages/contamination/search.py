@@ -149,15 +149,13 @@ class Evaluation:
         """
         tokens = read_tokens(dataset, chunk.start_token, chunk.stop_token)
         words = self.vocabulary.words(tokens, chunk.bounds_of_documents(starts))
-        matches = self.index.search(words, threshold)
-        for number in range(len(matches.documents)):
-            start_word = int(matches.starts[number])
-            stop_word = min(int(matches.stops[number]), start_word + _EXCERPT_WORDS)
+        for match in self.index.search(words, threshold).each():
+            stop_word = min(match.stop, match.start + _EXCERPT_WORDS)
             yield Match(
-                document=chunk.start_document + int(matches.documents[number]),
-                text=int(matches.texts[number]),
-                share=round(float(matches.shares[number]), 4),
-                words=self.vocabulary.text(words, start_word, stop_word),
+                document=chunk.start_document + match.document,
+                text=match.text,
+                share=round(match.share, 4),
+                words=self.vocabulary.text(words, match.start, stop_word),
             )
 
 

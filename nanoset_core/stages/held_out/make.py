@@ -226,16 +226,15 @@ def _list_pairs(
     # Look up the places of all documents of a corpus together, to read its tables only once.
     places_by_corpus = []
     for number, corpus in enumerate(corpora):
-        held_out = pairs.documents[pairs.corpora == number]
-        in_train = pairs.train_documents[pairs.train_corpora == number]
-        documents = {*held_out.tolist(), *in_train.tolist()}
+        documents = pairs.documents_of_corpus(number)
         places_by_corpus.append(_places(project, corpus, documents))
 
     rows = []
     for pair in pairs.each():
-        row = {"split": corpora[pair.corpus].split_holding_out(pair.document)}
-        row |= places_by_corpus[pair.corpus][pair.document]
+        place = places_by_corpus[pair.corpus][pair.document]
         train_place = places_by_corpus[pair.train_corpus][pair.train_document]
+        split = corpora[pair.corpus].split_holding_out(pair.document)
+        row = {"split": split, **place}
         for column, value in train_place.items():
             row[f"train_{column}"] = value
         rows.append(row)

@@ -96,6 +96,10 @@ class ReadCorpus:
         """
         return (self.marks[first_document : first_document + count] & _HELD_OUT) > 0
 
+    def count_in_train(self) -> int:
+        """Return how many documents train reads."""
+        return int(np.count_nonzero(self.marks & _TRAIN))
+
     def count_held_out(self) -> int:
         """Return how many documents valid or test read."""
         return int(np.count_nonzero(self.marks & _HELD_OUT))
@@ -167,6 +171,16 @@ class HeldOutPairs(NamedTuple):
         """Return no pairs."""
         empty = np.empty(0, np.int64)
         return HeldOutPairs(empty, empty, empty, empty)
+
+    def documents_of_corpus(self, corpus: int) -> set[int]:
+        """Return the documents of a corpus that are in one of the pairs, held out or in train.
+
+        Args:
+            corpus: Number of the corpus.
+        """
+        held_out = self.documents[self.corpora == corpus]
+        in_train = self.train_documents[self.train_corpora == corpus]
+        return {*held_out.tolist(), *in_train.tolist()}
 
     def first(self, count: int) -> HeldOutPairs:
         """Return the first pairs.
@@ -348,8 +362,7 @@ def count_train_copies(
     n_tokens = [0] * len(corpora)
 
     # Equal hashes have equal remainders. So documents can be compared in groups of one remainder.
-    n_train = sum(int(np.count_nonzero(corpus.marks & _TRAIN)) for corpus in corpora)
-    n_groups = n_train // max_documents + 1
+    n_groups = sum(corpus.count_in_train() for corpus in corpora) // max_documents + 1
     for remainder in range(n_groups):
         copies = _copies_in(_train_documents(corpora, hashes_of, n_groups, remainder))
         for number, corpus in enumerate(corpora):

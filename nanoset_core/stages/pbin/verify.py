@@ -162,7 +162,7 @@ def _check_content(
     if not _check_documents(report, manifest, file, source.dataset, stream):
         return
 
-    # Compare the tokens.
+    # Compare the tokens. A quick check takes less time than the start of worker processes.
     store, name = manifest.access.stored_at(file.path, as_copy=reads_copy)
     dataset_store, prefix = source.dataset.stored(as_copies=not deep)
     comparison = TokenComparison(
@@ -172,7 +172,6 @@ def _check_content(
         stream=stream,
     )
     ranges = _ranges_to_compare(index.tokens, file.token_bytes, deep=deep)
-    # A quick check takes less time than the start of worker processes.
     run_check = run if deep else run_here
     run_check(report, comparison.of_ranges(ranges))
 
