@@ -411,7 +411,7 @@ def _possible_copies(
     """
     with_length = _with_named_length(project, corpus, named)
     named_hashes = named.hashes(corpus.sequences.dtype)
-    if named_hashes is None:
+    if named_hashes is None:  # they cannot be compared
         return with_length
 
     # The hashes are stored by shard: each shard has consecutive documents [first, stop).
@@ -456,8 +456,9 @@ def _with_named_length(project: Project, corpus: _Corpus, named: _NamedTokens) -
     Returns:
         Numbers in the corpus, int64, shape (n_documents,), ascending.
     """
-    lengths = np.array(sorted(named.lengths), np.int32)
+    lengths = np.array(sorted(named.lengths), np.int32)  # of the named documents, in tokens
     parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
+    # A corpus may have millions of documents: their numbers of tokens are read in parts.
     for document_table in document_values(project, corpus.name, corpus.dataset, ["tokens"]):
         has_named_length = np.isin(document_table.tokens, lengths)
         parts.append(document_table.numbers[has_named_length])

@@ -291,6 +291,7 @@ class Run:
         """
         training_step = self.steps.step(step)
         handoff = self._handoff_of(training_step)
+        # The dealer assigns the samples of the step to ranks as the trainer's data loader does.
         with _naming_in_errors(self.file):
             dealt = handoff.dealer.deal(training_step, handoff.split_start)
 
@@ -356,7 +357,9 @@ class Run:
             samples: The samples to look for, int64, shape (n_samples,).
         """
         step = step_samples.step.number
-        for row in np.flatnonzero(np.isin(step_samples.samples, samples)).tolist():
+        # Rows of those samples of the step that are looked for.
+        rows = np.flatnonzero(np.isin(step_samples.samples, samples)).tolist()
+        for row in rows:
             yield Reading(
                 step=step,
                 skipped=self.spec.is_skipped(step),
@@ -480,12 +483,13 @@ def _explain_rows(
         step_samples: The samples of the step.
         rows: Positions of the samples to yield among them, shape (n_rows,).
     """
+    # Look up the documents of all samples together, which is faster than one by one.
     handoff = step_samples.handoff
-    numbers = step_samples.samples[rows].tolist()
+    numbers = step_samples.samples[rows].tolist()  # numbers in the train split
     origins = explain_samples(context, handoff.loaded, handoff.name, TRAIN, numbers)
     for row, origin in zip(rows.tolist(), origins, strict=True):
         yield StepSample(
-            **_fields_by_name(origin),
+            **_fields_by_name(origin),  # a StepSample has the fields of SampleOrigin, too
             rank=int(step_samples.ranks[row]),
             micro_batch=int(step_samples.micro_batches[row]),
         )
@@ -687,10 +691,13 @@ def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandof
         MissingError: The handoff, or its train split, is missing.
         ConfigError: This is not the folder of a handoff, or the settings contradict its schedule.
     """
+    # The nanoset may have been rebuilt since: open the train split that the handoff was made from.
     name, digest = _name_and_digest(outputs, handoff)
-    versions = handoff_and_splits(outputs, name, digest)
+    versions = handoff_and_splits(outputs, name, digest)  # "handoff", "train" and so on → manifest
     manifest = versions[HANDOFF]
     loaded = open_version(outputs, versions[TRAIN])
+
+    # The dealer assigns the samples to ranks as the trainer's data loader does.
     config = loaded.config
     dealer = Dealer.of(config.preset, spec.dataloader_type, len(loaded), config.random_seed)
     samples = _samples_read_from(manifest, spec, config.consumed_samples)
@@ -842,6 +849,7 @@ def _current_handoff(outputs: OutputRoot, name: str) -> Manifest:
             STAGE, f"{name}/{HANDOFF}", remedy="correct its name, or run `nanoset build`"
         )
     except MissingError as error:
+        # The name may be misspelt: list those that exist.
         nanosets = sorted(outputs.access.names(outputs.folder / STAGE))
         available = ", ".join(nanosets) or "none"
         remedy = f"{error.remedy}; available nanosets: {available}"

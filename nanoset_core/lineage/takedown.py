@@ -277,6 +277,7 @@ def _sample_holdings(
         samples: The opened split or webdataset, which looks up where a document is.
         search: Has found the documents in all datasets already.
     """
+    # The documents in each dataset that the samples are taken from.
     no_documents = np.empty(0, np.int64)
     documents_by_dataset = [
         search.found.get(dataset.manifest.folder, no_documents) for dataset in samples.datasets

@@ -595,6 +595,7 @@ class _TableReader:
         limit = self._most_skipped_bytes
         last_number = row_numbers[-1]
         n_read_bytes = 0
+        # Where a row begins is not known, so read the file from its start, in parts of many rows.
         for part in read_csv(_complete_file(self._folder, self._file), self._reader.choose):
             # Do not read on if more bytes would be skipped than allowed.
             if limit is not None and n_read_bytes > limit:

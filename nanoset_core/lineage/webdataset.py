@@ -258,16 +258,12 @@ class Tars:
         Raises:
             ConfigError: This names no context.
         """
-        if sample is not None:
-            tar = _TAR.fullmatch(place)
-            if tar is not None:
-                return int(tar[1]), sample
+        if sample is None:
+            tar_and_number = _parse_key(place, self.plan.shard_size)
         else:
-            key = _KEY.fullmatch(place)
-            if key is not None:
-                return int(key[1]), int(key[2])
-            if place.isascii() and place.isdigit():
-                return divmod(int(place), self.plan.shard_size)
+            tar_and_number = _parse_tar(place, sample)
+        if tar_and_number is not None:
+            return tar_and_number
 
         ways = f"a key such as {self.key(0)}, a tar and a number such as {self.tar(0)} 0"
         raise ConfigError(
@@ -537,6 +533,38 @@ def _datasets_of_plan(
     for source in plan.table.sources:
         digest = digest_by_source[source.name]
         yield context.datasets.version(source.name, digest, _WAS_DELETED, remedy=_BUILD)
+
+
+def _parse_key(place: str, contexts_per_tar: int) -> tuple[int, int] | None:
+    """Return the tar and the number in it that a key, or a number over all tars, stands for.
+
+    Args:
+        place: The key, such as `00000003_00000017`, or the number, such as `317`.
+        contexts_per_tar: How many contexts a tar has.
+
+    Returns:
+        (3, 17) for both examples, if each tar has 100 contexts; None if it is neither.
+    """
+    key = _KEY.fullmatch(place)
+    if key is not None:
+        return int(key[1]), int(key[2])
+    if place.isascii() and place.isdigit():
+        return divmod(int(place), contexts_per_tar)
+    return None
+
+
+def _parse_tar(place: str, number: int) -> tuple[int, int] | None:
+    """Return the number of a tar that is named by its file, together with the number in it.
+
+    Args:
+        place: Name or path of the tar, such as `shard-00000003.tar`, or its number.
+        number: Number of a context within the tar.
+
+    Returns:
+        (3, number) in the example; None if this does not name a tar.
+    """
+    tar = _TAR.fullmatch(place)
+    return None if tar is None else (int(tar[1]), number)
 
 
 def _as_named(place: str, sample: int | None) -> str:

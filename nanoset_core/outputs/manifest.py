@@ -257,6 +257,7 @@ class Manifest:
                 remedy="run `nanoset build`",
             ) from error
 
+        # Another program may have changed the file, or written a part of it only.
         if not self._has_bytes(name, data):
             raise self._not_as_written(path, "its size or sha256 is not that in the manifest")
         try:
@@ -474,6 +475,7 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
     path = folder / MANIFEST
     access = access or FileAccess(folder)
     try:
+        # In a bucket, this may list the folder, which gives the sizes of its other files, too.
         data, sizes = access.read_marker(path)
         content = load(StoredManifest, data, path)
     except (FileNotFoundError, NotADirectoryError):

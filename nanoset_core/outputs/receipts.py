@@ -230,12 +230,14 @@ def _source_row(path: Location, output: Location) -> dict[str, Any]:
     Raises:
         MissingError: The file does not exist.
     """
+    # An object in a bucket.
     if has_etags(path):
         stored = path.store.stat(path.path)
         if stored is None:
             raise MissingError("no such object", where=path, remedy="name an object that exists")
         return {"path": str(path), "bytes": stored.size, "etag": stored.mark}
 
+    # A local file. Its path is relative to the output, so that both can be moved together.
     try:
         stat = path.stat()
         path_text = path_seen_from(path, output)

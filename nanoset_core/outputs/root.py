@@ -329,6 +329,7 @@ class OutputRoot:
             """Return whether another process has finished the same output, which then stays."""
             return not self.rebuild and self.local.find(recipe) is not None
 
+        # The files are written to a temporary folder, which is renamed once it is complete.
         with published_folder(self.place(recipe), keep=was_made_meanwhile) as scratch:
             written = write(scratch)
             files = _complete_file_facts(scratch, written.files)
@@ -957,6 +958,7 @@ def open_root(
     address = os.fspath(location)
     if not is_remote(address):
         return OutputRoot(FileAccess(Path(location).resolve()))
+    # Files in a bucket are copied to a local folder before they are read.
     storage = storage or StorageSpec()
     place = remote_location(address, where="the output root", storage=storage).place
     return OutputRoot(storage.access_to(place, copies_folder(place, storage.mirror)))

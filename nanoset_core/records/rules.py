@@ -139,7 +139,9 @@ def _errors_in_section(section: Any, file: object, path: str) -> Iterator[Config
     """
     kind: Any = type(section)
     for field, hint in own_fields(kind):
-        inner_path = f"{path}.{key_of(field)}".removeprefix(".")
+        inner_path = f"{path}.{key_of(field)}".removeprefix(".")  # such as "views.en.of"
         yield from rule_errors(hint, getattr(section, field.name), file, inner_path)
+
+    # Rules about several keys are a method of the dataclass.
     if isinstance(section, Section):
         yield from section.broken_rules(f"{file}: {path}" if path else str(file))

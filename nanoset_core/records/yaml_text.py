@@ -130,6 +130,7 @@ def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
         found = _mistake(error)
         raise ConfigError("not YAML", where=where, found=found, remedy=remedy) from error
     except (yaml.YAMLError, *_TAG_ERRORS) as error:
+        # This has no line. It may be a tag such as `!!int` at a wrong value.
         found = joined_lines(error)[:_MAX_ERROR_CHARACTERS]
         raise ConfigError("not YAML", where=where, found=found, remedy=remedy) from error
 
@@ -189,15 +190,26 @@ def _mistake(error: Any) -> str:
         For example `while parsing a flow sequence (line 2, column 8); expected ',' or ']' (line 3,
         column 1)`.
     """
-    parts = []
-    for text, mark in ((error.context, error.context_mark), (error.problem, error.problem_mark)):
-        if not text:
-            continue
-        position = ""
-        if mark is not None:
-            position = f" (line {mark.line + 1}, column {mark.column + 1})"
-        parts.append(f"{joined_lines(text)}{position}")
-    return "; ".join(parts)[:_MAX_ERROR_CHARACTERS]
+    context = _text_at(error.context, error.context_mark)  # such as "while parsing a flow sequence"
+    problem = _text_at(error.problem, error.problem_mark)
+    return "; ".join(filter(None, [context, problem]))[:_MAX_ERROR_CHARACTERS]
+
+
+def _text_at(text: str | None, mark: Any) -> str:
+    """Return a text of PyYAML's on one line, with the place that it is about.
+
+    Args:
+        text: The text, if any.
+        mark: The place, if known: PyYAML's line and column, counted from 0.
+
+    Returns:
+        For example `expected ',' or ']' (line 3, column 1)`; "" if there is no text.
+    """
+    if not text:
+        return ""
+    if mark is None:
+        return joined_lines(text)
+    return f"{joined_lines(text)} (line {mark.line + 1}, column {mark.column + 1})"
 
 
 @lru_cache(maxsize=2)
@@ -480,7 +492,7 @@ def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[st
         return
     seen.add(id(node))
     for index, item in enumerate(node.value):
-        if isinstance(item, tuple):
+        if isinstance(item, tuple):  # the node is a mapping
             key_node, value_node = item
             inner_path = f"{path}.{key_node.value}".lstrip(".")
             yield from _lines(value_node, inner_path, key_node.start_mark.line + 1, seen)
