@@ -104,7 +104,7 @@ def _show_plans(
     plan_only: bool,
     as_json: bool,
 ) -> None:
-    """Print what splits of a project's nanosets will contain.
+    """Print how many samples each split of a project's nanosets takes of each dataset.
 
     Args:
         project: The project with its built datasets.
@@ -160,7 +160,7 @@ def _planned_splits(
     All are planned before any is printed, since a plan may fail.
 
     Args:
-        project: The project.
+        project: The project with its built datasets.
         names: The nanosets.
         splits: The splits of each of them.
         reader: Reads the lengths of documents.
@@ -210,7 +210,8 @@ def _planned_packs(
 ) -> dict[str, Manifest]:
     """Return the packed datasets that nanosets read, planned if they are not built yet.
 
-    A packed dataset consists of sequences that are filled with several documents.
+    A packed dataset consists of sequences that are filled with several documents. A nanoset is a
+    blend of datasets.
 
     Args:
         project: The project, whose nanoset.yaml describes the packs.

@@ -265,7 +265,7 @@ def option_for(
 
     Args:
         section: The dataclass, such as `NanosetSpec`.
-        name: The field.
+        name: The field, such as `seed`.
         flags: What the option is called; default: `--` and the field's name, with dashes.
         param: The command's parameter; default: the field's name.
         arguments: Arguments of `click.option`; they override those from the field.

@@ -103,7 +103,7 @@ def warn(text: str) -> None:
 
 
 def _print_tables(split: ShownSplit) -> None:
-    """Print three tables on a split: what it takes of its mixture, of each dataset and corpus.
+    """Print tables on a split: what it takes of each part of its mixture, dataset and corpus.
 
     A table without rows is not printed. Datasets and corpora have separate tables, since several
     datasets, such as views, may be of the same corpus.

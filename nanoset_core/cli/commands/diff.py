@@ -105,10 +105,11 @@ def _print_dataset_diff(diff: DatasetDiff, show: int) -> None:
         echo(f"setting: {setting}")
     if diff.files:
         _print_files(diff, show)
-    echo(
-        f"files that differ: {len(diff.files):,}, the same: {diff.unchanged:,}; "
-        f"shards reused: {diff.shards_kept:,} of {len(diff.new.shards):,}"
-    )
+
+    # Shards are parts of a dataset; those of files that did not change were not made again.
+    n_files = f"files that differ: {len(diff.files):,}, the same: {diff.unchanged:,}"
+    n_shards = f"shards reused: {diff.shards_kept:,} of {len(diff.new.shards):,}"
+    echo(f"{n_files}; {n_shards}")
     print_rows([_outcome_row(outcome) for outcome in diff.outcomes], text=["state", "why"])
 
 
@@ -159,7 +160,7 @@ class _VersionCounts:
 
     @staticmethod
     def of_view(manifest: Manifest) -> _VersionCounts:
-        """Return the counts of a version of a view.
+        """Return the counts of a version of a view, which is a selection of documents.
 
         Args:
             manifest: The manifest of the version.
@@ -281,7 +282,9 @@ def _outcome_row(outcome: Outcome) -> Row:
 
 
 def _print_documents(label: str, sign: str, changes: DocumentChanges) -> None:
-    """Print how many documents a view gained or lost, and list the first ones.
+    """Print how many documents a view (a selection of documents) gained or lost.
+
+    The first of them are listed.
 
     Args:
         label: `gained` or `lost`.

@@ -301,7 +301,7 @@ def _explain_document(
 
 
 def _explain_context(project: Project, name: str, place: str, number: int | None) -> _OriginAnswer:
-    """Find the documents of a sample of a webdataset.
+    """Find the documents of a sample of a webdataset, which stores samples in tars.
 
     Args:
         project: The project with its built outputs.
@@ -319,7 +319,7 @@ def _explain_context(project: Project, name: str, place: str, number: int | None
 
 
 def _explain_sample(project: Project, name: str, split: str, sample: int) -> _OriginAnswer:
-    """Find the documents of a sample of a nanoset, by its number in the split.
+    """Find the documents of a sample of a nanoset (a blend of datasets), by its number.
 
     Args:
         project: The project with its built outputs.
@@ -337,12 +337,12 @@ def _explain_sample(project: Project, name: str, split: str, sample: int) -> _Or
 
 
 def _names_webdataset(project: Project, name: str, second_argument: str | None) -> bool:
-    """Return whether a name is that of a webdataset, and not of a nanoset.
+    """Return whether a name is that of a webdataset (tars), and not of a nanoset (index files).
 
     Args:
         project: The project. Its nanoset.yaml may not have the name any more, although the outputs
             exist.
-        name: The name.
+        name: The name that the user gave.
         second_argument: The next argument: a split for a nanoset; a tar, key or number for a
             webdataset.
 

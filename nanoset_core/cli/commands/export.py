@@ -90,10 +90,11 @@ def command(
 
 
 def _counts_text(facts: Mapping[str, Any]) -> str:
-    """Return what an export contains, in words, and what it lacks.
+    """Return what the files of an export contain, in words, and what they lack.
 
     Args:
-        facts: The facts of the export. Only a format with samples has their number.
+        facts: Counts that were recorded with the files, by name. Only a format with samples has
+            their number.
 
     Returns:
         A text such as "1,200 documents, 61,000 tokens, 118 samples".

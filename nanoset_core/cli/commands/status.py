@@ -120,7 +120,7 @@ def print_old_versions(project: Project, *, more_than: int = 0) -> None:
     """Print how many old versions exist, how large they are, and how to remove them.
 
     Args:
-        project: The project.
+        project: Its outputs are searched.
         more_than: Print nothing unless they take more bytes than this.
     """
     from nanoset_core.project.gc import old_versions
@@ -244,7 +244,7 @@ def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds |
 
     Args:
         kind: The kind of the output, which is also the heading of the first column.
-        row: The output.
+        row: The output, with its state and figures.
         columns: Names of the figures and details to show.
         seconds: How long a build worked on each output; None to show the age of the output.
 
@@ -257,16 +257,28 @@ def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds |
     for column in columns:
         heading = headings.get(column, column)
         cells[heading] = row.figures.get(column, row.details.get(column, "-"))
-
-    cells["size"] = "-"
-    if "bytes" in row.figures:
-        cells["size"] = format_bytes(row.figures["bytes"])
-    if seconds is not None:
-        row_seconds = seconds.get((row.kind, row.name, row.part), 0)
-        cells["seconds"] = f"{row_seconds:.1f}" if row_seconds else "-"
+    cells["size"] = format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "-"
+    if seconds is None:
+        cells["age"] = _age_text(row)
     else:
-        cells["age"] = "-" if row.made_at is None else format_age(time.time() - row.made_at)
+        cells["seconds"] = _seconds_text(row, seconds)
     return cells
+
+
+def _age_text(row: StatusRow) -> str:
+    """Return how long ago an output was made, or "-" if it is not built."""
+    return "-" if row.made_at is None else format_age(time.time() - row.made_at)
+
+
+def _seconds_text(row: StatusRow, seconds: Seconds) -> str:
+    """Return how long a build worked on an output, or "-" if it did not.
+
+    Args:
+        row: The output.
+        seconds: How long the build worked on each output.
+    """
+    row_seconds = seconds.get((row.kind, row.name, row.part), 0)
+    return f"{row_seconds:.1f}" if row_seconds else "-"
 
 
 def _state_cell(row: StatusRow) -> StyledText:

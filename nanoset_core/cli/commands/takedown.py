@@ -142,7 +142,7 @@ def _range_text(numbers: tuple[int, int] | None) -> str:
 
 
 def _only_list(config: ProjectConfig) -> Path:
-    """Return the list of ids that views exclude, if there is only one.
+    """Return the file with ids that views (selections of documents) exclude, if it is the only one.
 
     Args:
         config: The project's settings. A view's key `exclude` names files with ids.

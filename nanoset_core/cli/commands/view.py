@@ -6,7 +6,7 @@ applies the rules one by one, and prints how many documents and tokens each of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ def command(name: str, config: Path, as_json: bool) -> None:
     from nanoset_core.project.orders import view_order_warnings
     from nanoset_core.project.project import Project
     from nanoset_core.stages.views.choosing import plan_view
-    from nanoset_core.stages.views.facts import gap_warnings, top_warnings
 
     # Apply the rules, which reads the tables of all documents.
     with shown_progress() as progress:
@@ -44,19 +43,31 @@ def command(name: str, config: Path, as_json: bool) -> None:
     if as_json:
         print_json(_to_json(name, plan.facts), ensure_ascii=False)
         return
-
     _print_steps(plan.facts)
     _print_tops(plan.facts)
-    notices: list[str] = []
-    for key, count in plan.facts["missing_ids"].items():
-        notices.append(f"{format_count(count, 'id')} of {key} match no document")
-    print_notices(notices)
-    print_notices(gap_warnings(plan.facts, name))
-    print_notices(top_warnings(plan.facts, name))
+    print_notices(_notices(name, plan.facts))
+
+
+def _notices(name: str, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what may be a mistake: ids that match no document, and rules that take too little.
+
+    Args:
+        name: Name of the view.
+        facts: What the view's manifest would record about the choice.
+
+    Yields:
+        Sentences without their full stop.
+    """
+    from nanoset_core.stages.views.facts import gap_warnings, top_warnings
+
+    for key, count in facts["missing_ids"].items():
+        yield f"{format_count(count, 'id')} of {key} match no document"
+    yield from gap_warnings(facts, name)
+    yield from top_warnings(facts, name)
 
 
 def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a view would choose as plain values.
+    """Return which documents a view would choose as plain values, for JSON.
 
     Args:
         name: Name of the view.

@@ -74,7 +74,7 @@ def gather(
     All paths are those by which the trainer reaches the files, perhaps on another machine.
 
     Args:
-        nanoset: The nanoset.
+        nanoset: The nanoset: a weighted blend of datasets, with its settings in nanoset.yaml.
         digest: Digest of the handoff, which is the name of its folder.
         built: Split → manifest of its output.
         exports: Name of a corpus or view → manifest of the export that the trainer reads instead.
@@ -143,7 +143,7 @@ def trainer_tokenizer(nanoset: NanosetContext) -> tuple[str, ...]:
     They are those of the key `trainer` in nanoset.yaml, or follow from the tokenizer's file.
 
     Args:
-        nanoset: The nanoset.
+        nanoset: The nanoset, whose settings may say how the trainer loads its tokenizer.
 
     Returns:
         Options, each with its values, such as "--vocab-size 32000". Empty if it is not known how
@@ -170,7 +170,7 @@ def views_of(nanoset: NanosetContext) -> list[str]:
 
 
 def _counts_by_prefix(nanoset: NanosetContext) -> dict[str, DatasetCounts]:
-    """Return how many sequences and documents each dataset of a nanoset has.
+    """Return how many sequences and documents each dataset has that the trainer will read.
 
     Args:
         nanoset: The nanoset: a weighted blend of datasets for each split.
@@ -252,7 +252,7 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
 
 
 def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
-    """Merge the settings that the splits of a nanoset were built with.
+    """Merge the settings that the splits train, valid and test were built with into one.
 
     Each split was built with its own number of samples, paths and blend. All other settings are
     the same.

@@ -76,7 +76,7 @@ class HandoffFiles(NamedTuple):
 
 
 def handoff_files(handoff: Handoff) -> HandoffFiles:
-    """Return the files of a handoff: the folder with what a trainer needs to start on a nanoset.
+    """Return the files of a handoff, the folder that a trainer is started with.
 
     Args:
         handoff: Everything that the files mention, with paths where the trainer runs.

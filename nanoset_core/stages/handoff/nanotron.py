@@ -115,7 +115,7 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
 
 
 def _exported_datasets(handoff: Handoff) -> dict[str, Any]:
-    """Return the section on the exports that train reads, with their weights.
+    """Return the section on the datasets of train, which nanotron reads as exports.
 
     An export is a copy of a dataset as .ds files, the format of nanotron's main branch.
 

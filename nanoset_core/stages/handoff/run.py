@@ -286,10 +286,10 @@ def ramps_up(ramp: Sequence[int], size: int) -> bool:
 
 
 def run_text(handoff: str, global_batch_size: int | None) -> str:
-    """Return the run.yaml of a new handoff, which the user completes when the run has started.
+    """Return a template of run.yaml, which the user completes when the run has started.
 
     Args:
-        handoff: Folder of the handoff.
+        handoff: The folder that the trainer is started with, which contains the run.yaml.
         global_batch_size: Samples of a step, if they are known.
 
     Returns:

@@ -10,9 +10,9 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def handoff_summary(manifest: Manifest, spec: ResolvedNanoset) -> Summary:
-    """Return the summary of a handoff, which Dagster and `nanoset status` show.
+    """Return the summary of a handoff, the folder with the files that start a trainer.
 
-    A handoff is the folder with the files that a trainer is started with. The summary has a warning
+    Dagster and `nanoset status` show it. The summary has a warning
     if the trainer will not find its index files, which it names after its tokenizer.
 
     Args:

@@ -62,14 +62,14 @@ class HandoffStage(BoundToMachine, Advising):
         return [Key(name, requested_at=f"nanosets.{name}") for name in config.nanosets]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        """Return the outputs that a handoff is made from.
+        """Return the outputs that the files of a trainer are made from.
 
         These are the index files of each split, and exports that its trainer reads instead of
         datasets.
 
         Args:
             config: The settings of the project.
-            key: The nanoset.
+            key: Names the nanoset: a weighted blend of datasets.
 
         Returns:
             Name of an input, such as "train" or "export of web" → the output.
@@ -87,7 +87,7 @@ class HandoffStage(BoundToMachine, Advising):
 
         Args:
             project: Its settings and its tokenizer are part of the recipe.
-            key: The nanoset.
+            key: Names the nanoset: a weighted blend of datasets.
             parents: Name of each input → its digest.
 
         Returns:
@@ -127,7 +127,7 @@ class HandoffStage(BoundToMachine, Advising):
 
         Args:
             config: The settings of the project.
-            key: The nanoset.
+            key: Names the nanoset: a weighted blend of datasets.
 
         Yields:
             Sentences without their full stop.
@@ -156,7 +156,10 @@ def _last_stage(*, is_blended: bool) -> Stage:
 
 @holding
 def write_handoff(project: Project, name: str) -> Manifest:
-    """Write the files with which a nanoset's trainer is started, and make them current.
+    """Write the files with which a trainer is started on a built nanoset.
+
+    A nanoset is a weighted blend of datasets. The files become the current version of its handoff,
+    and earlier versions are kept.
 
     The decorator `holding` protects the outputs that these files name from `nanoset gc`.
 
@@ -191,7 +194,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
 
 
 def _write_files(handoff: Handoff, folder: Path) -> Written:
-    """Write the files of a handoff into the folder of a new version.
+    """Write the files with which a trainer is started into a folder.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
@@ -218,7 +221,7 @@ def _write_files(handoff: Handoff, folder: Path) -> Written:
 def _parents(
     splits: Mapping[SplitName, Manifest], exports: Mapping[str, Manifest]
 ) -> dict[str, str]:
-    """Return the digest of each output that a handoff is made from, by its name in the recipe.
+    """Return the digest of each output that the trainer's files are made from.
 
     Args:
         splits: Split → the manifest of its index files.
@@ -234,10 +237,10 @@ def _parents(
 
 
 def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
-    """Return the options of a recipe that are left out if they are not set.
+    """Return the settings of a nanoset that a recipe lists only if they are set.
 
-    These options were added later. Leaving them out keeps the digests of older handoffs, which
-    were built before the options existed.
+    A recipe lists what decides the bytes of an output. These options were added later. Leaving them
+    out keeps the digests of older handoffs, which were built before the options existed.
 
     Args:
         nanoset: The nanoset, with its settings in nanoset.yaml.
@@ -260,10 +263,10 @@ def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
 
 
 def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest]) -> None:
-    """Check that the splits of a nanoset were made from the present inputs and settings.
+    """Check that the index files of each split were made from the present inputs and settings.
 
     Args:
-        nanoset: The nanoset.
+        nanoset: The nanoset, with its present datasets and settings.
         splits: Split → the manifest of its blend; or that of its index mappings, if the nanoset
             reads a single dataset and has no blend.
 
@@ -281,10 +284,10 @@ def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest])
 
 
 def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return the exports that the trainer of a nanoset reads instead of datasets.
+    """Return the exports (copies in another format) that a trainer reads instead of datasets.
 
     Args:
-        config: The settings of the project.
+        config: The settings of the project, with its nanosets and exports.
         name: Name of the nanoset.
 
     Returns:
@@ -299,9 +302,7 @@ def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
 
 
 def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
-    """Return the current exports that the trainer of a nanoset reads instead of datasets.
-
-    An export is a copy of a dataset in another format.
+    """Return the current exports (copies in another format) that a trainer reads.
 
     Args:
         nanoset: The nanoset: a weighted blend of datasets.

@@ -45,7 +45,7 @@ _TOKENIZER_LINES = (
 def start_text(
     handoff: Handoff, instructions: str, file_names: Sequence[str], notes: Sequence[str]
 ) -> str:
-    """Return the text of START.md, which says how to start the trainer of a nanoset.
+    """Return the text of START.md, which says how to start the trainer on the built data.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
@@ -126,9 +126,9 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
 
 
 def _trainer_lines(handoff: Handoff) -> list[str]:
-    """Return the lines of START.md for a nanoset that does not name the trainer's tokenizer.
+    """Return a warning that nanoset.yaml does not name the trainer's tokenizer.
 
-    They contain a warning, and the lines to add to nanoset.yaml.
+    It contains the lines to add to nanoset.yaml.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.

@@ -23,7 +23,7 @@ Sources:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -451,13 +451,24 @@ def _schedule_entries(text: str, unit: int) -> list[_ScheduleEntry]:
         start = _parse_number(start_text) // unit
         entries.append(_ScheduleEntry(start, _parse_number(size_text)))
     entries.sort()
+    _check_schedule(entries)
+    return entries
 
+
+def _check_schedule(entries: Sequence[_ScheduleEntry]) -> None:
+    """Check that a schedule begins at sample 0, and that its batch sizes never get smaller.
+
+    Args:
+        entries: The entries, sorted by their start.
+
+    Raises:
+        ValueError: It does not, or two entries have the same start.
+    """
     if not entries or entries[0].start != 0:
         raise ValueError("the schedule does not begin at sample 0")
     for entry, next_entry in pairwise(entries):
         if next_entry.start == entry.start or next_entry.batch_size < entry.batch_size:
             raise ValueError("the schedule is not in ascending order")
-    return entries
 
 
 def _parse_number(text: str) -> int:

@@ -226,7 +226,7 @@ class TrainLog:
         computed = Steps(run).samples(steps)
         computed_samples = computed.first_samples + computed.batch_sizes
 
-        differing = np.flatnonzero(computed_samples != logged_samples)
+        differing = np.flatnonzero(computed_samples != logged_samples)  # indices of steps
         if not differing.size:
             return []
         first = differing[0]

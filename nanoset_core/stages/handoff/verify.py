@@ -19,7 +19,7 @@ def verify_handoff(project: Project, name: str) -> Report:
 
     Args:
         project: The project that contains the nanoset.
-        name: Name of the nanoset.
+        name: Name of the nanoset: a weighted blend of datasets.
 
     Returns:
         A report that lists what was checked, and the faults: a handoff that is missing, that was
