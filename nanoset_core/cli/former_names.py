@@ -31,9 +31,6 @@ def printing_former_names() -> Iterator[None]:
 
     Python itself would print them with the place in the code that issued them. It still prints all
     other warnings.
-
-    Yields:
-        Nothing; the warnings of the block are printed when they occur.
     """
     with warnings.catch_warnings():  # restores `showwarning`
         show_as_python_does = warnings.showwarning

@@ -12,8 +12,8 @@ from nanoset_core.stages.stage import Summary, counted
 def handoff_summary(manifest: Manifest, spec: ResolvedNanoset) -> Summary:
     """Return the summary of a handoff, the folder with the files that start a trainer.
 
-    Dagster and `nanoset status` show it. The summary has a warning
-    if the trainer will not find its index files, which it names after its tokenizer.
+    Dagster and `nanoset status` show it. The summary has a warning if the trainer will not find its
+    index files, which it names after its tokenizer.
 
     Args:
         manifest: The manifest of the handoff.

@@ -261,6 +261,8 @@ def _starts(run: RunSpec) -> Iterator[_Start]:
 def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int) -> int | None:
     """Return after how many steps the batch size changes.
 
+    With 32 samples a step, and 64 once 100 samples have been consumed, it changes after 4 steps.
+
     Args:
         sizes: The batch sizes that the settings request, by the number of consumed samples.
         consumed: Samples that were consumed before the first of these steps.
