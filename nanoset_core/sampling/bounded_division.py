@@ -41,34 +41,55 @@ class Bounds(NamedTuple):
 def divide_within_bounds(
     weights: Sequence[float], bounds: Sequence[Bounds], total: float
 ) -> list[float]:
-    """Return amounts that add up to a total, in proportion to weights except at their bounds.
+    """Divide a total in proportion to weights, but keep each amount between a floor and a cap.
+
+    For example, 10 is divided by the weights 1, 2 and 1. The second amount may be at most 3, and
+    the third must be at least 4. Then the amounts are 3, 3 and 4.
 
     Args:
-        weights: Weight of each amount.
-        bounds: Bounds of each amount.
+        weights: Weight of each amount, greater than 0.
+        bounds: Floor and cap of each amount.
         total: Sum of the amounts; between the sum of the floors and that of the caps.
+
+    Returns:
+        The amounts, in the order of the weights.
     """
     shares = [_Share(weight, bound) for weight, bound in zip(weights, bounds, strict=True)]
 
-    def sum_at(level: float) -> float:
-        """Return the sum of the amounts at a level."""
-        return plain_sum(share.amount(level) for share in shares)
+    # An amount that is not at a bound is `level * weight`, with one level for all. Let the level
+    # rise until one more step, to where the next amount reaches a bound, would be too far.
+    level = _last_bound_level(shares, total)
 
-    # Find the last level at which an amount reaches a bound and the sum is at most the total. The
-    # sum grows with the level, so a binary search finds it.
-    bound_levels = {share.floor_level for share in shares}
-    bound_levels.update(share.cap_level for share in shares)
-    levels = sorted(bound_levels)
-    n_within_total = bisect_right(levels, total, key=sum_at)
-    level = levels[max(n_within_total - 1, 0)]  # rounding can put the total below all sums
-
-    # From this level on, some amounts stay at a bound. The others divide what these leave.
+    # From there on, some amounts stay at a bound. The others divide what these leave.
     growing = [share for share in shares if share.grows_at(level)]
     if growing:
         fixed = [share for share in shares if not share.grows_at(level)]
         fixed_sum = plain_sum(share.amount(level) for share in fixed)
         level = (total - fixed_sum) / plain_sum(share.weight for share in growing)
     return [share.amount(level) for share in shares]
+
+
+def _last_bound_level(shares: Sequence[_Share], total: float) -> float:
+    """Return the last level at which an amount reaches a bound and the sum is at most the total.
+
+    For example, amounts reach a bound at the levels 0, 1.5, 4 and 100, and then their sums are 4,
+    8.5, 11 and 107. For a total of 10, the level is 1.5.
+
+    Args:
+        shares: Weight and bounds of each amount.
+        total: The sum that the amounts should have.
+    """
+
+    def sum_at(level: float) -> float:
+        """Return the sum of the amounts at a level."""
+        return plain_sum(share.amount(level) for share in shares)
+
+    bound_levels = {share.floor_level for share in shares}
+    bound_levels.update(share.cap_level for share in shares)
+    levels = sorted(bound_levels)
+    # The sum grows with the level, so a binary search counts the levels that are not too high.
+    n_within_total = bisect_right(levels, total, key=sum_at)
+    return levels[max(n_within_total - 1, 0)]  # rounding can put the total below all sums
 
 
 class _Share(NamedTuple):

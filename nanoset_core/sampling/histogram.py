@@ -86,25 +86,28 @@ def histogram(chunks: Chunks) -> list[Bin]:
 
 
 def sum_by_bin(chunks: Iterable[WeighedValues], edges: Sequence[float]) -> NDArray[np.int64]:
-    """Add up amounts by bin.
+    """Add up what belongs to the numbers of each bin, such as documents and tokens.
+
+    For example, the edges 10 and 20 make three bins: below 10, from 10 to 20, and 20 or more. If
+    the numbers 5, 7 and 20 have 1, 1 and 4 documents, the sums are 2, 0 and 4 documents.
 
     Args:
-        chunks: The numbers, at least one chunk.
+        chunks: The numbers with their amounts, at least one chunk.
         edges: The numbers at which a bin ends and the next one starts, ascending.
 
     Returns:
-        Shape (n_edges + 1, n_amounts).
+        int64, shape (n_edges + 1, n_amounts).
     """
     n_bins = len(edges) + 1
-    sums: list[NDArray[np.int64]] = []  # of each amount, shape (n_bins,)
+    sums_of_chunks: list[NDArray[np.int64]] = []  # (n_bins, n_amounts) each
     for chunk in chunks:
+        # (n_values,) a number that is equal to an edge belongs to the bin that starts there
         bins = np.searchsorted(np.asarray(edges, np.float64), chunk.values, side="right")
-        for number, amounts in enumerate(chunk.amounts):
-            if len(sums) == number:  # only the first chunk shows how many amounts there are
-                sums.append(np.zeros(n_bins, np.int64))
-            # bincount adds up floats, which are exact up to 2**53.
-            sums[number] += np.bincount(bins, amounts, n_bins).astype(np.int64)
-    return np.stack(sums, axis=1)
+        sums = [np.bincount(bins, amounts, n_bins) for amounts in chunk.amounts]
+        # bincount adds up floats, which are exact up to 2**53.
+        sums_of_chunks.append(np.stack(sums, axis=1).astype(np.int64))
+    total: NDArray[np.int64] = np.sum(sums_of_chunks, axis=0)
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +136,11 @@ def _spread_of(chunks: Iterable[WeighedValues]) -> _Spread | None:
     maxima = []
     is_whole = True
     for chunk in chunks:
-        if not len(chunk.values):
-            continue
-        is_whole &= chunk.values.dtype == np.int64
-        minima.append(chunk.values.min().item())
-        maxima.append(chunk.values.max().item())
-        floats = chunk.values.astype(np.float64)
-        # Keys are integers that sort like the numbers; their first bits number the interval.
-        finite_keys = order_keys(floats[np.isfinite(floats)])
-        intervals = (finite_keys >> U64(_REST_BITS)).astype(np.int64)
-        counts += np.bincount(intervals, minlength=len(counts))
+        if len(chunk.values) > 0:
+            is_whole &= chunk.values.dtype == np.int64
+            minima.append(chunk.values.min().item())
+            maxima.append(chunk.values.max().item())
+            counts += _count_by_interval(chunk.values)
     if not minima:
         return None
 
@@ -152,12 +150,11 @@ def _spread_of(chunks: Iterable[WeighedValues]) -> _Spread | None:
     if n_finite == 0:  # all numbers are infinite
         return _Spread(minimum, maximum, low=0.0, high=0.0, median=0.0, is_whole=is_whole)
 
-    # Find the intervals between which most numbers are: leave out half a percent at either end.
-    running_counts = np.cumsum(counts)
+    # If all finite numbers were sorted, half a percent at either end would be left out.
     n_extreme = int(_EXTREME_SHARE * n_finite)
-    low_interval = int(np.searchsorted(running_counts, n_extreme, side="right"))
-    high_interval = int(np.searchsorted(running_counts, n_finite - n_extreme, side="left"))
-    median_interval = int(np.searchsorted(running_counts, n_finite // 2, side="right"))
+    low_interval = _interval_of_rank(n_extreme, counts)
+    median_interval = _interval_of_rank(n_finite // 2, counts)
+    high_interval = _interval_of_rank(n_finite - n_extreme - 1, counts)
     return _Spread(
         minimum,
         maximum,
@@ -169,8 +166,41 @@ def _spread_of(chunks: Iterable[WeighedValues]) -> _Spread | None:
     )
 
 
+def _count_by_interval(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Count the finite numbers in each of the intervals that `_INTERVAL_BITS` describes.
+
+    Args:
+        values: int64 or float64, shape (n_values,).
+
+    Returns:
+        Shape (2**_INTERVAL_BITS,), of ascending intervals.
+    """
+    floats = values.astype(np.float64)
+    # Keys are integers that sort like the numbers; their first bits number the interval.
+    keys = order_keys(floats[np.isfinite(floats)])
+    intervals = (keys >> U64(_REST_BITS)).astype(np.int64)
+    counts: NDArray[np.int64] = np.bincount(intervals, minlength=1 << _INTERVAL_BITS)
+    return counts
+
+
+def _interval_of_rank(rank: int, counts: NDArray[np.int64]) -> int:
+    """Return the interval of one of the numbers, if they were sorted.
+
+    For example, three intervals have 2, 0 and 5 numbers. The ranks 0 and 1 are in interval 0, and
+    the ranks 2 to 6 in interval 2.
+
+    Args:
+        rank: Rank of the number, 0 for the smallest.
+        counts: Numbers in each interval, shape (n_intervals,).
+    """
+    return int(np.searchsorted(np.cumsum(counts), rank, side="right"))
+
+
 def _interval_start(interval: int) -> float:
     """Return the smallest number of an interval, or the largest finite one if it is infinity.
+
+    All floats with the same first 16 bits are one interval, such as [1, 1.0625), whose smallest
+    number has only zeros after these bits.
 
     Args:
         interval: Number of an interval with finite numbers, or of the next one after these.
@@ -233,21 +263,25 @@ def _descending_round_numbers(power: Decimal) -> Iterator[Decimal]:
 def _round_step(width: Decimal, *, is_whole: bool) -> Decimal:
     """Return the smallest round number that divides a range into at most MAX_BINS - 1 steps.
 
-    For a range of 7, it is 0.5: 7 / 18 is 0.39, and the round numbers are 0.1, 0.2, 0.5, 1, 2, …
+    For example, for a range of 7, the step must be at least 7 / 18 = 0.39. Of the round numbers
+    0.1, 0.2, 0.5, 1, 2, …, it is 0.5.
 
     Args:
         width: Width of the range.
         is_whole: Whether the step must be an integer.
     """
-    # One step less than there may be, since the first step can begin below the range.
+    # Two bins less than there may be: the first one can begin below the range, and the last one can
+    # end above it.
     least = width / (MAX_BINS - 2)
     if is_whole:
         least = max(least, Decimal(1))
     if least == 0:
         return Decimal(1)
-    power = Decimal(10) ** least.adjusted()  # the greatest power of ten that is not above `least`
-    step = next(factor * power for factor in _STEPS if factor * power >= least)
-    return step
+
+    # The greatest power of ten that is not above `least`: 0.1 for 0.39.
+    power = Decimal(10) ** least.adjusted()
+    candidates = [factor * power for factor in _STEPS]  # 1, 2, 5 and 10 times the power
+    return next(step for step in candidates if step >= least)
 
 
 def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread) -> list[Bin]:

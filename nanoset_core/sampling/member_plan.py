@@ -188,12 +188,14 @@ class MemberPlanner:
     ) -> _PlannedEpochs:
         """Return the epochs from which the samples of a dataset are drawn.
 
+        For example, 150 samples of 10 tokens need 2 epochs of 1,000 tokens.
+
         Args:
             prefix: Path of the dataset without .bin and .idx.
             part: The sequences that the split has of it.
             requested: Samples that are needed of it; None for one epoch.
-            start: Position in its shuffle index at which this phase of a run starts to read. Only a
-                later phase uses it.
+            start: How many of these the trainer skips, if a run continues with another blend (a
+                *later phase*).
 
         Raises:
             ConfigError: Samples are requested but there are no tokens, or earlier phases of the run
@@ -204,7 +206,8 @@ class MemberPlanner:
             is_last_separate = self._separates_last_epoch(n_epochs, part.tokens, requested)
             return _PlannedEpochs(n_epochs, is_last_separate, order=None)
 
-        # A later phase skips the first `start` of the requested samples.
+        # A later phase reads samples that earlier phases have not taken. So there must be epochs
+        # enough for what all phases read, and for all positions that the trainer counts.
         n_read = max((requested or 0) - start, 0)
         order = self._order_of_run(prefix, part, n_read)
         n_epochs_of_run = self._epochs_for(prefix, part.tokens, order.taken + n_read)
@@ -253,10 +256,10 @@ class MemberPlanner:
         return separate_last_epoch(epochs, tokens, requested, config.step, config.overlap)
 
     def _order_of_run(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
-        """Return the order in which all phases of a run read a dataset.
+        """Return the order in which a dataset is read by all *phases* of a run, one for each blend.
 
         The first phase that reads the dataset decides the order. If that was an earlier phase, its
-        order is part of the configuration, and returned as it is.
+        order is in the configuration, and is returned as it is.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
@@ -384,11 +387,12 @@ def separate_last_epoch(
 ) -> bool:
     """Return whether the last epoch is shuffled on its own, because less than 80 % of it is needed.
 
-    If all epochs were shuffled together, a document might be missing from several of them. If the
-    last one comes after the others, every document is read once in each of these.
+    If all epochs were shuffled together, and only half of the last one is read, then some documents
+    would be read in no epoch. If the last one comes after the others, each document is read once in
+    each of these.
 
-    For example, an epoch has 100 samples, and 150 are requested. Of the second epoch, 50 are
-    needed, which is less than 80.
+    For example, an epoch has 1,001 tokens, which are 100 samples of 10 tokens and an extra one. If
+    150 samples are requested, 50 of the second epoch are needed, which is less than 80.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
 
@@ -397,11 +401,12 @@ def separate_last_epoch(
         tokens: Tokens of one epoch.
         requested: Samples that are needed; None for one epoch.
         length: Tokens from the start of a sample to that of the next one.
-        extra: 1 if a sample shares a token with the next one, else 0.
+        extra: 1 if a sample also has the first token of the next one, else 0.
     """
     if epochs == 1 or requested is None:
         return False
-    samples_before = ((epochs - 1) * tokens - extra) // length
-    samples_of_epoch = (tokens - extra) // length
-    needed_of_last_epoch = requested - samples_before
-    return needed_of_last_epoch < int(_LAST_EPOCH_SHARE * samples_of_epoch)
+    # The last sample ends `extra` tokens after the place where a next one would start.
+    samples_of_epoch = (tokens - extra) // length  # 100
+    samples_before_last = ((epochs - 1) * tokens - extra) // length  # 100
+    needed_of_last = requested - samples_before_last  # 50
+    return needed_of_last < int(_LAST_EPOCH_SHARE * samples_of_epoch)

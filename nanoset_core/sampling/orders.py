@@ -41,7 +41,10 @@ class Read:
 
 
 def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
-    """Return how far a run has read each dataset, in its last phase and all phases before that.
+    """Return how far a run has read each dataset, when it stops to continue with other weights.
+
+    A run consists of *phases*, each with one blend. For example, the first phase took 50 samples of
+    web. The second one took 30 more: then 80 were taken of web's order.
 
     Args:
         read: What was read of the last phase.
@@ -54,32 +57,43 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
     Raises:
         ConfigError: Fewer samples were consumed than before this phase, or more than it has.
     """
-    # The run has read the positions [start, read.end) of the last phase. Those before `start` are
-    # of earlier phases.
-    plan = read.plan
+    # The trainer counts the samples of the whole run. The last phase started at position `start`,
+    # and stopped at position `read.end`.
     start = read.config.consumed_samples
-    if not start <= read.end <= plan.samples:
-        raise ConfigError(
-            "a run of this nanoset cannot have consumed these samples",
-            where="consumed_samples",
-            found=f"{read.before + read.end:,}",
-            expected=f"{read.before + start:,} to {read.before + plan.samples:,}",
-        )
+    if not start <= read.end <= read.plan.samples:
+        raise _impossible_position_error(read)
+    counts = samples_per_dataset(read.plan, start, read.end, exact=exact)
 
     # Add what this phase has read of each dataset to what earlier phases had.
     orders = dict(read.config.orders)
-    counts = samples_per_dataset(plan, start, read.end, exact=exact)
-    for member, count in zip(plan.members, counts, strict=True):
+    for member, count in zip(read.plan.members, counts, strict=True):
         earlier_order = orders.get(member.prefix)
         taken_before = 0 if earlier_order is None else earlier_order.taken
         orders[member.prefix] = replace(_order_of(member), taken=taken_before + count)
     return orders
 
 
-def _order_of(member: MemberPlan) -> Order:
-    """Return the order in which a run reads a dataset, as the first phase that reads it decides.
+def _impossible_position_error(read: Read) -> ConfigError:
+    """Return the error for a run that cannot have stopped in this phase at its position."""
+    first = read.before + read.config.consumed_samples
+    last = read.before + read.plan.samples
+    return ConfigError(
+        "a run of this nanoset cannot have consumed these samples",
+        where="consumed_samples",
+        found=f"{read.before + read.end:,}",
+        expected=f"{first:,} to {last:,}",
+    )
 
-    Without an earlier phase, that is the phase of the plan.
+
+def _order_of(member: MemberPlan) -> Order:
+    """Return the order in which all phases of a run read the samples of a dataset.
+
+    The first phase that reads the dataset decides it. If that was an earlier phase, the plan of
+    this one has its order. Otherwise it is this phase: the order shuffles the planned epochs, and
+    no samples of it were taken before.
+
+    Args:
+        member: Plan of the dataset in the current phase.
     """
     if member.order is not None:
         return member.order
@@ -93,6 +107,8 @@ def _order_of(member: MemberPlan) -> Order:
 
 def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) -> Sequence[int]:
     """Return how many samples of each dataset are in a range of a split.
+
+    For example, the positions 0 to 10 of a blend with the weights 0.7 and 0.3 have 7 and 3 samples.
 
     Args:
         plan: Plan of the split.
@@ -109,9 +125,9 @@ def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) 
     if not plan.blend.exhaustive:
         return samples_taken(plan.blend.weights, start, stop, exact=exact)
 
-    # An exhaustive blend takes all samples of all datasets once, and its plan has the sizes of the
-    # datasets in place of weights. Divide them as `build_exhaustive_blending_indices` does: weights
-    # that are rounded differently may change the order of the samples.
+    # An "exhaustive" blend takes every sample of every dataset once. In place of weights, its plan
+    # has the numbers of samples, such as 300 and 100: the weights are 0.75 and 0.25. They must be
+    # rounded as in `build_exhaustive_blending_indices`, or the order of the samples may differ.
     dataset_sizes = plan.blend.weights
     total = float(sum(dataset_sizes))
     shares = tuple(size / total for size in dataset_sizes)
@@ -170,13 +186,14 @@ class _RunOrder(NamedTuple):
 def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
     """Return all epochs of a dataset in the order in which the phases of a run read them.
 
+    For example, the first phase needed two epochs, and now three are needed: epochs 0 and 1 are
+    shuffled together, as in the first phase, and epoch 2 is shuffled on its own.
+
     Args:
         member: Plan of the dataset's part of the split, which says how many epochs there are.
         order: How earlier phases read it.
         config: Configuration of this phase.
     """
-    # The epochs of the first phase are shuffled together. Later phases may need more, of which each
-    # is shuffled on its own.
     pieces = [_shuffle_first_phase(member, order, config)]
     for epoch in range(order.epochs, member.epochs):
         pieces.append(_shuffle_epoch(epoch, member, order, config))
@@ -193,14 +210,15 @@ def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _R
 
 
 def _shuffle_first_phase(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
-    """Shuffle the epochs of the first phase as the trainer does: the documents, then the samples.
+    """Shuffle the epochs of a run's first phase as the trainer does: documents, then samples.
 
     Args:
         member: Plan of the dataset's part of the split.
-        order: How earlier phases read the dataset.
+        order: How many epochs the first phase had, and whether the last one was shuffled apart from
+            the others.
         config: Configuration of this phase.
     """
-    # The trainer uses one random state for both.
+    # The trainer uses one random state for both, so the order of these two calls matters.
     state = np.random.RandomState(config.random_seed)
     document_index = build_document_index(
         order.rows,
@@ -209,39 +227,44 @@ def _shuffle_first_phase(member: MemberPlan, order: Order, config: NanosetConfig
         separate_last_epoch=order.separate_last_epoch,
         shuffle=config.shuffle_documents,
     )
+
     n_samples = config.samples_in(order.epochs * member.tokens)
-    n_before_last_epoch = n_samples
+    n_shuffled_first = n_samples
     if order.separate_last_epoch:
-        n_before_last_epoch = config.samples_in((order.epochs - 1) * member.tokens)
-    samples = build_shuffle_index(n_samples, n_before_last_epoch, state)
+        n_shuffled_first = config.samples_in((order.epochs - 1) * member.tokens)
+    samples = build_shuffle_index(n_samples, n_shuffled_first, state)
     return _RunOrder(document_index, samples)
 
 
 def _shuffle_epoch(
     epoch: int, member: MemberPlan, order: Order, config: NanosetConfig
 ) -> _RunOrder:
-    """Shuffle an epoch after those of the first phase.
+    """Shuffle an epoch that a later phase of a run needs in addition to those of the first phase.
 
     Its seed depends on its number, so that its order does not depend on how many epochs follow.
 
     Args:
-        epoch: Number of the epoch, from 0 on.
+        epoch: Number of the epoch, from 0 on: 2 if the first phase had two epochs.
         member: Plan of the dataset's part of the split.
         order: How earlier phases read the dataset.
         config: Configuration of this phase.
+
+    Returns:
+        The sequences of this epoch in their new order, and the numbers of its samples in theirs.
     """
     state = np.random.RandomState([config.random_seed, epoch])
     document_index = build_document_index(
         order.rows, 1, state, separate_last_epoch=False, shuffle=config.shuffle_documents
     )
 
-    # The samples that end in this epoch. If two epochs have 9 samples, of which the first one has
-    # 4, these are 4 to 8.
-    start = config.samples_in(epoch * member.tokens)
-    stop = config.samples_in((epoch + 1) * member.tokens)
-    numbers_in_epoch = build_shuffle_index(stop - start, stop - start, state)
-    samples = numbers_in_epoch.astype(shuffle_dtype(stop))
-    samples += samples.dtype.type(start)
+    # The samples that end in this epoch. For example, one epoch has 4 samples and two have 9: those
+    # of the second epoch are 4 to 8.
+    start = config.samples_in(epoch * member.tokens)  # 4
+    stop = config.samples_in((epoch + 1) * member.tokens)  # 9
+    n_samples = stop - start
+    shuffled = build_shuffle_index(n_samples, n_samples, state)  # such as [3, 0, 4, 2, 1]
+    samples = shuffled.astype(shuffle_dtype(stop))
+    samples += samples.dtype.type(start)  # [7, 4, 8, 6, 5]
     return _RunOrder(document_index, samples)
 
 

@@ -18,6 +18,7 @@ long as the samples is made.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.sampling.bisection import largest_that_fits
@@ -49,14 +50,15 @@ def plan_split(
     *,
     exact: bool = True,
 ) -> SplitPlan | None:
-    """Plan one split: the sequences, epochs and samples of each dataset, and how they are mixed.
+    """Plan one split: how many epochs and samples of each dataset it has, and how they are mixed.
 
     Args:
-        config: Configuration of the nanoset.
-        split: The split.
+        config: Configuration of the nanoset: its datasets, their weights, and the numbers of
+            samples.
+        split: The split: train, valid or test.
         reader: Reads the datasets' `.idx` files; share it between splits that are planned together.
-        exact: False only estimates where a later phase of a run starts in each dataset. That is
-            faster, since the blend is not computed, and wrong by a sample or two.
+        exact: Only for a run that was stopped and continues with other weights. False estimates how
+            many samples of each dataset it skips, which is faster and wrong by one or two.
 
     Returns:
         The plan, or None if the split has no share of the data.
@@ -98,6 +100,9 @@ def largest_epoch_size(
 ) -> int:
     """Return how many samples a weighted blend can have without reading a dataset more than once.
 
+    For example, two datasets have 600 and 1,000 samples, and equal weights. A blend of 1,200
+    samples takes 600 of each, and a larger one would read the first dataset a second time.
+
     Args:
         config: Configuration of the nanoset.
         split: The split that the blend is for.
@@ -107,33 +112,47 @@ def largest_epoch_size(
         The largest such number; 0 if even one sample is too many.
 
     Raises:
-        ConfigError: The blend has no weights, or the split starts outside of a dataset.
+        ConfigError: The blend has no weights, or a boundary of the split is outside of a dataset.
         MissingError, FormatError: A `.idx` file is missing or damaged.
     """
     prefixes, weights = config.blend(split) or ([], None)
     if weights is None:
-        raise ConfigError(
-            "a blend with weights is needed",
-            where=f"blend of {split}",
-            found=prefixes,
-        )
+        raise _needs_weights_error(split, prefixes)
 
-    rules = config.rules
-    shares = rules.normalized(weights)
+    shares = config.rules.normalized(weights)
     data = SplitData(config, split, reader or LengthReader())
     samples_of_epoch = [config.samples_in(data.part_of(prefix).tokens) for prefix in prefixes]
 
     def fits(size: int) -> bool:
         """Return whether a blend of this size needs at most one epoch of each dataset."""
         for share, limit in zip(shares, samples_of_epoch, strict=True):
-            _, n_built = rules.member_sizes(size, share, config.surplus)
-            if n_built > limit:
+            # Trainers build a little more than the share of a dataset: `surplus` is usually 0.5 %.
+            sizes = config.rules.member_sizes(size, share, config.surplus)
+            if sizes.built > limit:
                 return False
         return True
 
     # Since sizes are rounded, each dataset may give up to one sample more than its share.
     upper_bound = sum(samples_of_epoch) + len(samples_of_epoch) + 1
     return largest_that_fits(upper_bound, fits)
+
+
+def _needs_weights_error(split: SplitName, prefixes: Sequence[str]) -> ConfigError:
+    """Return the error for a blend without weights, whose size does not depend on any."""
+    return ConfigError(
+        "a blend with weights is needed",
+        where=f"blend of {split}",
+        found=prefixes,
+    )
+
+
+class _Mixture(NamedTuple):
+    """How a blend mixes the samples of its datasets."""
+
+    size: int
+    """Samples of the blend."""
+    weights: tuple[float, ...] | tuple[int, ...]
+    """Weight of each dataset."""
 
 
 class _SplitPlanner:
@@ -153,6 +172,8 @@ class _SplitPlanner:
     def plan(self) -> SplitPlan | None:
         """Return the plan of the split, or None if it has no share of the data.
 
+        A split reads either one dataset, or a *blend*: several datasets, whose samples are mixed.
+
         Raises:
             ConfigError: The trainer cannot build the split, or would read wrong samples.
         """
@@ -166,6 +187,7 @@ class _SplitPlanner:
         if self._is_plain_dataset(prefixes, weights):
             return self._plan_plain_dataset(prefixes[0])
 
+        # Plan each dataset of the blend, its *member*, and then how their samples are mixed.
         members = self._plan_members(prefixes, weights)
         if not members:
             return None
@@ -287,7 +309,7 @@ class _SplitPlanner:
     def _plan_members(
         self, prefixes: Sequence[str], weights: Sequence[float] | None
     ) -> tuple[MemberPlan, ...]:
-        """Plan the datasets of a blend.
+        """Plan each dataset of a blend: its sequences, epochs and samples in the split.
 
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
@@ -304,8 +326,7 @@ class _SplitPlanner:
         shares: Sequence[float | None] = [None] * len(prefixes)
         if weights is not None:
             shares = self.rules.normalized(weights)
-        # Position at which this phase of a run starts to read each dataset.
-        starts = self._starts(prefixes, weights)
+        starts = self._starts(prefixes, weights)  # 0, unless a run continues with other weights
 
         members = []
         skipped_prefixes = []
@@ -315,6 +336,8 @@ class _SplitPlanner:
                 skipped_prefixes.append(prefix)
             else:
                 members.append(member)
+
+        # A trainer can skip all datasets of a split, but not some of them.
         if members and skipped_prefixes:
             raise self._skipped_dataset_error(skipped_prefixes[0])
         self._check_file_names(members)
@@ -333,7 +356,14 @@ class _SplitPlanner:
         )
 
     def _needed_samples(self, share: float | None) -> NeededSamples:
-        """Return how many samples the blend needs of a dataset with this normalised weight."""
+        """Return how many samples the blend needs of a dataset.
+
+        For example, a share of 0.3 of 1,000 samples is 300, and the trainer requests 302, to be
+        safe.
+
+        Args:
+            share: Its share of the blend's samples; None in a blend without weights.
+        """
         if share is None or self.requested is None:
             return ONE_EPOCH
         target, requested = self.rules.member_sizes(self.requested, share, self.config.surplus)
@@ -346,11 +376,12 @@ class _SplitPlanner:
         return member.samples_given == 0
 
     def _starts(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> Sequence[int]:
-        """Return at which of its samples this phase of a run starts to read each dataset.
+        """Return how many samples of each dataset the trainer skips when a run is resumed.
 
-        The trainer continues to count the samples of the blend where earlier phases stopped. For
-        example, these consumed 100 samples, and the new weights are 0.7 and 0.3. Then the trainer
-        skips the first 70 and 30 samples of the datasets, whatever earlier phases read of them.
+        A run that continues with other weights starts a new *phase*. The trainer counts the samples
+        of the whole run, so in the new blend it skips as many as were consumed. For example, these
+        are 100, and the new weights are 0.7 and 0.3. Then it skips the first 70 and 30 samples of
+        the datasets, even if earlier phases, with other weights, read 50 and 50.
 
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
@@ -391,7 +422,7 @@ class _SplitPlanner:
     def _plan_blend(
         self, members: tuple[MemberPlan, ...], weights: Sequence[float] | None
     ) -> BlendPlan:
-        """Plan how the datasets of the split are mixed.
+        """Plan how the samples of the split's datasets are mixed.
 
         Args:
             members: Plans of the datasets.
@@ -401,8 +432,8 @@ class _SplitPlanner:
             ConfigError: The blend or a dataset has no samples, and the trainer needs some.
         """
         self._check_samples(members, weights)
-        size, blend_weights = self._size_and_weights(members, weights)
-        if size == 0 and self.rules.zero_samples != "any":
+        mixture = self._mixture_of(members, weights)
+        if mixture.size == 0 and self.rules.zero_samples != "any":
             raise self._empty_blend_error()
 
         # Without weights and a requested number, the blend takes every sample of every dataset once
@@ -412,11 +443,11 @@ class _SplitPlanner:
 
         # The trainer names its files by the hash of a description of the blend, which has no size
         # if the blend is exhaustive.
-        described_size = None if is_exhaustive else size
-        names = blend_names(self.rules, self.split, members, blend_weights, described_size)
+        described_size = None if is_exhaustive else mixture.size
+        names = blend_names(self.rules, self.split, members, mixture.weights, described_size)
         return BlendPlan(
-            size=size,
-            weights=blend_weights,
+            size=mixture.size,
+            weights=mixture.weights,
             exhaustive=is_exhaustive,
             description=names.description,
             hash=names.hash,
@@ -468,43 +499,74 @@ class _SplitPlanner:
             return True
         return member.tokens >= MIN_NANOTRON_TOKENS
 
-    def _size_and_weights(
+    def _mixture_of(
         self, members: Sequence[MemberPlan], weights: Sequence[float] | None
-    ) -> tuple[int, tuple[float, ...] | tuple[int, ...]]:
-        """Return the number of samples of a blend, and the weights by which it mixes its datasets.
+    ) -> _Mixture:
+        """Return how many samples a blend has, and the weights by which it mixes its datasets.
 
         Args:
             members: Plans of the blend's datasets.
             weights: Weight of each dataset as configured; None for datasets without weights.
         """
-        rules = self.rules
-        requested = self.requested
         dataset_sizes = tuple(member.samples_given for member in members)
-        n_available = sum(dataset_sizes)
-
-        # Trainers that cut datasets into windows take as many samples as are requested, or all.
-        if rules.windows:
-            size = n_available if requested is None else requested
-            return size, tuple(rules.normalized(weights or dataset_sizes))
-
-        # Without weights, a dataset gets its share of the requested samples by its size. If no
-        # number is requested, the blend has all samples, and the sizes themselves as weights.
+        if self.rules.windows:
+            return self._mixture_of_windows(dataset_sizes, weights)
         if weights is None:
-            if requested is None:
-                return n_available, dataset_sizes
-            return min(requested, n_available), tuple(rules.normalized(dataset_sizes))
+            return self._mixture_by_size(dataset_sizes)
+        return self._mixture_by_weight(members, weights)
 
+    def _mixture_of_windows(
+        self, dataset_sizes: tuple[int, ...], weights: Sequence[float] | None
+    ) -> _Mixture:
+        """Return the mixture of a trainer that cuts its datasets into windows.
+
+        It takes as many samples as are requested, or all. Without weights, it mixes the datasets in
+        proportion to their sizes.
+
+        Args:
+            dataset_sizes: Samples that each dataset can give.
+            weights: Weight of each dataset as configured, or None.
+        """
+        size = sum(dataset_sizes) if self.requested is None else self.requested
+        return _Mixture(size, tuple(self.rules.normalized(weights or dataset_sizes)))
+
+    def _mixture_by_size(self, dataset_sizes: tuple[int, ...]) -> _Mixture:
+        """Return the mixture of datasets that have no weights: in proportion to their sizes.
+
+        For example, datasets of 300 and 100 samples, of which 200 samples are requested, have the
+        weights 0.75 and 0.25. If no number is requested, the blend has all 400 samples, and the
+        weights are 300 and 100.
+
+        Args:
+            dataset_sizes: Samples that each dataset can give.
+        """
+        n_available = sum(dataset_sizes)
+        if self.requested is None:
+            return _Mixture(n_available, dataset_sizes)
+        size = min(self.requested, n_available)
+        return _Mixture(size, tuple(self.rules.normalized(dataset_sizes)))
+
+    def _mixture_by_weight(
+        self, members: Sequence[MemberPlan], weights: Sequence[float]
+    ) -> _Mixture:
+        """Return the mixture of datasets that have weights.
+
+        Args:
+            members: Plans of the datasets.
+            weights: Weight of each as configured, such as 3 and 1.
+        """
         # Most trainers divide weights by their sum twice, which can change the last bit.
-        blend_weights = tuple(rules.blend_weights(rules.normalized(weights)))
-        if requested is None:
-            return n_available, blend_weights
+        blend_weights = tuple(self.rules.blend_weights(self.rules.normalized(weights)))
+        if self.requested is None:
+            n_available = sum(member.samples_given for member in members)
+            return _Mixture(n_available, blend_weights)
 
-        # What a blend takes of each dataset is rounded up. Some trainers add up these numbers, and
-        # so the blend has slightly more samples than requested.
-        size = rules.weighted_size(
-            requested,
+        # What a blend takes of each dataset is rounded up. Some trainers add up these numbers, so
+        # their blend has slightly more samples than requested.
+        size = self.rules.weighted_size(
+            self.requested,
             taken_by_dataset=[member.samples_target or 0 for member in members],
             built_by_dataset=[member.samples_requested or 0 for member in members],
             per_split=self.data.has_own_blend,
         )
-        return size, blend_weights
+        return _Mixture(size, blend_weights)

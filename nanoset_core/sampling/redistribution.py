@@ -131,6 +131,9 @@ class _LimitsOfSplit(NamedTuple):
 def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> _LimitsOfSplit:
     """Return the limits on what a split reads; none if it has no data, or reads one epoch.
 
+    Most limits are for one dataset, and so for its share. But several datasets may contain copies
+    of the same documents, as `web` and a selection of it do. Then a limit is for their sum.
+
     Args:
         split: The split.
         config: Configuration of the nanoset.
@@ -146,6 +149,7 @@ def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> 
     plan = plan_split(config, split, limits.reader)
     if plan is None:
         return no_limits  # the split has no data
+
     limits_on_copies = limits.on_copies(plan, config)
     prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
     return _LimitsOfSplit(
@@ -249,7 +253,10 @@ def _samples_built(
 
 
 def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: float) -> float:
-    """Return the largest share of a split that a dataset may have without exceeding its limit.
+    """Return the largest share of a split that a dataset may have without being read too often.
+
+    For example, a dataset has 400 samples and may be read once. Of a split of 1,000 samples, its
+    share may be slightly less than 0.4, since trainers build a few samples more than they need.
 
     Args:
         member: Plan of the dataset.
@@ -263,7 +270,7 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
     Raises:
         InputError: Earlier phases of the run have read it as often as it may be.
     """
-    # Samples of the dataset that this phase may read.
+    # Samples of the dataset that may be read, without those that the run has already taken.
     samples_allowed = most_samples(member.tokens, limit, config) - member.taken_before
     if samples_allowed <= 0:
         raise _read_already_error(member)
@@ -271,8 +278,8 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
 
     def fits(units: int) -> bool:
         """Return whether a share of this many units of 2**-40 keeps the limit."""
-        # Dividing the shares by their sum may round this one up a little. Half a unit is more than
-        # that, so the rounded share keeps the limit, too.
+        # The caller divides all shares by their sum, which may round this one up a little. So try a
+        # share that is half a unit larger.
         slightly_larger_share = (units + 0.5) / _SHARE_UNITS
         n_built = _samples_built(size, slightly_larger_share, config, consumed_samples)
         return n_built <= samples_allowed
@@ -336,9 +343,11 @@ def _limits_in_split(
     config: NanosetConfig,
     reader: LengthReader,
 ) -> list[_SplitLimit]:
-    """Combine limits on documents with several copies with the data of the split they hold in.
+    """Prepare limits for documents that several datasets contain, so that shares can be tried.
 
-    With these, `_SplitLimit.fits` decides whether some shares of the datasets keep a limit.
+    For example, a document is in `web` and in `news`, and may be read twice. Whether some shares of
+    `web` and `news` keep this depends on the sizes of the split and its datasets, and on what
+    earlier phases of the run have read.
 
     Args:
         limits_on_copies: The limits.
@@ -459,9 +468,10 @@ class _Growth:
     """The limits that several datasets keep together."""
 
     def datasets_over_limit(self, step: int) -> list[str]:
-        """Return the growing datasets whose shares exceed a limit after some steps.
+        """Return which of the growing datasets are read too often after some steps.
 
-        The shares grow in `_SHARE_UNITS` equal steps, from 0 to `final_shares`.
+        All growing shares rise from 0 to their final value in 2**40 equal steps. For example,
+        halfway, shares that end at 0.6 and 0.2 are 0.3 and 0.1.
 
         Args:
             step: Number of the step.
@@ -470,22 +480,26 @@ class _Growth:
             Prefixes of the datasets, in the order of the shares. If the limit holds for several
             datasets together, these are all of them that still grow.
         """
-        # Dividing the shares by their sum may round them up a little. Half a step is more than
-        # that, so the rounded shares keep the limits, too.
-        part = (step + 0.5) / _SHARE_UNITS
-        grown = {prefix: share * part for prefix, share in self.final_shares.items()}
+        # Dividing the shares by their sum may round them up a little. So they are tried half a step
+        # larger.
+        fraction = (step + 0.5) / _SHARE_UNITS
+        grown = {prefix: share * fraction for prefix, share in self.final_shares.items()}
 
         over_limit = set(_above(grown, self.max_shares))
         for split_limit in self.split_limits:
             if not split_limit.fits({**self.fixed, **grown}):
-                over_limit.update(split_limit.limit.copies)
+                over_limit.update(split_limit.limit.copies)  # the datasets with these documents
 
         # The order decides how the sum of their shares is rounded. That of a set differs between
         # processes.
         return [prefix for prefix in self.final_shares if prefix in over_limit]
 
     def shares_at_limit(self) -> dict[str, float]:
-        """Return prefix → share of the datasets that reach a limit first, when they reach it."""
+        """Return prefix → share of the datasets that reach a limit first, when they reach it.
+
+        For example, a share grows to 0.6 but may be at most 0.3. Then it stops after half of all
+        steps.
+        """
         last_step = largest_that_fits(_SHARE_UNITS, self.keeps_limits_at)
         stopped_shares = {}
         for prefix in self.datasets_over_limit(last_step + 1):

@@ -27,6 +27,9 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
         split: The split. Only splits that are shares of common datasets are checked; False is
             returned for others.
         reader: Reads the datasets' `.idx` files.
+
+    Raises:
+        MissingError, FormatError: An `.idx` file is missing or damaged.
     """
     data = SplitData(config, split, reader)
     blend = config.blend(split)
@@ -37,22 +40,24 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
         return False
     token_counts = [data.part_of(prefix).tokens for prefix in prefixes]
     sample_counts = [config.samples_in(tokens) for tokens in token_counts]
+    has_weights = weights is not None
 
-    # Megatron-LM requires a sample of each dataset of a blend without weights. Other trainers do so
-    # for every split.
+    # Megatron-LM needs a sample of each dataset of a blend without weights. Some other trainers
+    # need one of each dataset of every split.
     rules = config.rules
-    is_unweighted_blend = weights is None and len(prefixes) > 1
+    is_unweighted_blend = not has_weights and len(prefixes) > 1
     if is_unweighted_blend or rules.zero_samples == "never":
         return 0 in sample_counts
 
     # nanotron needs index files of each dataset of a blend, and a sample of any of them.
-    if rules.zero_samples == "no blend" and weights is not None:
+    if has_weights and rules.zero_samples == "no blend":
         has_index_files = min(token_counts) >= MIN_NANOTRON_TOKENS
         return not (has_index_files and any(sample_counts))
 
-    # Otherwise each dataset needs a token. NeMo skips a split that has no token at all.
-    is_skipped = rules.empty_split == "skip" and not any(token_counts)
-    return 0 in token_counts and not is_skipped
+    # The others need a token of each dataset. But NeMo skips a split without any token.
+    if rules.empty_split == "skip" and not any(token_counts):
+        return False
+    return 0 in token_counts
 
 
 def too_few_tokens(

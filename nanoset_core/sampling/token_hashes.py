@@ -100,6 +100,12 @@ class SequenceHasher:
     def add(self, tokens: Tokens) -> NDArray[np.uint64]:
         """Add the next tokens of all sequences, and return the hashes of those that end with them.
 
+        Tokens are hashed in words of 8 bytes, such as two tokens of 4 bytes. For example, sequence
+        0 has the tokens a, b and c, and sequence 1 has d to h:
+
+            first call     a b c d     returns the hash of (a b) and (c); d waits for its word
+            second call    e f g h     returns the hash of (d e), (f g) and (h)
+
         Args:
             tokens: Consecutive tokens, shape (n_tokens,). Tokens after the last sequence are
                 ignored.
@@ -107,7 +113,7 @@ class SequenceHasher:
         Returns:
             Shape (n_ended,), in the order of the sequences.
         """
-        # The chunk starts with the tokens that the previous call held back.
+        # The chunk starts with the tokens that the previous call held back: d e f g h.
         if self._held_back is not None:
             tokens = np.concatenate([self._held_back, tokens])
             self._held_back = None
@@ -117,11 +123,11 @@ class SequenceHasher:
         if chunk.is_empty:
             return np.empty(0, np.uint64)
 
-        # Add up the words of each sequence: 8 bytes of tokens each. If the last sequence continues
-        # in the next chunk, its last tokens are held back if they are not a whole word.
-        borders = self._borders_in(chunk, chunk_start, len(tokens))
+        # Add up the words of each sequence. If the last one continues in the next chunk, its sum is
+        # remembered, and tokens at its end that are not a whole word are held back.
+        borders = self._borders_in(chunk, chunk_start, len(tokens))  # [0, 3, 4] in the first call
         if chunk.last_continues:
-            borders = self._hold_back_partial_word(tokens, borders)
+            borders = self._hold_back_partial_word(tokens, borders)  # [0, 3]
         sums = self._sum_words(tokens, borders)
         n_ended = chunk.ended_stop - chunk.first
         self._remember_open(sums, borders, n_ended, tokens.dtype.itemsize)
@@ -166,16 +172,19 @@ class SequenceHasher:
     ) -> None:
         """Remember the sum of the sequence that continues in the next chunk, if one does.
 
+        The hash of a sequence is a sum over words of 8 bytes of its tokens. If its first words are
+        in this chunk, the next call continues this sum.
+
         Args:
             sums: Sum over the words of each sequence of this chunk, those of earlier chunks
                 included; shape (n_in_chunk,).
             borders: Start of each of them in the chunk, and the stop of the last one, without
-                tokens that are held back; shape (n_in_chunk + 1,).
-            n_ended: How many of them have ended; at most one more follows.
+                tokens that wait for the rest of their word; shape (n_in_chunk + 1,).
+            n_ended: How many of them end in this chunk; at most one more follows.
             token_bytes: Bytes of a token.
         """
         if n_ended > 0:
-            # A sequence that continues began in this chunk: it has no words in earlier ones.
+            # The sequence that was continued has ended: a next one has no words in earlier chunks.
             self._open_sum = np.uint64(0)
             self._n_open_words = 0
         if len(sums) > n_ended:
@@ -218,8 +227,8 @@ class SequenceHasher:
     def _sum_words(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the sum over all words of each sequence, those of earlier chunks included.
 
-        A word is 8 bytes of tokens. If the first sequence began in an earlier chunk, `_open_sum` is
-        the sum of its first `_n_open_words` words.
+        A word is 8 bytes of tokens, and is hashed with its number in the sequence. If the first
+        sequence began in an earlier chunk, with three words, its words here are 3, 4, ….
 
         Args:
             tokens: The tokens of the chunk.
@@ -227,17 +236,16 @@ class SequenceHasher:
                 (n_sequences + 1,). There may be no sequence.
 
         Returns:
-            Shape (n_sequences,).
+            uint64, modulo 2**64, shape (n_sequences,).
         """
         token_bytes = tokens.dtype.itemsize
         sums = sum_words(
             np.ascontiguousarray(tokens).view(np.uint8),
             borders * token_bytes,  # as positions of bytes
             item_bytes=token_bytes,
-            n_words_before=self._n_open_words,
+            n_words_before=self._n_open_words,  # in earlier chunks, of the first sequence
         )
-        # Only the first sequence can have begun in an earlier chunk. Its sum is taken as an array,
-        # which is empty without sequences: numpy warns if a sum of two scalars exceeds 2**64.
-        first_sum = sums[:1]
-        first_sum += self._open_sum
+        # Only the first sequence can have a sum of earlier chunks. It is added in place, to a slice
+        # of at most one entry: numpy would warn if a sum of two scalars exceeded 2**64.
+        sums[:1] += self._open_sum
         return sums

@@ -147,17 +147,19 @@ class _PackFiller:
             class_of_pack: Number of each pack's class in the plan, shape (n_packs,). The plan lists
                 which lengths the pieces of a class have.
         """
-        # Take the pieces of both kinds from their queues.
-        is_full_pack = self._is_full_class[class_of_pack]  # (n_packs,)
+        # An example: packs of 10 tokens, with pieces of 10, of 4 and 3, and of 10 tokens.
+        is_full_pack = self._is_full_class[class_of_pack]  # (n_packs,) [True, False, True]
+        piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,) [1, 2, 1]
+
+        # Take the pieces of both kinds from their queues: two full pieces, and two remainders.
         full_pieces = self._full_pieces.take(int(np.count_nonzero(is_full_pack)))
         remainders = self._take_remainders(class_of_pack[~is_full_pack])
 
         # Put them in the order of the packs.
-        piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
-        is_full_piece = np.repeat(is_full_pack, piece_counts)  # (n_pieces,)
+        is_full_piece = np.repeat(is_full_pack, piece_counts)  # [True, False, False, True]
         pieces = PieceArrays.interleaved(is_full_piece, full_pieces, remainders)
 
-        # (n_packs + 1,) index of each pack's first piece, and the number of pieces
+        # (n_packs + 1,) index of each pack's first piece, and the number of pieces: [0, 1, 3, 4]
         bounds = np.concatenate([[0], np.cumsum(piece_counts)])
         return FilledPacks(bounds, pieces)
 

@@ -24,8 +24,10 @@ from nanoset_core.sampling.packing.pieces import NO_PIECES, FilledPacks, PieceAr
 def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPacks]:
     """Fill the room in packs with the start of the next pieces: all except the last one are full.
 
-    For example, packs of 10 tokens that hold pieces of 6 and 2, of 7, and of 9 tokens become packs
-    of 6, 2 and 2, of 5 and 5, and of 4 tokens.
+    For example, three packs of 10 tokens have room. Pieces are given by their tokens:
+
+        before    6 + 2    7        9
+        after     6 + 2 + 2    5 + 5    4
 
     Args:
         batches: All packs in order, some at a time.

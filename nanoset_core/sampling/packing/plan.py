@@ -99,24 +99,27 @@ class LengthHistogram:
     def of(lengths: NDArray[Any]) -> LengthHistogram:
         """Count documents by length; documents without tokens are left out.
 
+        For example, of documents with 5, 0, 3 and 5 tokens, one has the length 3, and two have 5.
+
         Args:
             lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
         """
-        counts = np.zeros(_MAX_COUNTED_LENGTH, np.int64)  # index: a length
-        long_lengths = [np.empty(0, np.int64)]  # one entry for each long document
+        # Short lengths are counted in an array, at the index of the length. The few long ones are
+        # collected, and counted at the end.
+        counts = np.zeros(_MAX_COUNTED_LENGTH, np.int64)
+        long_chunks = [np.empty(0, np.int64)]
         for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
             chunk = np.asarray(lengths[start : start + _CHUNK_DOCUMENTS], np.int64)
-            if int(chunk.max()) >= _MAX_COUNTED_LENGTH:
-                long_lengths.append(chunk[chunk >= _MAX_COUNTED_LENGTH])
-                chunk = chunk[chunk < _MAX_COUNTED_LENGTH]
-            counts += np.bincount(chunk, minlength=_MAX_COUNTED_LENGTH)
+            is_long = chunk >= _MAX_COUNTED_LENGTH
+            counts += np.bincount(chunk[~is_long], minlength=_MAX_COUNTED_LENGTH)
+            long_chunks.append(chunk[is_long])
+        long_lengths, long_counts = np.unique(np.concatenate(long_chunks), return_counts=True)
 
-        # Entry 0 counts documents without tokens.
-        short = 1 + np.flatnonzero(counts[1:])
-        long, long_counts = np.unique(np.concatenate(long_lengths), return_counts=True)
+        counts[0] = 0  # documents without tokens
+        short_lengths = np.flatnonzero(counts)  # the lengths that occur, ascending
         return LengthHistogram(
-            lengths=np.concatenate([short, long]),
-            counts=np.concatenate([counts[short], long_counts]),
+            lengths=np.concatenate([short_lengths, long_lengths]),
+            counts=np.concatenate([counts[short_lengths], long_counts]),
         )
 
     @property
@@ -144,13 +147,13 @@ class LengthHistogram:
         # several lengths may have remainders of the same length: `np.add.at` adds these up.
         remainders = rule.remainders(self.lengths)  # (n_lengths,)
         np.add.at(counts, remainders, self.counts)
+        counts[0] = 0  # documents without a remainder
 
         # A full piece has as many tokens as a pack.
         full_pieces = rule.full_pieces(self.lengths) * self.counts  # (n_lengths,)
         counts[rule.length] = int(full_pieces.sum())
 
-        # Leave out entry 0, which counts documents without a remainder.
-        lengths = 1 + np.flatnonzero(counts[1:])
+        lengths = np.flatnonzero(counts)  # the lengths that occur, ascending
         return LengthHistogram(lengths, counts[lengths])
 
     def beyond(self, length: int) -> tuple[int, int]:
@@ -292,7 +295,9 @@ class _PackFilling:
         """Put pieces of one length into packs that have the same room, as many as fit into each.
 
         Packs with equal contents are a *class* with a count. Those that get pieces become a new
-        class.
+        class. For example, 7 pieces of 3 tokens are put into 5 packs with room for 6 tokens: first,
+        3 packs
+        get two pieces each, and then one pack gets the last piece. One pack stays as it is.
 
         Args:
             piece_length: Tokens of a piece.
@@ -302,16 +307,15 @@ class _PackFilling:
         Returns:
             Number of pieces that did not fit into these packs.
         """
-        max_per_pack = room // piece_length
+        max_per_pack = room // piece_length  # 2 in the example
         classes = self.packs_by_room[room]
         n_unplaced = n_pieces
         while classes and n_unplaced > 0:
             # The packs of all these classes fit equally well. The last class is the fastest to
             # remove from the list.
             packs = classes[-1]
-            # If there are too few pieces left for a pack, all of them go into one.
-            n_per_pack = min(max_per_pack, n_unplaced)
-            n_packs = min(packs.count, n_unplaced // n_per_pack)
+            n_per_pack = min(max_per_pack, n_unplaced)  # fewer only for the last pieces
+            n_packs = min(packs.count, n_unplaced // n_per_pack)  # 3 in the first round, then 1
             self._add_class(
                 parent=packs.class_number,
                 n_packs=n_packs,
@@ -394,12 +398,13 @@ def plan_packs(pieces: LengthHistogram, length: int) -> PackPlan:
 
 
 def _list_pieces(filling: _PackFilling) -> PackPlan:
-    """Return a plan that lists the pieces of every class of packs.
+    """Return a plan that lists which pieces the packs hold, from the steps that filled them.
 
-    A class is made step by step. For example, step 0 put 1 piece of 7 tokens into empty packs, and
-    step 2 put 2 pieces of 1 token into some of these. Then a pack of this class has the pieces
+    Packs with equal pieces are a *class*. For example, step 0 put a piece of 7 tokens into each of
+    5 packs. Then step 1 put two pieces of 1 token into 3 of them. So there are two classes:
 
-        2 of 1 token, 1 of 7 tokens  →  1, 1, 7       from the last step to the first
+        2 packs of step 0 alone      pieces of 7 tokens
+        3 packs of steps 1 and 0     pieces of 1, 1 and 7 tokens, those of the last step first
 
     Args:
         filling: All packs, and the steps in which they were filled.
@@ -409,8 +414,8 @@ def _list_pieces(filling: _PackFilling) -> PackPlan:
     for room in filling.rooms:
         final_packs += filling.packs_by_room[room]
 
-    # All steps of each class. Step k made the class with the number k of the filling.
-    last_steps = np.array([packs.class_number for packs in final_packs], np.int64)  # (n_classes,)
+    # All steps of each class. The last one has the number of the class.
+    last_steps = np.array([packs.class_number for packs in final_packs], np.int64)
     steps = _steps_of_classes(last_steps, np.array(filling.parents, np.int64))
 
     # Replace each step by the pieces that it put into a pack.
@@ -436,34 +441,36 @@ class _ClassSteps(NamedTuple):
 
 
 def _steps_of_classes(last_steps: NDArray[np.int64], parents: NDArray[np.int64]) -> _ClassSteps:
-    """Follow the steps that made classes of packs back to empty packs.
+    """List all steps in which the packs of each class were filled.
 
-    For example, step 2 put two pieces of 1 token into packs of step 0, which had put one piece of 7
-    tokens into empty packs. Then the class of step 2 was made by the steps 2 and 0.
+    A step put pieces into packs that were empty, or that its *parent*, an earlier step, had filled.
+    For example, steps 0 and 1 filled empty packs, and step 2 those of step 0. Then packs whose last
+    step is 2 were filled by the steps 2 and 0.
 
     Args:
-        last_steps: The step that made each class, shape (n_classes,).
-        parents: The step before each step, or `_EMPTY_PACKS`; shape (n_all_steps,).
+        last_steps: The last step of each class, such as [2, 1]; shape (n_classes,).
+        parents: The parent of each step, or -1 if its packs were empty, such as [-1, -1, 0]; shape
+            (n_all_steps,).
     """
-    # Each round lists one step of every class that has not reached empty packs. These arrays have
-    # one entry for each such class.
-    classes = np.arange(len(last_steps))
-    steps = last_steps
+    # Each round lists one step of every class, and continues with the classes whose packs were not
+    # empty before it.
+    classes = np.arange(len(last_steps))  # [0, 1], and [0] in the second round
+    steps = last_steps  # [2, 1], and [0] in the second round
     classes_by_round = [np.empty(0, np.int64)]
     steps_by_round = [np.empty(0, np.int64)]
     while len(steps) > 0:
         classes_by_round.append(classes)
         steps_by_round.append(steps)
-        previous_steps = parents[steps]
+        previous_steps = parents[steps]  # [0, -1]
         continues = previous_steps != _EMPTY_PACKS
         classes = classes[continues]
         steps = previous_steps[continues]
 
     # Put the steps of each class next to each other.
-    all_classes = np.concatenate(classes_by_round)  # (n_steps,)
-    all_steps = np.concatenate(steps_by_round)
+    all_classes = np.concatenate(classes_by_round)  # (n_steps,) [0, 1, 0]
+    all_steps = np.concatenate(steps_by_round)  # [2, 1, 0]
     by_class = np.argsort(all_classes, kind="stable")
-    return _ClassSteps(all_classes[by_class], all_steps[by_class])
+    return _ClassSteps(all_classes[by_class], all_steps[by_class])  # [0, 0, 1], [2, 0, 1]
 
 
 def _cut_probability(lengths: NDArray[np.float64], sample_length: int) -> NDArray[np.float64]:
@@ -478,16 +485,18 @@ def _cut_probability(lengths: NDArray[np.float64], sample_length: int) -> NDArra
 def _tokens_after_cut(lengths: NDArray[np.float64], sample_length: int) -> NDArray[np.float64]:
     """Return how many tokens of a document are after its first cut on average; shape (n_lengths,).
 
-    For example, in a sample of 10 tokens, a document of 3 tokens has 1 or 2 tokens after the cut if
-    it starts at position 8 or 9, and none if it starts elsewhere: 3 / 10 on average.
+    A document starts anywhere in a sample. For example, in a sample of 10 tokens, a document of 3
+    tokens is cut if it starts at position 8 or 9: then 1 or 2 of its tokens are after the cut. On
+    average over all 10 positions, these are 3 / 10.
 
     Args:
         lengths: Tokens of each document, shape (n_lengths,).
         sample_length: Tokens of a sample.
     """
-    # 1 + 2 + … + (n - 1) is n * (n - 1) / 2. The probability of a position is 1 / sample_length.
-    tokens_of_short = lengths * (lengths - 1) / (2 * sample_length)
+    # A document of n tokens has 1, 2, … or n - 1 tokens after the cut, each at one position of the
+    # sample, and the sum of these is n * (n - 1) / 2.
+    tokens_of_short = lengths * (lengths - 1) / 2 / sample_length
     # A document that is longer than a sample is always cut. Before its first cut are 1, 2, … or
-    # `sample_length` tokens, all equally likely.
+    # `sample_length` tokens, all equally likely: (sample_length + 1) / 2 on average.
     tokens_of_long = lengths - (sample_length + 1) / 2
     return np.where(lengths <= sample_length, tokens_of_short, tokens_of_long)

@@ -68,15 +68,10 @@ class RemainderQueue:
 
     def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
         """Sort the documents by the lengths of their remainders, which are shorter than a pack."""
-        # Count the documents with a remainder of each length. 0 stands for documents without one.
-        counts = np.zeros(rule.length, np.int64)  # index: the length of a remainder
-        for start in range(0, len(lengths), CHUNK_DOCUMENTS):
-            remainders = rule.remainders(lengths[start : start + CHUNK_DOCUMENTS])
-            counts += np.bincount(remainders, minlength=len(counts))
-        counts[0] = 0
-
         # The queue of each length starts where that of the next shorter length ends.
+        counts = _count_remainders(lengths, rule)  # (pack length,)
         self._next_positions = np.cumsum(counts) - counts
+
         # 4 bytes are enough for the numbers of up to 2**32 documents.
         dtype = np.uint32 if len(lengths) <= 1 << 32 else np.uint64
         self._documents: NDArray[Any] = np.empty(int(counts.sum()), dtype)
@@ -86,6 +81,7 @@ class RemainderQueue:
         for start in range(0, len(lengths), CHUNK_DOCUMENTS):
             remainders = rule.remainders(lengths[start : start + CHUNK_DOCUMENTS])
             rows = np.flatnonzero(remainders)  # documents with a remainder, within the chunk
+            # Sort by length, so that each queue gets its documents in the order of the dataset.
             waiting = sort_pairs(remainders[rows], rows)
             positions = _take_positions(free_positions, waiting.first)
             self._documents[positions] = waiting.second + start
@@ -93,31 +89,52 @@ class RemainderQueue:
     def take(
         self, piece_lengths: NDArray[np.int64], pack_numbers: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Take a document from the queues for each piece of some packs.
+        """Take a document for each piece of some packs, from the queue of the piece's length.
 
-        There is a queue for each length. Equally long pieces get the next documents of their queue
-        in the order of the packs.
+        For example, the next documents with 3 tokens are 0 and 2, and the next one with 4 tokens is
+        1. Pack 0 has a piece of 3 tokens, and pack 1 has pieces of 4 and 3 tokens. They get
+        document 0, and documents 1 and 2.
 
         Args:
-            piece_lengths: Tokens of each piece, shape (n_pieces,).
-            pack_numbers: The pack of each piece, ascending and less than 2**24; shape (n_pieces,).
+            piece_lengths: Tokens of each piece, such as [3, 4, 3]; shape (n_pieces,).
+            pack_numbers: The pack of each piece, such as [0, 1, 1]; ascending and less than 2**24,
+                shape (n_pieces,).
 
         Returns:
-            The document of each piece, shape (n_pieces,). The pieces of a pack are in the order of
-            their documents, in which tokens are read, instead of the order of `piece_lengths`.
+            The document of each piece, such as [0, 1, 2]; shape (n_pieces,). The pieces of a pack
+            are in the order of their documents, in which tokens are read, instead of the order of
+            `piece_lengths`.
         """
-        # Sort the pieces by length, and those of one length by their index, and so by their pack.
+        # Sort the pieces by length. Pieces of one length stay in the order of their packs.
         by_length = sort_pairs(piece_lengths, np.arange(len(piece_lengths)))
-        sorted_lengths = by_length.first
-        packs_by_length = pack_numbers[by_length.second]  # the pack of each piece, in this order
+        sorted_lengths = by_length.first  # [3, 3, 4]
+        packs_by_length = pack_numbers[by_length.second]  # [0, 1, 1]
 
         # Each gets the next document of the queue of its length. This also moves the queues on.
         positions = _take_positions(self._next_positions, sorted_lengths)
-        documents = self._documents[positions]
+        documents = self._documents[positions]  # [0, 2, 1]
 
-        # Sort by pack, and the pieces of a pack by their documents.
+        # Sort the documents by their pack, and those of a pack by number.
         by_pack = sort_pairs(packs_by_length, documents.astype(np.int64), _DOCUMENT_BITS)
         return by_pack.second
+
+
+def _count_remainders(lengths: NDArray[Any], rule: PieceRule) -> NDArray[np.int64]:
+    """Count the documents that have a remainder of each length.
+
+    Args:
+        lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
+        rule: How documents are divided into pieces.
+
+    Returns:
+        Shape (length of a pack,). Entry 0 is 0: documents without a remainder are not counted.
+    """
+    counts = np.zeros(rule.length, np.int64)  # index: the length of a remainder
+    for start in range(0, len(lengths), CHUNK_DOCUMENTS):
+        remainders = rule.remainders(lengths[start : start + CHUNK_DOCUMENTS])
+        counts += np.bincount(remainders, minlength=len(counts))
+    counts[0] = 0
+    return counts
 
 
 def _take_positions(
@@ -210,20 +227,24 @@ class FullPieceQueue:
     def _take_from_chunk(self, count: int) -> PieceArrays:
         """Take the next full pieces of the current chunk of documents.
 
+        For example, documents 4 and 7 have 2 and 3 full pieces. The first one was taken, so the
+        next three are the second piece of document 4, and the first two of document 7.
+
         Args:
             count: How many; at most as many as the chunk still has.
         """
-        # An example: two documents have 2 and 3 full pieces, so `_piece_stops` is [2, 5]. One piece
-        # was taken, and the next three are requested.
-        piece_numbers = np.arange(self._n_taken, self._n_taken + count)  # [1, 2, 3] in the chunk
+        # All pieces of the chunk are numbered: those of document 4 are 0 and 1, those of 7 are 2 to
+        # 4.
+        piece_numbers = np.arange(self._n_taken, self._n_taken + count)  # [1, 2, 3]
         self._n_taken += count
 
         # The document of each piece is the first one whose stop is above the piece's number.
-        indices = np.searchsorted(self._piece_stops, piece_numbers, side="right")  # [0, 1, 1]
-        first_pieces = np.concatenate([[0], self._piece_stops])  # [0, 2, 5], of each document
-        numbers_in_document = piece_numbers - first_pieces[indices]  # [1, 0, 1]
+        stops = self._piece_stops  # [2, 5]
+        indices = np.searchsorted(stops, piece_numbers, side="right")  # [0, 1, 1]
+        starts = np.concatenate([[0], stops])  # [0, 2, 5]
+        numbers_in_document = piece_numbers - starts[indices]  # [1, 0, 1]
         return PieceArrays(
-            documents=self._documents[indices],
+            documents=self._documents[indices],  # [4, 7, 7]
             # Position of each piece's first token in its document.
             firsts=numbers_in_document * self._rule.length,
             lengths=np.full(count, self._rule.length),
