@@ -34,6 +34,8 @@ from nanoset_core.storage.access import FileAccess
 def current_manifest(project: Project, stage: Stage, key: Key) -> Manifest:
     """Return the manifest of an output's current version, without checking its files.
 
+    A manifest describes an output: what it was made from, its files, and counts.
+
     Args:
         project: The project.
         stage: Stage of the output.
@@ -140,7 +142,7 @@ def check_written(
     remedy_for_bytes: str,
     kind: str = "a file",
 ) -> bool:
-    """Check that a file has the size, and in a deep check the sha256, that it was written with.
+    """Check that a file is as it was written, by its size and in a deep check by its sha256.
 
     Args:
         report: Report on the output that the file belongs to.

@@ -70,7 +70,7 @@ class Datasets:
         return dataset
 
     def at(self, prefix: str, sequences: MMapIndexedDataset | None = None) -> Dataset:
-        """Return the dataset with the .bin and .idx at some path.
+        """Return the dataset with the .bin and .idx at some path, opened once.
 
         Args:
             prefix: Path of the .bin and .idx, without these endings.

@@ -48,6 +48,8 @@ class GivenFiles:
 def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
     """Return the files that a key of nanoset.yaml names, with a digest of their content.
 
+    For example, `lists/*.txt` names all text files in the folder `lists`.
+
     Args:
         project: The project.
         pattern: The value of the key: the path of a file or folder, or a pattern with wildcards.

@@ -135,6 +135,9 @@ def make_per_shard(
 ) -> MadePerShard[Result]:
     """Make the output of each shard that has none yet, in worker processes.
 
+    A shard is made from a range of a corpus's text. If a build is killed, the next one makes only
+    what is missing.
+
     Args:
         outputs: What the outputs are, and how each is made.
         root: The output root.
@@ -165,7 +168,7 @@ def make_per_shard(
 def _report_existing(
     outputs: PerShard[Shard, Result], existing: Mapping[int, Result], work: RunningWork
 ) -> None:
-    """Report the work on the outputs that exist already as done.
+    """Count the outputs that exist already as work that is done.
 
     Args:
         outputs: What the outputs are.

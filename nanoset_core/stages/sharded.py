@@ -206,7 +206,9 @@ def make_of_documents(
     activity: str,
     subject: str,
 ) -> list[str]:
-    """Make one output for each shard of a dataset, except those that exist, in worker processes.
+    """Make one output for each shard of a dataset, such as hashes of its documents.
+
+    Worker processes make those that do not exist yet.
 
     Args:
         project: The project.

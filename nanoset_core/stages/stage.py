@@ -650,7 +650,7 @@ def require(project: Project, stage: Stage, key: Key) -> Manifest:
 
 
 def check_recipe(manifest: Manifest, expected: Recipe) -> None:
-    """Check that an output was made from the present inputs and settings.
+    """Check that an output is not stale: that it was made from the present inputs and settings.
 
     Args:
         manifest: Manifest of the output.

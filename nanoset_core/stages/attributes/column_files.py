@@ -80,7 +80,10 @@ class ColumnWriter:
             self._ends_file.close()
 
     def _choose_kind(self, arrow_type: str) -> None:
-        """Set the kind of the column, and write something for the rows so far, which have no value.
+        """Set the kind of the column, and fill in the rows so far, which have no value.
+
+        This happens at the first row with a value: only then is it known whether the column has
+        numbers or texts.
 
         Args:
             arrow_type: Name of the type of the first array with a value.
@@ -110,7 +113,7 @@ class ColumnWriter:
         self._values_file.write(numbers.astype(_DTYPES[self.kind]))
 
     def _append_texts(self, ends_file: BinaryIO, array: Any) -> None:
-        """Append an Arrow array of texts to the files of values and ends.
+        """Append texts to the file of values, and the end of each text to the file of ends.
 
         Args:
             ends_file: The file with the end of each text in the file of values.
@@ -176,7 +179,10 @@ class StoredColumn:
         return StoredColumn(kind, values, is_valid)
 
     def take(self, rows: NDArray[np.int64]) -> Any:
-        """Return the values of some rows, as an Arrow array of a type that tables have.
+        """Return the values of some rows, as an Arrow array.
+
+        For example, of a column "art", null, "music", the rows [2, -1, 1, 0] are "music", null,
+        null and "art".
 
         Args:
             rows: Numbers of rows, shape (n,); -1 gives null.

@@ -76,7 +76,9 @@ def built_columns(project: Project, corpus: str) -> list[str]:
 def columns_of(
     project: Project, corpus: str, tokenized: Manifest, used: Collection[str]
 ) -> AlignedColumns | None:
-    """Find the tables that contain some columns of a corpus's documents.
+    """Find the tables that contain some columns of a corpus's documents, such as `language`.
+
+    Each output with columns has a table for each shard of the corpus.
 
     Args:
         project: The project.

@@ -72,7 +72,9 @@ class IdIndex:
 def build_index(
     folder: Path, ids: Any, is_valid: NDArray[np.uint8], id_hashes: NDArray[np.uint64]
 ) -> int:
-    """Write an index from the hash of an id to the first row that has the id.
+    """Write an index by which the first row with an id is found quickly.
+
+    The module's docstring shows an example. The index is sorted by the hashes of the ids.
 
     Args:
         folder: Receives the files of the index.
@@ -225,6 +227,9 @@ class _SortedPart(NamedTuple):
 
 def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) -> _SortedPart:
     """Sort the rows of a part by the hashes of their ids, and keep the first row of each id.
+
+    For example, the rows 0 to 3 with the ids b, a, b, c and the hashes 9, 3, 9, 3 become the rows
+    1, 3 and 0. Only b is repeated: a and c happen to have the same hash.
 
     Args:
         hashes: Hash of the id of each row of the part, shape (n_part_rows,).

@@ -45,7 +45,7 @@ class LookupWriter:
         self._columns: dict[str, ColumnWriter] = {}
 
     def append(self, ids: Any, columns: Mapping[str, Any]) -> None:
-        """Append rows.
+        """Append rows of a table, each with an id and a value in every column.
 
         Args:
             ids: Their ids, an Arrow array of strings, shape (n_rows,).
@@ -168,6 +168,8 @@ class OpenLookup:
 
     def find(self, ids: Any) -> MatchingRows:
         """Return the row of each id, and mark these ids as matched in a file of the index.
+
+        The marks show later which ids of the tables belong to no document.
 
         Args:
             ids: An Arrow array of strings, shape (n_ids,); a null matches no row.

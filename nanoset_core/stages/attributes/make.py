@@ -63,9 +63,10 @@ _NO_FILES = "missing"
 
 
 def attributes_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
-    """Return everything that decides the bytes of joined attributes.
+    """Return what decides the bytes of joined attributes: shards, attribute tables and settings.
 
-    Attribute tables that cannot be read are no error here: the stage reports them when it is run.
+    Attributes are values of documents in other tables, such as scores, which are joined by id.
+    Tables that cannot be read are no error here: the stage reports them when it is run.
 
     Args:
         project: The project.
@@ -150,7 +151,10 @@ def _is_mark(path: str) -> bool:
 
 @holding
 def join_attributes(project: Project, corpus: str) -> Manifest:
-    """Join attribute tables to the documents of a corpus, and make the result current.
+    """Give each document of a corpus the values that other tables have for its id.
+
+    The tables, such as those of a classifier's scores, are named in nanoset.yaml. The result has a
+    table for each shard of the corpus, and becomes the current version.
 
     Args:
         project: The project.
@@ -179,7 +183,7 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
 
 
 def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) -> Manifest:
-    """Read the attribute tables, join them to the documents of each shard, and store the result.
+    """Read the attribute tables of a corpus, and join them to the documents of each shard.
 
     Args:
         project: The project.
@@ -278,14 +282,15 @@ def _facts_of(
 def fill_and_mark(
     table: ColumnTable, documents: DocumentRows, lookup: Lookup, marker: Path
 ) -> Mapping[str, Any]:
-    """Fill the table of a shard as `fill_by_id` does, and then create an empty file.
+    """Fill the table of a shard as `fill_by_id` does, and leave a mark that this was done.
 
     Args:
         table: Receives a row for each document.
         documents: The documents of the shard.
         lookup: The rows of the attribute tables.
-        marker: The file. If it exists, the documents of this shard were looked up, which marks
-            their ids in `lookup`; ids without a mark are reported as those of no document.
+        marker: An empty file that is created. It says that the documents of this shard were looked
+            up, which marks their ids in `lookup`; ids without a mark are reported as those of no
+            document.
     """
     facts = fill_by_id(table, documents, lookup)
     marker.touch()
@@ -333,7 +338,7 @@ class _MatchCounts:
     """The first id without a row, or empty."""
 
     def add(self, ids: Any, matches: MatchingRows) -> None:
-        """Count some documents.
+        """Count how many of some documents have no row, no id, or several rows.
 
         Args:
             ids: Their ids, an Arrow array of strings, shape (n_documents,).

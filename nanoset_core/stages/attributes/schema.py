@@ -7,6 +7,7 @@ have the null type.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -53,6 +54,8 @@ class AttributeSchema:
     def check(self, path: Location, schema: Any) -> None:
         """Check the columns of a file, and compare them with those of the files before it.
 
+        All files must have the same columns, with the same types.
+
         Args:
             path: Path of the file.
             schema: The pyarrow.Schema of the file.
@@ -62,33 +65,34 @@ class AttributeSchema:
             FormatError: The columns, or their types, are not those of the first file.
             InputError: The type of the ids cannot be compared with ids of documents.
         """
+        occurrences = Counter(schema.names)  # how many columns have each name
         kind_by_name = {column.name: _kind_of(column.type) for column in schema}
         names_to_read = list(kind_by_name) if self.columns is None else self.columns
 
         # The first file decides which columns there are. Other files must have the same ones.
         names_of_first_file = list(self._types)
         for name in dict.fromkeys([self.id, *names_to_read, *names_of_first_file]):
-            self._check_occurs_once(path, name, schema.names)
+            self._check_occurs_once(path, name, occurrences)
             self._check_name(path, name, kind_by_name[name])
             if names_of_first_file and name not in names_of_first_file:
                 raise self._new_column(path, name)
             self._compare_or_add_type(path, name, kind_by_name[name])
 
-    def _check_occurs_once(self, path: Location, name: str, names: Sequence[str]) -> None:
+    def _check_occurs_once(self, path: Location, name: str, occurrences: Counter[str]) -> None:
         """Check that a file has exactly one column of a name.
 
         Args:
             path: Path of the file, for messages.
             name: The name.
-            names: Names of all columns of the file.
+            occurrences: Name → how many columns of the file have it.
 
         Raises:
             ConfigError: It has no such column.
             FormatError: It has several, which Parquet allows.
         """
-        if name not in names:
-            raise self._missing_column(path, name, list(dict.fromkeys(names)))
-        if names.count(name) > 1:
+        if occurrences[name] == 0:
+            raise self._missing_column(path, name, list(occurrences))
+        if occurrences[name] > 1:
             raise self._difference(path, found=f"two columns {name!r}", expected="each once")
 
     def _new_column(self, path: Location, name: str) -> FormatError:

@@ -15,6 +15,8 @@ from nanoset_core.stages.stage import Summary
 def attributes_summary(spec: AttributesSpec | None, attributes: Manifest) -> Summary:
     """Return the figures of joined attributes, and warnings on documents and ids without a match.
 
+    For example, a document may have an id that is in no row of the attribute tables.
+
     Args:
         spec: Their present settings, or None if they are no longer in nanoset.yaml.
         attributes: Manifest of the attributes.

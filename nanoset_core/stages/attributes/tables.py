@@ -107,7 +107,7 @@ class AttributeTables:
             return writer.finish()
 
     def _chunks(self, on_read: Callable[[int], None]) -> Iterator[_Rows]:
-        """Yield the rows of all files, some ten thousand at a time.
+        """Yield the rows of all files in chunks that are large enough to be written together.
 
         Args:
             on_read: Called with the bytes of each file that was read.

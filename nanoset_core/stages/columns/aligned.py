@@ -51,6 +51,8 @@ class AlignedColumns:
     def sources(self, shard: int, n_documents: int) -> list[TableSource]:
         """Return the tables of a shard, after a check that they have a row for each document.
 
+        There is one table for each output with columns: values of the text, and joined attributes.
+
         Args:
             shard: Number of the shard in the corpus.
             n_documents: Number of its documents.

@@ -154,6 +154,9 @@ class _RowGroupValues:
     def take_values_of(self, documents: _DocumentRange) -> int:
         """Append the values of those documents that this row group has, and skip the others.
 
+        For example, if the next rows are those of the documents a:0 and a:200, and the text has
+        a:0, a:95 and a:200, the values of the first and the third are taken.
+
         Args:
             documents: The next documents of the text, at least one.
 
@@ -223,7 +226,10 @@ def _places_of_row_groups(documents: DocumentRows, files: Sequence[str]) -> Iter
 
 
 def _places(files: Any, lines: Any, offsets: Any) -> _Places:
-    """Return the places of documents; rows of tables have the offset -1.
+    """Return where documents come from: the file, and the position in it.
+
+    The position is the byte offset of a line. A row of a table has none, so it is known by its
+    number.
 
     Args:
         files: Number of the file of each document, shape (n_documents,).

@@ -56,7 +56,7 @@ class ColumnTable:
         ]
 
     def add(self, parts: Sequence[Sequence[Any]]) -> None:
-        """Append a row group.
+        """Append a row group, and widen the types of columns if its values need it.
 
         Args:
             parts: Its rows in consecutive parts. Each part is a list with an Arrow array for each
@@ -123,7 +123,9 @@ class ColumnTable:
         return int(table.num_rows)
 
     def _widen(self, kinds: Mapping[str, str]) -> None:
-        """Write the row groups so far again, with other types.
+        """Write the row groups so far again, with types that also hold the values of the next one.
+
+        For example, a column of integers becomes one of floating-point numbers.
 
         Args:
             kinds: Name of each column → its new kind.

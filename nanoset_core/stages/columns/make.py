@@ -199,6 +199,8 @@ def _fill_from_text(
 ) -> Mapping[str, Any]:
     """Fill the table of a shard with values from its raw text.
 
+    The text is read again, and the values of each document are written to the document's row.
+
     Args:
         table: Receives the values.
         documents: The table of the shard's documents, whose rows the values must have.

@@ -141,7 +141,7 @@ def publish(
     table_facts: Sequence[Mapping[str, Any]],
     further_facts: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Store the output that lists the finished tables of a corpus's shards, and make it current.
+    """Store the output that lists the tables of a corpus's shards, and make it current.
 
     Args:
         project: The project.
@@ -173,7 +173,7 @@ def publish(
 def _total_facts(
     names: Sequence[str], facts_by_shard: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Combine the facts of the tables of all shards.
+    """Add up the counts of the tables of all shards.
 
     Args:
         names: Names of the columns.

@@ -66,7 +66,7 @@ class TextCollector:
     _batches: list[_TextBatch] = field(default_factory=list)
 
     def add(self, file: int, texts: Iterable[EvaluationText], path: object) -> None:
-        """Collect the texts of a file.
+        """Collect the texts of an evaluation file, each as words.
 
         Args:
             file: Number of the file.
@@ -99,6 +99,8 @@ class TextCollector:
 
     def _add_batch(self, file: int, texts: Sequence[EvaluationText], path: object) -> None:
         """Collect some texts of a file, without copies of earlier texts.
+
+        A text with the same words as an earlier one is only counted.
 
         Args:
             file: Number of the file.

@@ -34,6 +34,9 @@ _MISSING = "missing"
 def make_evaluation(project: Project, section: str) -> Manifest:
     """Index the texts of a section's evaluation files, unless that was done before.
 
+    The index says where each run of a few words, such as "how tired are they", occurs in the texts,
+    so that documents with the same run are found.
+
     Args:
         project: The project.
         section: A section of `contamination` in nanoset.yaml.
@@ -99,7 +102,7 @@ def _file_digests(project: Project, section: str) -> list[list[Any]]:
 
 
 def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
-    """Return the files whose texts are looked for in documents, by name or pattern.
+    """Return the evaluation files of a section: those of each name or pattern, together.
 
     Args:
         project: The project.
@@ -195,7 +198,9 @@ def _collect_texts(collector: TextCollector, project: Project, section: str) -> 
 
 
 def _write_origins(path: Path, collector: TextCollector, file_names: list[str]) -> None:
-    """Write the table that names the file and the line of each text.
+    """Write the table that names the file and the line of each evaluation text.
+
+    Row k is about text k: `quiz.jsonl`, line 3.
 
     Args:
         path: The table, a Parquet file.

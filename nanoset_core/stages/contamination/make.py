@@ -45,7 +45,9 @@ def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str])
 
 
 def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
-    """Search the current dataset of a corpus for the texts of a section, and return the result.
+    """Find the documents of a corpus that contain evaluation texts, and return the result.
+
+    The result is a table of these documents, each with the text and the line that it comes from.
 
     Args:
         project: The project.
@@ -126,6 +128,9 @@ def _search_shards(
 ) -> list[str]:
     """Search the shards of a corpus that have not been searched for these texts yet.
 
+    A shard is made from a range of the corpus's text. After an append, only new shards are
+    searched.
+
     Args:
         recipe: The recipe of the result for the whole corpus, named after section and corpus.
         evaluation: The index of evaluation texts.
@@ -162,7 +167,7 @@ def _current_dataset(project: Project, corpus: str) -> Manifest:
 
 
 def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> list[Recipe]:
-    """Return the recipe of each shard's result: everything that decides its content.
+    """Return the recipe of each shard's result: the evaluation texts, shard and threshold.
 
     Args:
         recipe: The recipe of the result for the whole corpus.
@@ -186,7 +191,7 @@ class SearchTask(DocumentsTask):
     """The index of evaluation texts."""
 
     def write(self, folder: Path) -> Written:
-        """Search the documents of the shard for evaluation texts.
+        """Search the documents of one shard for evaluation texts, in a worker process.
 
         Args:
             folder: Folder of the output. No file is written to it.
@@ -228,6 +233,8 @@ def _matches(
     outputs: OutputRoot, name: str, sharded: Sharded, shard_digests: Sequence[str]
 ) -> list[Match]:
     """Return the matches in all shards, with documents numbered in the whole dataset.
+
+    A match is a document that contains an evaluation text, or much of it.
 
     Args:
         outputs: The project's outputs.

@@ -43,7 +43,7 @@ _MATCH_COLUMNS = (
 def match_rows(
     project: Project, sharded: Sharded, evaluation: Manifest, matches: Sequence[Match]
 ) -> list[dict[str, Any]]:
-    """Return the rows of the table of matches, each as column → value.
+    """Return the rows of the table of matches: documents and the evaluation texts in them.
 
     Args:
         project: The project.
@@ -115,7 +115,7 @@ def _documents_of(rows: Iterable[Mapping[str, Any]]) -> set[int]:
 
 
 def documents_in_matches(manifest: Manifest) -> NDArray[np.int64]:
-    """Return the documents in a table of matches.
+    """Return the documents in which an evaluation text was found.
 
     Args:
         manifest: Manifest of the output that contains the table.
@@ -192,7 +192,10 @@ def _first_match(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def summary_of(manifest: Manifest) -> MatchSummary:
-    """Return the summary of a table of matches, from its manifest or else from its rows.
+    """Return the summary of the matches in a corpus, from its manifest or else from their table.
+
+    The manifest stores the summary if it could have boilerplate: texts that very many documents
+    contain.
 
     Args:
         manifest: Manifest of the output that contains the table.

@@ -372,6 +372,8 @@ class NgramIndex:
     def search(self, words: DocumentWords, threshold: float) -> TextMatches:
         """Return the passages of documents that match an evaluation text.
 
+        The module's docstring explains the four steps with an example.
+
         Args:
             words: The words of the documents.
             threshold: Share of a text's letters, 0 to 1, that a passage must have in common with
@@ -432,7 +434,7 @@ class NgramIndex:
         return _KnownNgrams(ngrams.first_words[is_within], ngrams.ngrams[is_within])
 
     def _numbers_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the number of the n-gram with each hash, or -1 if the index does not have it.
+        """Return the number of the n-gram with each hash, or -1 if no evaluation text has it.
 
         Args:
             hashes: uint64, shape (n_hashes,). The index must not be empty.
@@ -480,6 +482,10 @@ class NgramIndex:
 
     def _groups(self, pairs: _Pairs) -> _Groups:
         """Divide pairs into groups: passages of documents that may be copies of a text.
+
+        Pairs belong to one group if they are in one document, in one text, and near one another.
+        For example, if text 3 has 10 words, its n-grams at the words 50, 52, 57 and 900 of a
+        document form two groups: 50 to 57, and 900.
 
         Args:
             pairs: n-grams of documents, each with an occurrence in a text; sorted by document, text

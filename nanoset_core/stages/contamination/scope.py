@@ -72,7 +72,7 @@ def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
 
 
 def contaminated_inputs_of_training(config: ProjectConfig, section: str, corpus: str) -> list[str]:
-    """Return the datasets that training reads with the contaminated documents of a corpus.
+    """Return the datasets by which training reads the contaminated documents of a corpus.
 
     Args:
         config: The settings of the project.

@@ -55,7 +55,8 @@ class _Chunk(NamedTuple):
     def bounds_of_documents(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where the documents of the chunk start, counted from its first token.
 
-        Documents that extend beyond the chunk are cut off at its ends.
+        For example, if two documents have the tokens 80 to 119 and 120 to 299, and the chunk those
+        from 100 to 249, the bounds are 0, 20 and 150: documents are cut off at its ends.
 
         Args:
             starts: First token of each document of the search, and the end of the last one; shape

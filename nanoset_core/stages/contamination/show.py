@@ -42,6 +42,8 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
 def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
     """Return warnings on documents of a corpus that contain evaluation texts.
 
+    A section with `policy: warn` always warns, others only if training reads such a document.
+
     Args:
         project: The project.
         manifest: Manifest of the result of one section of `contamination` for one corpus.

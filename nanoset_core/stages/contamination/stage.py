@@ -126,7 +126,8 @@ INTERNAL = (
 def searches_before_training(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
     """Return the searches for evaluation texts that must precede a training on some datasets.
 
-    Only sections of `contamination` with `policy: block` require a search.
+    Only sections of `contamination` with `policy: block` require a search: they refuse a training
+    that would read a document with an evaluation text.
 
     Args:
         config: The project's settings.

@@ -66,6 +66,8 @@ def _report_blocking_match(
 ) -> None:
     """Report the error that training would read documents with evaluation texts.
 
+    The error quotes one of them, and says which datasets to replace by a view without them.
+
     Args:
         report: Receives the error.
         project: The project.

@@ -67,6 +67,8 @@ def document_hashes(
 ) -> NDArray[np.uint64]:
     """Return a hash of the tokens of each of some consecutive documents.
 
+    Documents with equal tokens have equal hashes.
+
     Args:
         dataset: The dataset of the documents.
         first_document: Number of the first document.
@@ -145,6 +147,8 @@ def each_shards_hashes(
     outputs: OutputRoot, sharded: Sharded, digests: Sequence[str]
 ) -> Iterator[ShardHashes]:
     """Yield the stored hashes of the documents of all shards of a corpus, in order.
+
+    A shard is made from a range of the corpus's text, and has consecutive documents.
 
     Args:
         outputs: The output root.

@@ -48,7 +48,7 @@ _IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"
 
 
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return what decides the result of comparing valid and test with train: inputs and settings.
+    """Return what decides which held-out documents train reads: datasets, splits and settings.
 
     Args:
         project: The project.

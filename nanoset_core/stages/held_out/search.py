@@ -483,7 +483,9 @@ def _hashed_shards(
 def _train_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, n_groups: int, remainder: int
 ) -> _HashedDocuments:
-    """Return the documents that train reads and whose hashes have a certain remainder.
+    """Return those documents of train whose hashes leave a certain remainder when divided.
+
+    With all remainders in turn, this gives all documents of train in groups of similar size.
 
     Args:
         corpora: The corpora.
@@ -530,6 +532,9 @@ class _TrainDocuments:
 
     def add(self, documents: _HashedDocuments) -> None:
         """Enter documents that train reads, for each held-out hash that has no document yet.
+
+        For example, of documents with the hashes 5, 9 and 5, the first is entered for hash 5,
+        unless an earlier call has entered one.
 
         Args:
             documents: The documents, in order.

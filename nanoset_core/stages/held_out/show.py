@@ -22,7 +22,7 @@ class HeldOutFinding(NamedTuple):
 
 
 def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
-    """Describe the documents of valid and test that train reads, too, or copies of which it reads.
+    """Describe the held-out documents that train reads, or of which it reads a copy.
 
     Args:
         facts: What a comparison of a nanoset's splits has found. `first` lists the first documents.

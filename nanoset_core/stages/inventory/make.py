@@ -118,10 +118,10 @@ def _check_not_overwritten(project: Project, corpus: str, contents: Contents) ->
 
 
 def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
-    """Return how a build that a sensor starts treats files that were written a moment ago.
+    """Return how a build treats files that were written a moment ago, and may be incomplete.
 
-    They may still be incomplete, so the build uses the content that the current inventory has of
-    them. The setting `automation.settle_seconds` says how long that is so.
+    A build that a sensor starts uses the content that the current inventory, the list of the
+    corpus's files, has of them. The setting `automation.settle_seconds` says how long that is so.
 
     Args:
         project: The project.
@@ -165,7 +165,9 @@ def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -
 def remembered_inventory(
     project: Project, contents: Contents, quiet: QuietPeriod | None = None
 ) -> Inventory | None:
-    """Return the inventory of a corpus without reading its files, if all digests are stored.
+    """Return the list of a corpus's files with their digests, if all digests are stored.
+
+    No file is read for it.
 
     Args:
         project: The project.
@@ -341,7 +343,9 @@ def load_inventory(manifest: Manifest) -> Inventory:
 
 
 def pieces_by_file(manifest: Manifest | None) -> dict[str, list[Piece]]:
-    """Read an inventory, and return the pieces of each of its files.
+    """Read the list of a corpus's files, and return the pieces of each file.
+
+    A large file is hashed in several pieces, each with a digest.
 
     Args:
         manifest: Manifest of the inventory, or None if there is no inventory.

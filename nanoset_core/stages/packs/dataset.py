@@ -73,6 +73,8 @@ class PacksDataset(Dataset):
     def _pieces_between(self, start: int, stop: int) -> Iterator[_Pieces]:
         """Yield the pieces of documents in the packs [start, stop), some pieces at a time.
 
+        A document that is longer than a pack is in several packs, a piece in each.
+
         Args:
             start: Number of the first pack.
             stop: Number after the last pack.
@@ -115,6 +117,9 @@ class PacksDataset(Dataset):
 
     def pieces_in(self, spans: NDArray[np.int64]) -> list[list[DocumentPiece]]:
         """Return which pieces of documents have tokens in given spans of packs.
+
+        For example, pack 7 has document 3 in its tokens 0 to 99, and document 8 in 100 to 499. The
+        span of its tokens 50 to 119 has tokens of both, and that of 300 to 399 only of document 8.
 
         Args:
             spans: Spans of tokens, int64, shape (n_spans, 3). The columns are the number of the

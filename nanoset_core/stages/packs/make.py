@@ -153,7 +153,7 @@ def _cut_if_concatenated(histogram: LengthHistogram, length: int) -> dict[str, i
 
 
 def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Iterator[FilledPacks]:
-    """Yield all packs with the pieces of documents in them, some packs at a time.
+    """Decide which pieces of which documents are in each pack, and yield all packs in their order.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
@@ -186,7 +186,7 @@ class PackWriter:
     """What the packs contain; complete after `blocks` is exhausted."""
 
     def blocks(self, table_path: Path) -> Iterator[bytes]:
-        """Yield the bytes of the .bin, some packs at a time, and write the table of pieces.
+        """Yield the bytes of the .bin of packs, and meanwhile write the table of pieces.
 
         The table and `self.counts` are complete once the last bytes were yielded.
 
@@ -222,10 +222,10 @@ class PackWriter:
             yield self.tokens(packs.slice(start, stop))
 
     def _count_pieces(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
-        """Add some pieces to `self.counts`, and what the option `tail: carry` cut off.
+        """Count some pieces, and the documents that were cut at the end of a pack.
 
-        It cuts a document that does not fit into the rest of a pack, and carries its last tokens to
-        the next pack.
+        Only the option `tail: carry` cuts there: it carries the last tokens of a document that does
+        not fit into the rest of a pack to the next pack.
 
         Args:
             pieces: The pieces.
@@ -243,6 +243,9 @@ class PackWriter:
 
     def tokens(self, packs: FilledPacks) -> NDArray[Any]:
         """Return the tokens of some packs, concatenated, with padding.
+
+        For example, packs of 5 tokens with a document of 3 and one of 4 tokens, and the padding 0,
+        give 11 12 13 0 0 21 22 23 24 0.
 
         Args:
             packs: The pieces of documents in each pack.

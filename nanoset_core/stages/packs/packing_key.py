@@ -112,6 +112,8 @@ class _PackNames:
     ) -> tuple[str, ...]:
         """Return the names of the packs that replace the corpora of one blend.
 
+        For example, `["web", "code"]` → `("web-packs-2048", "code-packs-2048")`.
+
         Args:
             corpora: Names of the corpora, views or packs.
             packing: How their documents are packed.
@@ -278,7 +280,7 @@ class _PackReader:
         return self.with_packs(max_epochs) if isinstance(max_epochs, Mapping) else max_epochs
 
     def resolve_blend(self, blend: BlendSpec | None) -> BlendSpec | None:
-        """Put packs in place of the corpora of a blend.
+        """Put packs in place of the corpora of a blend, which says how much of each corpus is read.
 
         Args:
             blend: A name, names, or a weight for each name; None if the nanoset has no blend.
@@ -369,6 +371,8 @@ def pack_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each of the packs whose name or source is wrong.
 
+    Packs are made from a corpus, or from a view of one, and not from other packs.
+
     Args:
         file: nanoset.yaml, for messages.
         packs: The packs of the project, by name: datasets that are made from a corpus or view.
@@ -423,6 +427,8 @@ def pack_reader_errors(
     exports: Mapping[str, ExportSpec],
 ) -> Iterator[ConfigError]:
     """Yield an error for each nanoset, webdataset or export that cannot read its packs as samples.
+
+    A trainer must read one pack as one sample, so both must have the same number of tokens.
 
     Args:
         file: nanoset.yaml, for messages.

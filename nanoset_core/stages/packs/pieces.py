@@ -134,7 +134,9 @@ class PieceTableWriter:
 
 
 def _are_among(values: NDArray[np.int64], sorted_numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which values are one of some numbers: bool, shape of `values`.
+    """Return which values are one of some numbers.
+
+    For example, the values 4 5 9 and the numbers 2 5 give False True False.
 
     Args:
         values: int64, shape (n_values,).
@@ -241,7 +243,10 @@ class PieceTable:
         return digest.hexdigest()
 
     def _rows_with(self, column: str, numbers: NDArray[np.int64]) -> PieceRows:
-        """Return the rows whose value of a column is one of some numbers.
+        """Return the rows about some packs or some documents.
+
+        Row groups whose smallest and largest value show that they have none of these rows are not
+        read.
 
         Args:
             column: `pack` or `document`.
@@ -266,7 +271,7 @@ class PieceTable:
     def _row_groups(
         self, column: str = "pack", may_contain: Callable[[int, int], bool] | None = None
     ) -> Iterator[PieceRows]:
-        """Yield the rows of the table, one row group of the Parquet file at a time.
+        """Yield the rows of the table, one row group (some 260,000 rows of the file) at a time.
 
         Args:
             column: The column that decides which row groups are read.

@@ -129,7 +129,7 @@ def pad_id(project: Project) -> int | None:
 
 @holding
 def make_packs(project: Project, name: str) -> Manifest:
-    """Pack the documents of the current dataset of a corpus or view, and make the packs current.
+    """Fill sequences of one length with the documents of a corpus or view, and make them current.
 
     Args:
         project: The project.
@@ -189,7 +189,7 @@ class _PackTask:
         return PackingRules.of(self.recipe.options)
 
     def facts(self, counts: PackCounts) -> dict[str, Any]:
-        """Return the facts of the packs' manifest: their settings, and what they contain.
+        """Return what the manifest of the packs records: their settings, and what they contain.
 
         Args:
             counts: What the packs contain.
@@ -235,7 +235,7 @@ def _pack(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
 
 
 def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: Progress) -> Written:
-    """Write the files of packs: the .bin, the .idx and the table of pieces.
+    """Write the files of packs: tokens (.bin), their index (.idx), and the table of pieces.
 
     Args:
         outputs: The outputs of the project, as this process sees them.
@@ -272,6 +272,9 @@ def _open_source(outputs: OutputRoot, manifest: Manifest) -> MMapIndexedDataset:
 
 def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
     """Return the manifest that packs will have once they are built, to plan what is made of them.
+
+    For example, a nanoset's splits depend on how many packs there are, which the lengths of the
+    documents decide.
 
     Args:
         project: The project.

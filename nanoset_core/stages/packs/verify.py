@@ -67,7 +67,9 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
 
 
 def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDataset) -> None:
-    """Compare evenly spread packs with the tokens of their documents.
+    """Compare a few packs, evenly spread, with the tokens of their documents.
+
+    The table of pieces says which documents are in a pack.
 
     Args:
         report: Gets an error for the first pack that differs.

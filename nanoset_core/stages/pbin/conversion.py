@@ -378,6 +378,8 @@ class _PbinParts:
     ) -> NDArray[np.integer]:
         """Return the tokens of a chunk as stored in the `.pbin`, with an end token at each stop.
 
+        For example, the tokens [5, 6, 7] with the stop 2 and the end token 0 become [5, 6, 0, 7].
+
         Args:
             tokens: The tokens, shape (n_tokens,).
             stops: Positions in the chunk before which an end token is inserted, shape (n_stops,).

@@ -27,7 +27,7 @@ class PbinTask:
 
 
 def make_pbin(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manifest:
-    """Write the `.pbin` of a task, unless it exists already.
+    """Write the `.pbin` of a dataset, the file from which Modalities trains, unless it exists.
 
     Args:
         root: The outputs.
@@ -54,7 +54,7 @@ def make_pbin(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manife
 
 
 def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress) -> Written:
-    """Write the `.pbin` to a folder on this machine, or directly to the bucket of the outputs.
+    """Write a `.pbin` to a folder on this machine, or directly to the bucket of the outputs.
 
     Args:
         outputs: The outputs.

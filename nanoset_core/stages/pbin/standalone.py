@@ -191,7 +191,9 @@ def _pbin_already_error(name: str) -> ConfigError:
 
 
 def _find_dataset(inputs: Sequence[str]) -> Location | None:
-    """Return the path, without an ending, for which a .bin and an .idx exist; or None.
+    """Return the path, without an ending, of the dataset that the inputs name; or None.
+
+    For example, `data/web.bin`, `data/web.idx` and `data/web` all name the dataset `data/web`.
 
     Args:
         inputs: Paths with or without the ending .bin or .idx.
@@ -384,7 +386,7 @@ class _PbinCall:
     def _facts(
         self, counts: PbinCounts, n_rejected: int = 0, lost: str = "", n_faults: int = 0
     ) -> dict[str, Any]:
-        """Return the facts for the record.
+        """Return what was written, for the record that is stored next to the file.
 
         Args:
             counts: What was written.

@@ -85,7 +85,7 @@ class Source(NamedTuple):
 def made_from(
     report: Report, project: Project, manifest: Manifest, *, is_sampled: bool = False
 ) -> Source | None:
-    """Open the dataset that an output was made from.
+    """Open the dataset that an output was made from, to compare the output with it.
 
     Args:
         report: Gets a warning if the dataset is missing or damaged.
@@ -133,7 +133,7 @@ def _remedy(manifest: Manifest) -> str:
 def _check_content(
     report: Report, project: Project, manifest: Manifest, *, deep: bool, run: Run
 ) -> None:
-    """Check the index of a file that has the right size, and compare the file with its dataset.
+    """Compare a file with the dataset that it was made from: its index, documents and tokens.
 
     The check stops at the first step that finds an error. If the dataset is missing, the bytes of
     the file are checked instead.
@@ -236,7 +236,7 @@ def _ranges(n_tokens: int, *, step: int) -> list[tuple[int, int]]:
 
 
 def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: IndexFacts) -> bool:
-    """Check that the index has the counts of the manifest, and covers all tokens of the file.
+    """Check that the index of a file has the expected counts, and covers all tokens of the file.
 
     Args:
         report: Report on the file; gets an error that lists all differences.
