@@ -116,7 +116,7 @@ def _gather_records(
     contexts: NDArray[np.int64],
     records: NDArray[np.uint8],
 ) -> None:
-    """Fill an array with a record for each context: its number, then its tokens.
+    """Fill an array with a record for each context (sample): its number, then its tokens.
 
     Args:
         plan: Plan of the tars.
@@ -159,6 +159,9 @@ class _KeyIntervals(NamedTuple):
 
     def buckets_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the bucket of each key, or -1 for keys of shards that are not written.
+
+        If bucket 0 has the keys 10 to 20, and bucket 1 those from 40 to 50, then the keys 15, 30
+        and 40 give 0, -1 and 1.
 
         Args:
             keys: Shape (n_keys,).

@@ -241,6 +241,8 @@ class ContextTable:
     ) -> NDArray[np.int64]:
         """Return the row of each context, numbered through the rows of all sources.
 
+        If source 0 has 2 rows, then row 1 of source 1 has the number 3.
+
         Args:
             contexts: Numbers of the contexts over all sources, shape (n_contexts,).
             sources: Source of each context, shape (n_contexts,).
@@ -350,6 +352,9 @@ class ContextTable:
     def _contexts_in_passes(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the contexts of rows in the whole passes over their source: one in each pass.
 
+        If a source of 10 rows is read 2.3 times, there are two passes over all rows. Row 4 is in
+        the contexts 4 and 14.
+
         Args:
             source: Number of the source.
             rows: Numbers of the rows within the source, shape (n_rows,).
@@ -363,6 +368,10 @@ class ContextTable:
 
     def _contexts_after_passes(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the contexts of those rows that were chosen to occur once more than the others.
+
+        If a source of 10 rows is read 2.3 times, the contexts 0 to 19 are two passes over all rows.
+        The contexts 20, 21 and 22 are three chosen rows, such as 1, 4 and 9. Row 4 gives 21 then,
+        and row 5 nothing.
 
         Args:
             source: Number of the source.
@@ -410,6 +419,8 @@ class ContextTable:
 
     def _rows_in_stream(self, stream: np.int64, start: int, stop: int) -> NDArray[np.int64]:
         """Return the rows of a stream that hold one of the tokens [start, stop) of its source.
+
+        With rows of 4 tokens, the tokens [5, 9) of the stream are in its rows 1 and 2.
 
         Args:
             stream: Number of the stream, which has some of these tokens.

@@ -156,9 +156,18 @@ class _RowCopier:
         self._copy_in_chunks(parts)
 
         # The row that continues in later sources has been padded: overwrite it with all its tokens.
-        for index in np.flatnonzero(counts < lengths):
-            row = _carried_row(self.sources, int(starts[index]), self.row_tokens)
-            self.rows[targets[index]] = row
+        continues = counts < lengths
+        self._copy_carried_rows(starts[continues], targets[continues])
+
+    def _copy_carried_rows(self, starts: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        """Copy rows that begin in this source and continue in the next ones.
+
+        Args:
+            starts: First token of each row within this source, shape (n_rows,).
+            targets: Row of the array into which each row is copied, shape (n_rows,).
+        """
+        for start, target in zip(starts.tolist(), targets.tolist(), strict=True):
+            self.rows[target] = _carried_row(self.sources, start, self.row_tokens)
 
     def _copy_whole_rows(self, starts: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
         """Copy rows without padding from a source that is one file of consecutive tokens.

@@ -11,6 +11,7 @@ import contextlib
 import shutil
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -125,18 +126,16 @@ def read_markers(
     marker_names = [_marker_name(shard) for shard in shards]
     sizes = access.sizes(folder, tar_names + marker_names)  # of those that exist
 
-    def read_facts(shard: int) -> TarFacts | None:
-        """Return the facts in the marker of a shard, or None if they are not those of its tar."""
-        facts = _read_marker(folder / _marker_name(shard), made_from, access)
-        if facts is None or facts.shard != shard:
-            return None
-        has_recorded_size = facts.size_bytes == sizes[_tar_name(shard)]
-        return facts if has_recorded_size else None
-
     # Markers in a bucket are read with several requests at the same time.
     shards_with_both = [shard for shard in shards if _has_tar_and_marker(shard, sizes)]
-    all_facts = access.each(read_facts, shards_with_both)
-    return {facts.shard: facts for facts in all_facts if facts is not None}
+    read = partial(_read_marker, folder, made_from, access)
+    all_facts = access.each(read, shards_with_both)
+
+    finished: dict[int, TarFacts] = {}
+    for shard, facts in zip(shards_with_both, all_facts, strict=True):
+        if facts is not None and facts.size_bytes == sizes[_tar_name(shard)]:
+            finished[shard] = facts
+    return finished
 
 
 def _has_tar_and_marker(shard: int, names: Container[str]) -> bool:
@@ -152,13 +151,27 @@ def _has_tar_and_marker(shard: int, names: Container[str]) -> bool:
     return _tar_name(shard) in names and _marker_name(shard) in names
 
 
-def _read_marker(path: Path, made_from: str, access: FileAccess) -> TarFacts | None:
-    """Return the facts in a marker, or None if it is cut off, or its tar has another recipe."""
+def _read_marker(folder: Path, made_from: str, access: FileAccess, shard: int) -> TarFacts | None:
+    """Return what the marker of a tar says about it.
+
+    Args:
+        folder: Folder of the tars.
+        made_from: Digest of the recipe that the tar should have.
+        access: Access to the folder.
+        shard: Number of the tar.
+
+    Returns:
+        Counts, size and sha256 of the tar. None if the marker is cut off, or says that the tar was
+        made from something else.
+    """
+    path = folder / _marker_name(shard)
     try:
         marker = load(TarMarker, access.read_current(path), path)
     except (FileNotFoundError, FormatError):
         return None
-    return marker.tar if marker.made_from == made_from else None
+    if marker.made_from != made_from or marker.shard != shard:
+        return None
+    return marker.tar
 
 
 def _tar_name(shard: int) -> str:

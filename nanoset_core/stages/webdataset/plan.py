@@ -365,6 +365,9 @@ def _with_frequencies(
 ) -> PlanSettings:
     """Return settings with frequencies instead of weights.
 
+    A weight is the share of a source in the mix. A frequency says how often each of its rows
+    occurs: for equal weights, a source of half the size gets twice the frequency.
+
     Args:
         settings: The settings.
         weights: Source → its weight in the mix. Other sources get the frequency 0.

@@ -190,7 +190,8 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
     """Return how far the number of contexts that a shard has of each source is from chance.
 
     By chance, this number has the hypergeometric distribution. A deviation of 2 means that it is
-    two standard errors above or below the mean.
+    two standard errors above or below the mean. For example, if 10 of the 100 contexts of a shard
+    should be from a source, the standard error is about 3, and 16 contexts are a deviation of 2.
 
     Args:
         plan: The plan.

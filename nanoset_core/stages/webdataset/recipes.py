@@ -24,9 +24,12 @@ def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]
     """Return everything that decides which row of tokens goes into which tar of a webdataset.
 
     Args:
-        project: The project.
+        project: Its settings are read, and the ids of its special tokens.
         name: Name of the webdataset.
         digest_by_corpus: Digest of each dataset that it reads.
+
+    Returns:
+        The recipe of the plan. Its digest names the version of the plan.
     """
     spec = project.webdataset(name)
     # The engine, its memory and the number of groups are left out: they do not change the tars. The

@@ -137,7 +137,7 @@ class TokenSource:
 
     @classmethod
     def of_output(cls, dataset: Dataset, *, is_copied: bool) -> TokenSource:
-        """Return a source of a dataset that was built.
+        """Return the tokens of a dataset of the project, to write tars from.
 
         Args:
             dataset: The dataset.

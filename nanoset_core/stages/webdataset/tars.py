@@ -131,7 +131,7 @@ def _blocks(
     samples: int,
     fill: Fill,
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a tar, a batch of members at a time.
+    """Return the bytes of a tar, a batch of members at a time.
 
     A member of the tar is a file with the tokens of one sample. The bytes are valid only until the
     next ones are requested, which may overwrite them.
@@ -144,10 +144,27 @@ def _blocks(
     """
     batch_size = min(samples, max(1, TILE_BYTES // plan.row_bytes))
     if plan.settings.member == "npy":
-        yield from _npy_blocks(plan, shard, samples, batch_size, fill)
-        return
+        return _npy_blocks(plan, shard, samples, batch_size, fill)
+    return _json_gz_blocks(plan, shard, samples, batch_size, fill)
 
-    # Members of gzipped JSON. The tokens of every batch are written into the same array.
+
+def _json_gz_blocks(
+    plan: ShufflePlan,
+    shard: int,
+    samples: int,
+    batch_size: int,
+    fill: Fill,
+) -> Iterator[bytes]:
+    """Yield the bytes of a tar of `.json.gz` members, a batch of members at a time.
+
+    Args:
+        plan: Plan of the tars.
+        shard: Number of the tar, which is part of the names of its members.
+        samples: Number of samples in the tar. Each becomes a member.
+        batch_size: Number of members in a batch; the last may have fewer.
+        fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into `out`.
+    """
+    # The tokens of every batch are written into the same array.
     buffer = np.empty((batch_size, plan.sequence_length), dtype=plan.dtype)
     compressor = MemberCompressor()
     for start in range(0, samples, batch_size):

@@ -194,13 +194,13 @@ def verify_group(project: Project, name: str, group: str) -> Report:
     with report.catching(remedy=BUILD):
         # Path of each tar → its facts; None if it is missing or has another size.
         facts_by_tar = group_facts(project, name, int(group))
-        for tar, facts in facts_by_tar.items():
-            if facts is None:
-                report.error(
-                    "a tar is missing, or has another size than when it was written",
-                    where=project.outputs.access.url(tar),
-                    remedy=BUILD,
-                )
+        missing_tars = [tar for tar, facts in facts_by_tar.items() if facts is None]
+        for tar in missing_tars:
+            report.error(
+                "a tar is missing, or has another size than when it was written",
+                where=project.outputs.access.url(tar),
+                remedy=BUILD,
+            )
         report.figures["shards"] = len(facts_by_tar)
         _begin_counting_contexts(report)
 
@@ -260,14 +260,15 @@ def _check_tars(
     _begin_counting_contexts(report)
     for number in tar_numbers:
         tar_facts = manifest.facts["shards_written"][number]
+        tar_name = _tar_name(tar_facts)
         with report.catching(remedy=_REMOVE):
             # A deep check compares the sha256 first.
-            if not deep or _is_intact(report, manifest, _tar_name(tar_facts)):
-                path = manifest.path(_tar_name(tar_facts))  # downloads it if needed
+            if not deep or _is_intact(report, manifest, tar_name):
+                path = manifest.path(tar_name)  # downloads it if needed
                 _check_tar(report, path, tar_facts, expected, deep=deep)
 
         # Free the space of the downloaded tar and tokens before the next tar needs it.
-        drop_copies(manifest.access, [manifest.folder / _tar_name(tar_facts)])
+        drop_copies(manifest.access, [manifest.folder / tar_name])
         for source in expected.sources:
             source.evict()
     return report
@@ -338,10 +339,10 @@ class _ExpectedContexts:
 def _expected_contexts(
     project: Project, manifest: Manifest, *, plan_digest: str, deep: bool
 ) -> _ExpectedContexts:
-    """Return what the contexts of tars are compared with.
+    """Return which tokens the contexts (samples) of tars should have, as far as that is known.
 
-    The tokens of the contexts are known only if the plan is still the current one, and its datasets
-    still exist.
+    The tokens are known only if the plan of the tars is still the current one, and its datasets
+    still exist. The length of contexts, and the greatest id, are known in any case.
 
     Args:
         project: The project.

@@ -314,15 +314,22 @@ def _files_in(
     ending = extension
     if ending is None:
         ending = _ending_of_tars(folder, names, shuffle_only=shuffle_only)
-    if ending is not None:
-        # The user knows that files with other endings are not read, and gets no notices.
-        return _Listing([folder / name for name in names if name.endswith(ending)], ending=ending)
+    if ending is None:
+        return _Listing([folder / text for text in texts], _notices(folder, contents))
 
+    # The user knows that files with other endings are not read, and gets no notices.
+    return _Listing([folder / name for name in names if name.endswith(ending)], ending=ending)
+
+
+def _notices(folder: Location, contents: Contents) -> list[str]:
+    """Return messages about files in a folder of text that are not read, and might be meant to be.
+
+    Args:
+        folder: The folder.
+        contents: Its files.
+    """
     notices = [notice.text for notice in contents.notices() if not notice.is_expected]
-    return _Listing(
-        files=[folder / text for text in texts],
-        notices=[f"{folder}: {notice}" for notice in notices],
-    )
+    return [f"{folder}: {notice}" for notice in notices]
 
 
 def _ending_of_tars(folder: Location, names: Sequence[str], *, shuffle_only: bool) -> str | None:

@@ -22,6 +22,7 @@ from nanoset_core.stages.webdataset.standalone.options import (
 )
 from nanoset_core.stages.webdataset.standalone.tokens import survey_sources
 from nanoset_core.stages.webdataset.tars import output_bytes
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.working_copies import any_remote, temporary_folder
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
@@ -29,7 +30,7 @@ from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import Piece, SourceRange
 from nanoset_core.tokenizers.engines import make_engine
-from nanoset_core.tokenizers.engines.engine import EncodingError
+from nanoset_core.tokenizers.engines.engine import EncodingError, Engine
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 _SAMPLE_FILES = 8
@@ -243,7 +244,6 @@ def _sample(inputs: InputFiles, file: FileStat, settings: PreprocessOptions) -> 
         file: The file, as it was listed.
         settings: How its text is tokenized.
     """
-    folder = inputs.folder
     batches = _batches_of(inputs, file, settings)
     reads_completely = not is_cuttable(file.path)
     if not reads_completely:
@@ -254,15 +254,29 @@ def _sample(inputs: InputFiles, file: FileStat, settings: PreprocessOptions) -> 
     n_bytes = 0
     n_tokens = 0
     for batch in batches:
-        try:
-            encoded = engine.encode(batch.texts)
-        except EncodingError as error:
-            raise error.at(f"{folder / file.path}:{batch.lines[error.document]}") from error
-        n_tokens += len(encoded.ids) + special_per_document * len(batch.texts)
+        n_tokens += _count_tokens(engine, batch, inputs.folder / file.path)
+        n_tokens += special_per_document * len(batch.texts)
         n_bytes += batch.read_bytes
     if reads_completely:
         n_bytes = file.size  # `read_bytes` counts what was read after decompression
     return _TextSample(stored_bytes=n_bytes, tokens=n_tokens)
+
+
+def _count_tokens(engine: Engine, batch: DocumentBatch, path: Location) -> int:
+    """Return the number of tokens of some documents, without special tokens.
+
+    Args:
+        engine: Encodes text as tokens.
+        batch: The documents, with the line of each.
+        path: Their file, for the error.
+
+    Raises:
+        EncodingError: A document cannot be encoded. The error names its line.
+    """
+    try:
+        return len(engine.encode(batch.texts).ids)
+    except EncodingError as error:
+        raise error.at(f"{path}:{batch.lines[error.document]}") from error
 
 
 def _batches_of(

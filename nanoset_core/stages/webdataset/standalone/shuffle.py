@@ -30,7 +30,7 @@ from nanoset_core.outputs.manifest import (
 from nanoset_core.records.json_records import dump, to_plain
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers
-from nanoset_core.stages.webdataset.plan import StoredShufflePlan, plan_shuffle
+from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan, plan_shuffle
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
 from nanoset_core.stages.webdataset.standalone.options import (
     NON_RECIPE_OPTIONS,
@@ -302,14 +302,9 @@ class _ShuffleCall:
             The manifest.
         """
         # Tokenize or decode the inputs, and plan which of their tokens go into which tar.
-        options = self.options
-        prepared = prepare(
-            self.inputs, options, self.folders.scratch / "tokens", progress=self.progress
-        )
-        settings = plan_settings(
-            options, self.inputs.frequencies, prepared.tokens_by_file, prepared.sequence_length
-        )
-        plan = plan_shuffle(prepared.sources, settings)
+        token_folder = self.folders.scratch / "tokens"
+        prepared = prepare(self.inputs, self.options, token_folder, progress=self.progress)
+        plan = self._plan(prepared)
 
         # Write the tars, the lists that name them, and the lines of text that were rejected.
         tars = write_shards(
@@ -320,12 +315,27 @@ class _ShuffleCall:
             self._write_options(),
             made_from=self.recipe.digest,
         )
-        tokenizer = None if options.tokenizer is None else options.tokenizer.parent.name
+        tokenizer_file = self.options.tokenizer
+        tokenizer = None if tokenizer_file is None else tokenizer_file.parent.name
         files = write_lists(plan, tars, folder, name=self.recipe.name, tokenizer=tokenizer)
         files |= _write_rejects(prepared, folder)
 
-        facts = {"plan": to_plain(StoredShufflePlan.of(plan)), **_facts(prepared, options)}
+        facts = {"plan": to_plain(StoredShufflePlan.of(plan)), **_facts(prepared, self.options)}
         return self._write_manifest(folder, facts, files)
+
+    def _plan(self, prepared: PreparedTokens) -> ShufflePlan:
+        """Decide which tokens of the inputs go into which tar.
+
+        Args:
+            prepared: The tokens of the inputs.
+        """
+        settings = plan_settings(
+            self.options,
+            self.inputs.frequencies,
+            prepared.tokens_by_file,
+            prepared.sequence_length,
+        )
+        return plan_shuffle(prepared.sources, settings)
 
     def _write_manifest(
         self, folder: Path, facts: dict[str, Any], files: dict[str, FileFact]

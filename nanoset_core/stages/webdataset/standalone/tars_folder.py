@@ -159,16 +159,10 @@ class TarsFolder:
             ConfigError: The earlier result has another recipe, or there are other files.
         """
         if earlier.digest != recipe.digest:
-            differences: list[str] = []
-            if earlier.recipe["parents"] != recipe.parents:
-                differences.append(
-                    "it was made from other files, or they were moved or rewritten since"
-                )
-            differences += flag_differences(earlier.recipe["options"], recipe.options, _FLAGS)
             raise ConfigError(
                 "an output of other input or settings exists already",
                 where=self.output,
-                found="; ".join(differences) or "it was made under another name",
+                found="; ".join(_differences(earlier, recipe)) or "it was made under another name",
                 remedy="name another --output, or replace this one with --overwrite",
             )
         foreign = sorted(names - {MANIFEST, *earlier.files})
@@ -195,9 +189,17 @@ class TarsFolder:
         if self.access.renames_folders:
             deliver_folder(self.draft, self.folder)
             return replace(manifest, folder=self.folder)
+        self._upload(manifest)
+        return replace(manifest, access=self.access)
 
-        # An upload writes the manifest itself, after all other files. So pass it what the manifest
-        # in the draft contains.
+    def _upload(self, manifest: Manifest) -> None:
+        """Send the files in the draft to a bucket.
+
+        Args:
+            manifest: Manifest of these files.
+        """
+        # The delivery writes the manifest itself, after all other files. So pass it what the
+        # manifest in the draft contains.
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
         draft = Draft(self.draft, facts=content["facts"], more={"sha256": content["sha256"]})
@@ -205,7 +207,6 @@ class TarsFolder:
             if fact.sha256 is not None:
                 draft.sha256_by_name[name] = fact.sha256
         put_files_in_place(draft, self._delivery(list(manifest.files), content))
-        return replace(manifest, access=self.access)
 
     def _delivery(self, names: Sequence[str], manifest_content: Mapping[str, Any]) -> Delivery:
         """Return in which order files are sent to a bucket: tars, lists, and then the manifest.
@@ -236,3 +237,16 @@ class TarsFolder:
             completing_files=lists,
             resumes_interrupted=True,
         )
+
+
+def _differences(earlier: Manifest, recipe: Recipe) -> list[str]:
+    """Return in words how the input and settings of an earlier result differ from the present ones.
+
+    Args:
+        earlier: Manifest of the earlier result.
+        recipe: Input and settings of the new result.
+    """
+    differences: list[str] = []
+    if earlier.recipe["parents"] != recipe.parents:
+        differences.append("it was made from other files, or they were moved or rewritten since")
+    return differences + flag_differences(earlier.recipe["options"], recipe.options, _FLAGS)
