@@ -186,10 +186,20 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
     list_name = None
     if sha256 is None:
         list_name = f"{bin_name}{PIECES_ENDING}"
-        pieces = [PieceDigest(shard.sha256, shard.bin.size) for shard in shards]
-        (folder / list_name).write_bytes(pieces_text(pieces))
+        _write_piece_list(folder / list_name, shards)
     bin_bytes = sum(shard.bin.size for shard in shards)
     return {idx_path.name: sha256_file(idx_path), bin_name: FileFact(bin_bytes, sha256, list_name)}
+
+
+def _write_piece_list(path: Path, shards: Sequence[StoredPair]) -> None:
+    """Write the size and sha256 of each piece of a .bin that was joined from shards.
+
+    Args:
+        path: Path of the list.
+        shards: The shards, whose tokens are the pieces.
+    """
+    pieces = [PieceDigest(shard.sha256, shard.bin.size) for shard in shards]
+    path.write_bytes(pieces_text(pieces))
 
 
 def _merge_indexes(task: MergeTask, pairs: Sequence[StoredPair], folder: Path) -> Path:

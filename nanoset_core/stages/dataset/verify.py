@@ -167,19 +167,28 @@ def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None
     mean_length = dataset.facts["tokens"] / dataset.facts["documents"]
     report.figures["tokens_per_document"] = round(mean_length, 1)
     report.figures["tokens_per_document_before"] = round(mean_length_before, 1)
+    if _has_drifted(mean_length, mean_length_before):
+        report.warn(
+            "documents have another length than in the previous version",
+            where=dataset.folder,
+            found=f"{mean_length:,.1f} tokens a document, {mean_length_before:,.1f} before "
+            f"({previous.digest})",
+            expected=f"a change by less than a factor of {MAX_DRIFT:g}",
+            remedy=f"look at the changes with `nanoset diff {dataset.name}`; if they are intended, "
+            "ignore this warning",
+        )
+
+
+def _has_drifted(mean_length: float, mean_length_before: float) -> bool:
+    """Return whether the mean length of documents has changed by more than a factor of 1.5.
+
+    Args:
+        mean_length: Tokens of a document, on average.
+        mean_length_before: The same in the previous version; 0 if all its documents were empty.
+    """
     if not mean_length_before:
-        return
-    if 1 / MAX_DRIFT <= mean_length / mean_length_before <= MAX_DRIFT:
-        return
-    report.warn(
-        "documents have another length than in the previous version",
-        where=dataset.folder,
-        found=f"{mean_length:,.1f} tokens a document, {mean_length_before:,.1f} before "
-        f"({previous.digest})",
-        expected=f"a change by less than a factor of {MAX_DRIFT:g}",
-        remedy=f"look at the changes with `nanoset diff {dataset.name}`; if they are intended, "
-        "ignore this warning",
-    )
+        return False
+    return not 1 / MAX_DRIFT <= mean_length / mean_length_before <= MAX_DRIFT
 
 
 def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:

@@ -316,16 +316,11 @@ class Mds(SampledFormat):
         # into the file before.
         tokens_in_last_file = dataset.tokens - (n_files - 1) * tokens_per_file
         if n_files > 1 and tokens_in_last_file < length:
+            rest_of_room = room - samples_per_file * sample_bytes
             short_bytes = self._bytes_of_sample_and_offset(dataset.dtype, tokens_in_last_file)
-            if samples_per_file * sample_bytes + short_bytes <= room:
+            if short_bytes <= rest_of_room:
                 n_files -= 1
-        return Cut(
-            dtype=dataset.dtype,
-            tokens=dataset.tokens,
-            length=length,
-            per_file=tokens_per_file,
-            files=n_files,
-        )
+        return Cut(dataset.dtype, dataset.tokens, length, tokens_per_file, n_files)
 
     def _bytes_of_sample_and_offset(self, dtype: np.dtype, length: int) -> int:
         """Return the bytes that a sample adds to a file: its own, and its offset in the header."""
@@ -512,13 +507,9 @@ class LitData(SampledFormat):
         # Count the files for complete samples only, so that the rest never has a file of its own.
         n_samples = dataset.tokens // length
         samples_per_file = _samples_per_chunk(dataset.dtype, length)
-        return Cut(
-            dtype=dataset.dtype,
-            tokens=dataset.tokens,
-            length=length,
-            per_file=samples_per_file * length,
-            files=_divide_up(n_samples, samples_per_file),
-        )
+        tokens_per_file = samples_per_file * length
+        n_files = _divide_up(n_samples, samples_per_file)
+        return Cut(dataset.dtype, dataset.tokens, length, tokens_per_file, n_files)
 
     def file_header(self, cut: Cut, tokens: int) -> bytes:
         """Return the bytes before the tokens of a chunk.

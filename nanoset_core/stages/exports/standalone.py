@@ -180,17 +180,7 @@ class _Pair:
         """
         dataset = MMapIndexedDataset(str(self.prefix))
         stream = stream_of(dataset)  # None if the tokens are in order in the .bin
-        vocab_size: int | None = None  # unknown if the user names no tokenizer
-        if self.tokenizer is not None:
-            vocab_size = self.tokenizer.max_id + 1
-        traits = DatasetTraits(
-            where=dataset.prefix,
-            dtype=dataset.dtype,
-            tokens=int(dataset.sequence_lengths.sum(dtype=np.int64)),
-            vocab_size=vocab_size,
-            tokenizer=self.options.tokenizer_name,
-            sequence_length=self.options.sequence_length,
-        )
+        traits = self._traits(dataset)
 
         # Check the type of the tokens, the ends of documents, and the ids.
         export_format.check(traits)
@@ -200,6 +190,24 @@ class _Pair:
             # This reads all tokens, so it is left out for a .bin in a bucket.
             check_all_ids(dataset, stream, self.tokenizer.max_id)
         return _OpenedPair(dataset, stream, traits)
+
+    def _traits(self, dataset: MMapIndexedDataset) -> DatasetTraits:
+        """Return the properties of the pair that decide whether a reader can read it.
+
+        Args:
+            dataset: The pair, opened.
+        """
+        vocab_size: int | None = None  # unknown if the user names no tokenizer
+        if self.tokenizer is not None:
+            vocab_size = self.tokenizer.max_id + 1
+        return DatasetTraits(
+            where=dataset.prefix,
+            dtype=dataset.dtype,
+            tokens=int(dataset.sequence_lengths.sum(dtype=np.int64)),
+            vocab_size=vocab_size,
+            tokenizer=self.options.tokenizer_name,
+            sequence_length=self.options.sequence_length,
+        )
 
     def sample_files(self, export_format: SampledFormat, opened: _OpenedPair) -> SampleFiles:
         """Return the files of an export, to be written from the tokens of this .bin and .idx.

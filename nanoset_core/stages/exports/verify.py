@@ -153,7 +153,7 @@ class _ExportCheck:
             The number of end tokens, or None if a token differs.
         """
         comparison = self._token_comparison(tokens_file)
-        end_token = framing(self.project).after[-1]
+        end_token = framing(self.project).after[-1]  # the last token of every document
         n_tokens = int(self.manifest.facts["tokens"])
         n_end_tokens = 0
         for start in range(0, n_tokens, _READ_TOKENS):

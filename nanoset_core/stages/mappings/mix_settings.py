@@ -156,10 +156,10 @@ def _part_errors(
 
 
 def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[ConfigError]:
-    """Yield errors of the keys that say how much a part of a mixture is read.
+    """Yield errors of the keys that say how much of a part of a mixture is read.
 
-    The keys min_share and max_share limit the share of the part, `epochs` says how often its
-    documents are read, and `max_epochs` how often at most.
+    A mixture divides the training data among its parts. The key `epochs` of a part says how often
+    its documents are read, and `max_epochs` how often at most.
 
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
@@ -173,6 +173,23 @@ def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[C
             where=f"{where}.temperature",
             remedy="write it in the group around the corpus",
         )
+    yield from _bound_errors(where, part)
+    if part.epochs is not None and limit is not None and part.epochs > limit:
+        yield ConfigError(
+            "it is to be read more often than it may be",
+            where=f"{where}.epochs",
+            found=limit,
+            remedy="raise max_epochs, or lower epochs",
+        )
+
+
+def _bound_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
+    """Yield an error if the smallest share of a part is above its largest one.
+
+    Args:
+        where: Key of the part in nanoset.yaml, for the errors.
+        part: The part. `min_share` and `max_share` limit its share of the group around it.
+    """
     floor = part.min_share or 0.0
     cap = 1.0 if part.max_share is None else part.max_share
     if floor > cap:
@@ -181,13 +198,6 @@ def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[C
             where=f"{where}.min_share",
             found=f"{floor:g} to {cap:g}",
             remedy="lower min_share, or raise max_share",
-        )
-    if part.epochs is not None and limit is not None and part.epochs > limit:
-        yield ConfigError(
-            "it is to be read more often than it may be",
-            where=f"{where}.epochs",
-            found=limit,
-            remedy="raise max_epochs, or lower epochs",
         )
 
 

@@ -119,25 +119,31 @@ def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
     Args:
         parts: The JSON values of `MixRow`, groups before their members.
     """
-    rows: list[Row] = []
-    for part in parts:
-        # Manifests store these shares as `asked` and `given`, the names of earlier versions.
-        requested_share = part["asked"]
-        share = part["given"]
-        epochs = part["epochs"]
-        indent = "· " * part["depth"]
-        bar = "█" * round(BAR_COLUMNS * share)
-        row = {
-            "part": f"{indent}{part['name']}",
-            "requested": "" if requested_share is None else _percent(requested_share),
-            "share": _percent(share),
-            "tokens": _count(part["tokens"]),
-            "epochs": "" if epochs is None else f"{epochs:.2f}",
-            "decided by": part["decided_by"],
-            "of train": bar or "▏",  # a share that is too small for a block
-        }
-        rows.append(row)
-    return rows
+    return [_mixture_row(part) for part in parts]
+
+
+def _mixture_row(part: Mapping[str, Any]) -> Row:
+    """Return what a part of a mixture gets of the training data, by heading.
+
+    Args:
+        part: The JSON value of `MixRow`. A part within a group has a greater `depth`, and is
+            indented.
+    """
+    # Manifests store these shares as `asked` and `given`, the names of earlier versions.
+    requested_share = part["asked"]
+    share = part["given"]
+    epochs = part["epochs"]
+    indent = "· " * part["depth"]
+    bar = "█" * round(BAR_COLUMNS * share)
+    return {
+        "part": f"{indent}{part['name']}",
+        "requested": "" if requested_share is None else _percent(requested_share),
+        "share": _percent(share),
+        "tokens": _count(part["tokens"]),
+        "epochs": "" if epochs is None else f"{epochs:.2f}",
+        "decided by": part["decided_by"],
+        "of train": bar or "▏",  # a share that is too small for a block
+    }
 
 
 def _percent(share: float) -> str:

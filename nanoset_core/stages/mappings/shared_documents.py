@@ -187,18 +187,31 @@ def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, 
         total = first_member.total_tokens
         return (CorpusPart((1,), total),) if total else ()
 
-    # Otherwise count for some documents at a time.
+    # Return them in a fixed order, since the manifests of outputs list the parts.
+    tokens_by_copies = _tokens_by_copies(corpus, members)
+    return tuple(CorpusPart(copies, tokens) for copies, tokens in sorted(tokens_by_copies.items()))
+
+
+def _tokens_by_copies(corpus: Dataset, members: Sequence[_Member]) -> Counter[tuple[int, ...]]:
+    """Return how many tokens of a corpus have which numbers of copies in the datasets.
+
+    Args:
+        corpus: Dataset of the corpus.
+        members: The datasets that contain documents of the corpus.
+
+    Returns:
+        `{(1, 2): 100}` if there are 100 tokens that the first dataset contains once, and the second
+        one twice.
+    """
     tokens_by_copies: Counter[tuple[int, ...]] = Counter()
+    # Some documents at a time, to bound memory.
     for documents in _document_ranges(corpus, len(members)):
         columns = [member.tokens_of(documents) for member in members]
         contained = np.column_stack(columns)  # (n_documents, n_datasets)
         tokens = _document_tokens(corpus.index, documents)  # (n_documents,)
         for count in count_copies(contained, tokens):
             tokens_by_copies[count.copies] += count.tokens
-
-    # In a fixed order, since the manifests of outputs list the parts.
-    combinations = sorted(tokens_by_copies)
-    return tuple(CorpusPart(copies, tokens_by_copies[copies]) for copies in combinations)
+    return tokens_by_copies
 
 
 def _document_ranges(corpus: Dataset, n_datasets: int) -> Iterator[range]:

@@ -75,28 +75,39 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
     """
     if "members" not in facts:
         return {}
-    datasets = facts["members"]
-    corpora = facts.get(CORPORA)
-
     details: dict[str, str] = {}
     n_unused = unused_samples(facts)
     if n_unused:
         details["unused samples"] = f"{n_unused:,}"
+    details |= _repetition_details(facts)
 
-    # How often the documents are read. Datasets of one corpus may share documents, so the counts
-    # for corpora are better.
+    # The tokens that no sample contains: None for a dataset if the trainer does not show them.
+    unused_tokens = [dataset["tokens_unseen"] for dataset in facts["members"]]
+    if None not in unused_tokens:
+        details["unused tokens"] = f"{sum(unused_tokens):,}"
+    return details
+
+
+def _repetition_details(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return columns of a table on a split: how often its documents are read.
+
+    Args:
+        facts: Facts about the split, with the datasets that are read (`members`).
+
+    Returns:
+        Heading → text, such as `{"epochs": "1.00 to 2.50"}`.
+    """
+    # Datasets of one corpus may share documents, so the counts for corpora are better. Outputs of
+    # old versions lack them.
+    corpora = facts.get(CORPORA)
+    details: dict[str, str] = {}
     if corpora is None:
-        epochs = [dataset["epochs"] for dataset in datasets]
+        epochs = [dataset["epochs"] for dataset in facts["members"]]
     else:
         epochs = [corpus["epochs"] for corpus in corpora]
         details["unique tokens"] = f"{_total(corpora, 'unique_tokens'):,}"
         details["repeated tokens"] = f"{_total(corpora, 'repeated_tokens'):,}"
     details["epochs"] = _range(epochs) if epochs else "0.00"
-
-    # The tokens that no sample contains: None for a dataset if the trainer does not show them.
-    unused_tokens = [dataset["tokens_unseen"] for dataset in datasets]
-    if None not in unused_tokens:
-        details["unused tokens"] = f"{sum(unused_tokens):,}"
     return details
 
 

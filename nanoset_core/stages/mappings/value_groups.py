@@ -214,14 +214,9 @@ def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
     """
     if group.of is None or group.by is None or not group.values:
         return []
-    # `values` is a list of values, or a mapping of each value to its share.
-    share_by_value: dict[str | int, float | None] = dict.fromkeys(group.values)
-    if isinstance(group.values, Mapping):
-        share_by_value.update(group.values)
-
     value_views: list[_ValueView] = []
     column = _quoted(group.by, '"')
-    for value, share in share_by_value.items():
+    for value, share in _share_by_value(group.values).items():
         view = ViewSpec(of=group.of, where=f"{column} = {_literal(value)}")
         value_views.append(_ValueView(_view_name(group_name, value), view, share))
 
@@ -231,6 +226,22 @@ def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
         view = ViewSpec(of=group.of, where=condition)
         value_views.append(_ValueView(_view_name(group_name, OTHERS), view, share=None))
     return value_views
+
+
+def _share_by_value(
+    values: tuple[str | int, ...] | Mapping[str, float],
+) -> dict[str | int, float | None]:
+    """Return each value of a column with its share of the group; None if shares are not set.
+
+    `[news, science]` gives `{news: None, science: None}`.
+
+    Args:
+        values: The key `values` of a group: a list, or a mapping of each value to its share.
+    """
+    shares: dict[str | int, float | None] = dict.fromkeys(values)
+    if isinstance(values, Mapping):
+        shares.update(values)
+    return shares
 
 
 def _view_name(group: str, value: str | int) -> str:

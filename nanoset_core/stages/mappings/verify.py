@@ -406,17 +406,16 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
     max_id = project.tokenizer.max_id
     for span in nanoset.dataset.spans(len(samples), _SAMPLES_AT_ONCE):
         tokens = nanoset.batch(samples[span])  # (n_samples of the span, sequence_length + 1)
-        is_unknown = tokens > max_id
-        if not is_unknown.any():
-            continue
-        row, column = np.argwhere(is_unknown)[0]
-        member = nanoset.member
-        sample = samples[span][row]
-        report.error(
-            "a sample holds a token that is not in the vocabulary",
-            where=f"{member.prefix}, {member.split} sample {sample}, token {column}",
-            found=tokens[row, column],
-            expected=f"at most {max_id}",
-            remedy="build again with the tokenizer that made the data",
-        )
-        return
+        unknown = np.argwhere(tokens > max_id)  # (n_unknown, 2) row and column of each
+        if len(unknown):
+            row, column = unknown[0]
+            member = nanoset.member
+            sample = samples[span][row]
+            report.error(
+                "a sample holds a token that is not in the vocabulary",
+                where=f"{member.prefix}, {member.split} sample {sample}, token {column}",
+                found=tokens[row, column],
+                expected=f"at most {max_id}",
+                remedy="build again with the tokenizer that made the data",
+            )
+            return
