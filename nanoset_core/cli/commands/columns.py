@@ -189,7 +189,7 @@ def _print_values(statistics: CorpusColumns, column: ColumnStatistics) -> None:
 
     Args:
         statistics: The statistics of all columns of a corpus, which has the total of each bar.
-        column: The column.
+        column: The column whose values are printed.
     """
     from nanoset_core.project.column_rows import uncounted_text, value_rows
 

@@ -95,7 +95,7 @@ def _print_dataset_diff(diff: DatasetDiff, show: int) -> None:
     """Print how two versions of a corpus's dataset differ, and what becomes of other outputs.
 
     Args:
-        diff: The differences.
+        diff: The differences of the two versions.
         show: Largest number of files of raw text to list.
     """
     old = _VersionCounts.of_dataset(diff.old)

@@ -86,7 +86,7 @@ def _print_text_beside(raw: Path, names: Sequence[str]) -> None:
     Users often put their text there first.
 
     Args:
-        raw: The raw folder.
+        raw: The raw folder, which contains a folder for each corpus.
         names: The files of text.
     """
     from nanoset_core.text.notices import abbreviated

@@ -101,7 +101,7 @@ def _sequence_line(dataset: MMapIndexedDataset, index: int, decoder: _Decoder | 
     """Return the length of a sequence, and its first tokens: as text, or as ids without a decoder.
 
     Args:
-        dataset: The dataset.
+        dataset: The opened .bin/.idx pair.
         index: Number of the sequence, from 0.
         decoder: Decodes the tokens, if their tokenizer is known.
 
