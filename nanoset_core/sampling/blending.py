@@ -75,8 +75,8 @@ def build_exhaustive_blending_indices(
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
     """Mix datasets so that every sample of each is taken once, evenly spread.
 
-    Each next sample is from the dataset that is furthest behind its share, among those that have
-    samples left. The share of a dataset is its size / sum of all sizes. Source: Megatron-LM
+    For example, datasets of 4 and 2 samples are mixed as 0, 1, 0, 0, 1, 0: each next sample is from
+    the dataset that is furthest behind its share of all samples. Source: Megatron-LM
     `helpers.cpp`, `build_exhaustive_blending_indices`.
 
     Args:
@@ -99,8 +99,8 @@ def build_exhaustive_blending_indices(
     weights = sample_counts / float(size)
     blend = _blend_by_weights(weights, size, cost=None)
 
-    # With these weights, each dataset normally gets exactly its size. Rounding of the weights can
-    # give a dataset a sample too many near the very end.
+    # With these weights, each dataset normally gets exactly its size. Since they are rounded, a
+    # dataset may get a sample too many, and another one too few, near the very end: correct that.
     if not np.array_equal(blend.counts, sample_counts):
         _retake_beyond_sizes(weights, sample_counts, blend)
     return blend.dataset_index, blend.dataset_sample_index
@@ -181,16 +181,19 @@ class OccurrenceCounter:
     def _numbers_by_value(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Number the next entries of each value, from the number of its earlier entries on.
 
+        For example, value 0 occurred 5 times before, and value 1 never. The next entries are two of
+        value 0 and three of value 1: their numbers are 5, 6, and 0, 1, 2.
+
         Args:
-            counts: Next entries of each value, shape (n_values,).
+            counts: Next entries of each value, such as [2, 3]; shape (n_values,).
 
         Returns:
             The numbers, those of the smallest value first; shape (sum of counts,).
         """
-        # An example: the earlier counts are [5, 0], and the next ones [2, 3]. The numbers of value
-        # 0 are 5 and 6, and those of value 1 are 0, 1 and 2.
-        run_starts = np.cumsum(counts) - counts  # [0, 2], where the numbers of each value start
-        offsets = self.counts - run_starts  # [5, -2], what is added to positions in the result
+        # The numbers of a value increase like positions in the result. So they are the positions
+        # plus an offset, which is the same for all entries of the value.
+        first_positions = np.cumsum(counts) - counts  # [0, 2]
+        offsets = self.counts - first_positions  # [5, -2]
         numbers = np.repeat(offsets, counts)  # [5, 5, -2, -2, -2]
         numbers += np.arange(len(numbers))  # [5, 6, 0, 1, 2]
         return numbers
@@ -258,16 +261,19 @@ def _retake_beyond_sizes(
 def _furthest_behind(
     weights: NDArray[np.float64], sizes: NDArray[np.int64], counts: NDArray[np.int64], sample: int
 ) -> int:
-    """Return which dataset a sample of a blend is from: the one that is furthest behind its weight.
+    """Return the next sample's dataset: the furthest behind its weight that has samples left.
+
+    For example, 0.5, 0.3 and 0.2 of 10 samples are 5, 3 and 2. If 5, 2 and 2 were taken, dataset 1
+    is behind.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        sizes: Samples of each dataset, shape (n_datasets,). Those that are used up are left out.
+        sizes: Samples of each dataset, shape (n_datasets,).
         counts: Samples taken of each dataset before this one, shape (n_datasets,).
         sample: Number of the sample. The trainer's rule starts with 1, so sample 0 counts as 1.
     """
-    errors = weights * float(max(sample, 1)) - counts  # (n_datasets,)
-    errors[counts == sizes] = -np.inf
+    errors = weights * float(max(sample, 1)) - counts  # (n_datasets,) how far each is behind
+    errors[counts == sizes] = -np.inf  # no samples are left
     return int(np.argmax(errors))
 
 

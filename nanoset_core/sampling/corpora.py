@@ -106,10 +106,9 @@ def separate_corpora(plan: SplitPlan) -> list[CorpusParts]:
     corpora = []
     for dataset in plan.members:
         name = os.path.basename(dataset.prefix)
-        parts: tuple[CorpusPart, ...] = ()
-        if dataset.tokens:
-            # All tokens are alike: the dataset has one copy of each.
-            parts = (CorpusPart(copies=(1,), tokens=dataset.tokens),)
+        # The dataset has one copy of each of its tokens. A corpus without tokens has no parts.
+        all_tokens = CorpusPart(copies=(1,), tokens=dataset.tokens)
+        parts = (all_tokens,) if dataset.tokens else ()
         corpus = CorpusParts(corpus=name, members=(name,), prefixes=(dataset.prefix,), parts=parts)
         corpora.append(corpus)
     return corpora
@@ -252,6 +251,9 @@ class MemberReads:
     def share_read(self, samples: int, config: NanosetConfig) -> float:
         """Return the share of the dataset's tokens that the first samples of a run contain.
 
+        For example, 60 of 100 samples of one epoch contain 0.6 of its tokens. If two epochs are
+        shuffled together, 60 of their 200 samples have some tokens twice, and so only about 0.51.
+
         Args:
             samples: How many of the dataset's samples the run has taken.
             config: Configuration of the nanoset.
@@ -262,7 +264,7 @@ class MemberReads:
         if samples <= 0 or not self.tokens:
             return 0.0
 
-        # How many of the first epochs are shuffled together.
+        # The last epoch may be shuffled on its own. How many come before it?
         epochs_together = self.epochs
         if self.separate_last_epoch:
             epochs_together -= 1
@@ -294,7 +296,8 @@ class MemberReads:
     ) -> float:
         """Return the expected share of the tokens that are read, if epochs are shuffled together.
 
-        A token has a copy in each epoch. Each copy is among the samples that were taken, or not.
+        A token has a copy in each epoch. For example, 60 of the 200 samples of two epochs are read:
+        each copy is unread with a probability of 0.7, and both with 0.7 * 0.7. So 0.51 are read.
 
         Args:
             samples: How many of the dataset's samples the run has taken.
@@ -355,17 +358,20 @@ def corpus_coverage(
 def _coverage_of(
     corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
 ) -> CorpusCoverage:
-    """Return what a split reads of one corpus.
+    """Return what a split reads of one corpus, through all datasets that contain its documents.
 
     Args:
-        corpus: The corpus. Its members are the datasets through which its documents are read.
+        corpus: The corpus. Its *members* are these datasets: its own, and views of it.
         members: The samples that are taken of each member, in order.
         config: Configuration of the nanoset.
     """
-    # Round to whole tokens; the rest of the samples is padding.
-    samples = sum(member.samples_taken for member in members)
+    # Tokens can be expected values, so they are rounded.
     tokens = round(_tokens_read(corpus, members, config))
     unique_tokens = min(round(_tokens_read_first(corpus, members, config)), tokens)
+
+    # What the samples contain in addition is padding. Samples start `step` tokens apart.
+    n_samples = sum(member.samples_taken for member in members)
+    padding = max(n_samples * config.step - tokens, 0)
 
     epochs_by_part = _epochs_of_parts(corpus, members, config)
     return CorpusCoverage(
@@ -375,7 +381,7 @@ def _coverage_of(
         tokens=tokens,
         unique_tokens=unique_tokens,
         repeated_tokens=tokens - unique_tokens,
-        padding=max(samples * config.step - tokens, 0),
+        padding=padding,
         epochs=_mean_epochs(corpus, epochs_by_part),
         most_epochs=max(epochs_by_part, default=0.0),
     )
@@ -386,15 +392,18 @@ def _tokens_read(
 ) -> float:
     """Return how many tokens of a corpus a split reads, each counted as often as it is read.
 
+    For example, a corpus has 1,000 tokens, and 100 of them are also in a second dataset. The split
+    reads two epochs of the first dataset, and three of the second: 900 * 2 + 100 * (2 + 3) = 2,300.
+
     Args:
-        corpus: The corpus. Its members are the datasets through which its documents are read; the
-            documents of a part have equal numbers of copies in each member.
+        corpus: The corpus. Its *members* are the datasets that contain its documents. Tokens with
+            equal numbers of copies in each member are a *part*: there are two in the example.
         members: The samples that are taken of each member, in order.
         config: Configuration of the nanoset.
     """
-    # The tokens that are taken of each member, over those of one epoch.
-    shares = [member.share_of_tokens(member.samples_taken, config) for member in members]
-    return plain_sum(part.tokens * _sum_over_copies(part, shares) for part in corpus.parts)
+    # How often each member is read: [2.0, 3.0] in the example.
+    reads = [member.share_of_tokens(member.samples_taken, config) for member in members]
+    return plain_sum(part.tokens * _sum_over_copies(part, reads) for part in corpus.parts)
 
 
 def _tokens_read_first(
@@ -402,9 +411,12 @@ def _tokens_read_first(
 ) -> float:
     """Return how many tokens of a corpus a split reads that no earlier phase of the run has read.
 
+    For example, 30% of the tokens were read when the split starts, and 80% when it ends. Of 1,000
+    tokens, it reads 500 for the first time.
+
     Args:
-        corpus: The corpus. Its members are the datasets through which its documents are read; the
-            documents of a part have equal numbers of copies in each member.
+        corpus: The corpus. Its *members* are the datasets that contain its documents. Tokens with
+            equal numbers of copies in each member are a *part*.
         members: The samples that are taken of each member, in order.
         config: Configuration of the nanoset.
     """
@@ -457,8 +469,11 @@ def _mean_epochs(corpus: CorpusParts, epochs_by_part: Sequence[float]) -> float:
 def _sum_over_copies(part: CorpusPart, values: Sequence[float]) -> float:
     """Return the sum of the datasets' values, each times the copies of the part in the dataset.
 
+    For example, 1 copy in a dataset that is read 0.5 times, and 2 in one that is read 3 times, are
+    read 1 * 0.5 + 2 * 3 = 6.5 times.
+
     Args:
-        part: The part.
+        part: Tokens with equal numbers of copies in each dataset.
         values: A value of each dataset, such as its epochs.
     """
     return math.fsum(copies * value for copies, value in zip(part.copies, values, strict=True))
@@ -533,25 +548,40 @@ def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -
         if not corpus.is_shared:
             continue  # each of its documents has one copy
         for part in corpus.parts:
-            # The datasets that contain the documents of this part.
-            copies_by_prefix: dict[str, int] = {}
-            holders = []
-            for name, prefix, copies in zip(
-                corpus.members, corpus.prefixes, part.copies, strict=True
-            ):
-                if copies > 0:
-                    copies_by_prefix[prefix] = copies
-                    holders.append(name)
-
-            # The limit of each of them holds for what is read through all of them.
-            for prefix in copies_by_prefix:
-                if prefix in limits:
-                    limit = SharedLimit(
-                        prefix=prefix,
-                        corpus=corpus.corpus,
-                        holders=tuple(holders),
-                        copies=copies_by_prefix,
-                        limit=limits[prefix],
-                    )
-                    limits_on_copies.append(limit)
+            limits_on_copies += _limits_of_part(corpus, part, limits)
     return limits_on_copies
+
+
+def _limits_of_part(
+    corpus: CorpusParts, part: CorpusPart, limits: Mapping[str, float]
+) -> list[SharedLimit]:
+    """Return the limits on the documents of a part: one for each dataset that has them and a limit.
+
+    For example, documents with the copies (1, 0, 2) are in the first and the third dataset of the
+    corpus, and may have the limits of these two.
+
+    Args:
+        corpus: The corpus, with the names and prefixes of its datasets.
+        part: Its documents with these numbers of copies in each dataset.
+        limits: Prefix → how often the dataset may be read.
+    """
+    # Leave out the datasets that do not contain the documents.
+    copies_by_prefix: dict[str, int] = {}
+    holders = []
+    for name, prefix, copies in zip(corpus.members, corpus.prefixes, part.copies, strict=True):
+        if copies > 0:
+            copies_by_prefix[prefix] = copies
+            holders.append(name)
+
+    limits_of_part = []
+    for prefix in copies_by_prefix:
+        if prefix in limits:
+            limit = SharedLimit(
+                prefix=prefix,
+                corpus=corpus.corpus,
+                holders=tuple(holders),
+                copies=copies_by_prefix,
+                limit=limits[prefix],
+            )
+            limits_of_part.append(limit)
+    return limits_of_part

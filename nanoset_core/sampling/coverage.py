@@ -155,7 +155,8 @@ def _samples_of_blend_epoch(plan: SplitPlan, config: NanosetConfig) -> Sequence[
     """Return how many samples of each dataset are in one epoch of the blend.
 
     Some trainers build one epoch of the blend, and repeat it. It has as many samples as all
-    datasets together, which the weights divide among the datasets.
+    datasets together. For example, two datasets have 300 and 100 samples, and equal weights: the
+    epoch has 400 samples, and so 200 of each dataset.
 
     Args:
         plan: Plan of the split.
@@ -169,7 +170,7 @@ def _samples_of_blend_epoch(plan: SplitPlan, config: NanosetConfig) -> Sequence[
         return [None] * len(weights)
     weight_sum = plain_sum(weights)
     epoch_size = sum(member.samples_given for member in plan.members)
-    # Rounded up: an upper bound, since a blend takes whole samples.
+    # A blend takes whole samples of each dataset, at most these numbers rounded up.
     return [math.ceil(epoch_size * weight / weight_sum) for weight in weights]
 
 
@@ -232,16 +233,9 @@ def _tokens_unseen(
     Returns:
         The number of tokens, or None if it depends on how samples were shuffled.
     """
-    # How many of the samples are different ones: the others repeat the epoch of the blend.
-    n_different = n_samples
-    if blend_epoch_samples is not None:
-        n_different = min(n_samples, blend_epoch_samples)
-        # If the dataset has fewer samples than the epoch of the blend takes, some occur twice in
-        # it. Before its end, the shuffle decides how many of these were taken twice.
-        epoch_has_duplicates = blend_epoch_samples > member.samples_given
-        if epoch_has_duplicates and n_samples < blend_epoch_samples:
-            return None
-
+    n_different = _different_samples(member, n_samples, blend_epoch_samples)
+    if n_different is None:
+        return None
     n_read = member.taken_before + n_different
     if n_read == 0:
         return member.tokens
@@ -250,13 +244,49 @@ def _tokens_unseen(
     if member.epochs <= 1:
         return max(0, member.tokens - _tokens_of_first_epoch(n_read, member.tokens, config))
 
-    # Several epochs are shuffled together, without the last one if it is shuffled on its own. Until
-    # all their samples are read, the shuffle decides which tokens are: perhaps one of them twice.
-    n_shuffled_together = member.samples_built
-    if member.separate_last_epoch:
-        tokens_before_last_epoch = (member.epochs - 1) * member.tokens
-        n_shuffled_together = (tokens_before_last_epoch - config.overlap) // config.step
-    return 0 if n_read >= n_shuffled_together else None
+    # If several epochs are shuffled together, a token may be read twice before another one is read
+    # once. Only after all their samples is it certain that every token was read.
+    has_read_all = n_read >= _samples_shuffled_together(member, config)
+    return 0 if has_read_all else None
+
+
+def _different_samples(
+    member: MemberPlan, n_samples: int, blend_epoch_samples: int | None
+) -> int | None:
+    """Return how many different samples are among those that a split takes of a dataset.
+
+    Args:
+        member: Plan of the dataset.
+        n_samples: Samples of the dataset that the split takes.
+        blend_epoch_samples: If the trainer repeats one shuffled epoch of the blend: how many
+            samples of the dataset this epoch has. None for other trainers.
+
+    Returns:
+        The number, or None if the shuffle decides it.
+    """
+    if blend_epoch_samples is None:
+        return n_samples
+    # If the dataset has fewer samples than the epoch of the blend takes, some occur twice in it.
+    # Before its end, the shuffle decides how many of these were taken twice.
+    epoch_has_duplicates = blend_epoch_samples > member.samples_given
+    if epoch_has_duplicates and n_samples < blend_epoch_samples:
+        return None
+    return min(n_samples, blend_epoch_samples)  # the others repeat the epoch
+
+
+def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int:
+    """Return how many samples of a dataset are shuffled together, from its first one on.
+
+    These are all of its samples, or those before the last epoch.
+
+    Args:
+        member: Plan of the dataset, which says whether its last epoch is shuffled on its own.
+        config: Configuration of the nanoset.
+    """
+    if not member.separate_last_epoch:
+        return member.samples_built
+    tokens_before_last_epoch = (member.epochs - 1) * member.tokens
+    return (tokens_before_last_epoch - config.overlap) // config.step
 
 
 def _tokens_of_first_epoch(n_samples: int, tokens: int, config: NanosetConfig) -> int:

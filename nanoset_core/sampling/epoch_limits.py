@@ -137,7 +137,8 @@ class EpochLimits:
         """Return the limits on documents that the datasets contain more than once.
 
         For example, a document of the dataset "web" may also be in a view of "web". Then it is read
-        through both datasets, and its limit holds for the sum.
+        through both datasets, and its limit holds for the sum. Documents with a single copy need no
+        such limit: they are read as often as their dataset.
 
         Args:
             plan: Plan of the split.
@@ -354,29 +355,27 @@ def _exceeded_on_copies(
     *,
     with_margin: bool = True,
 ) -> list[ExceededLimit]:
-    """Return the exceeded limits on documents that the datasets contain more than once.
+    """Return which documents a split reads too often, if several datasets contain copies of them.
 
-    A dataset may have several, for documents with different copies. Only the one whose documents
-    are read most often is returned.
+    For example, documents of "web" are also in a view of it, and may be read twice. With 1.5 epochs
+    of each dataset, they are read 3 times. Of several such limits on one dataset, the one whose
+    documents are read most often is returned.
 
     Args:
         plan: Plan of the split.
         config: Configuration of the nanoset.
         limits_on_copies: All limits on such documents.
         reader: Reads the datasets' `.idx` files.
-        with_margin: True checks the samples that are built of a dataset, False those that the blend
-            takes. The trainer builds slightly more than the blend takes.
+        with_margin: Trainers build slightly more samples of a dataset than the blend takes. True
+            checks the samples that are built, False those that are taken.
     """
     if not limits_on_copies:
         return []
     counts = _count_epochs(plan, config, reader)
+    is_exceeded = counts.builds_too_often if with_margin else counts.takes_too_often
     exceeded = []
     for limit in limits_on_copies:
-        if with_margin:
-            is_exceeded = counts.builds_too_often(limit)
-        else:
-            is_exceeded = counts.takes_too_often(limit)
-        if is_exceeded:
+        if is_exceeded(limit):
             exceeded.append(
                 ExceededLimit(
                     prefix=limit.prefix,

@@ -90,13 +90,15 @@ def greedy_segments(
 ) -> Iterator[tuple[int, Picks]]:
     """Yield the dataset of each sample of a blend, segment by segment.
 
-    Segments limit the memory that a long blend needs. Each continues with the numbers of samples
-    that were taken of each dataset before it.
+    Each next sample is from the dataset that is furthest behind its weight. For the weights 0.6,
+    0.3 and 0.1, the datasets of the first five samples are 0, 1, 2, 0, 0. A segment has up to 16
+    million samples, which limits the memory that a long blend needs.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
         size: Number of samples of the blend.
-        cost: Counts the work, for tests and benchmarks; None if nobody needs it.
+        cost: For tests and benchmarks: counts how many samples were computed a second time, since
+            many are computed at once from guesses.
 
     Yields:
         The number of the segment's first sample in the blend, and the dataset of each of its
@@ -139,6 +141,8 @@ def _pick_segment(
     Returns:
         Samples taken of each dataset after the segment, shape (n_datasets,).
     """
+    # How many blocks are best depends on how many samples are from rare datasets, and so on the
+    # share of each dataset. Shares add up to 1, which weights need not.
     shares = simplex_projection(weights)
     shape = block_shape(shares, len(picks))
     if shape.n_blocks > 1:
@@ -254,47 +258,50 @@ def pick_in_blocks(
     shape: BlockShape,
     cost: SpeculationCost,
 ) -> FloatArray:
-    """Pick the datasets of a segment's samples in blocks, which are computed all at once.
+    """Pick the datasets of many samples at once, in blocks of consecutive samples.
 
-    Each block starts with guessed counts. It is right if the guess equals the counts at the end of
-    the block before. Wrong blocks are computed again; after the last right one, samples are picked
-    one by one.
+    Each pick depends on how many samples of each dataset were taken before it. So these counts are
+    guessed for the start of every block, and all blocks are computed together. A guess was right if
+    it equals the counts at the end of the block before. Otherwise the block is computed again from
+    the right counts.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        counts: Samples taken of each dataset before the segment, shape (n_datasets,).
-        start: Number of the segment's first sample in the blend.
+        counts: Samples taken of each dataset before the first block, shape (n_datasets,).
+        start: Number of the first of these samples in the blend.
         picks: Filled with the dataset of each sample, shape (n_samples,).
-        shape: Number of blocks, and samples of a block; the segment may end within the last block.
+        shape: Number of blocks, and samples of a block; the last block may extend beyond `picks`.
         cost: Updated with the work that is done.
 
     Returns:
-        Samples taken of each dataset after the segment, shape (n_datasets,).
+        Samples taken of each dataset after these samples, shape (n_datasets,).
     """
     cost.segments += 1
     blocks = _SpeculatedBlocks(weights, counts, start, shape, picks.dtype)
-    n_right = _repair_blocks(blocks, shape, cost)
+    n_right = _repair_blocks(blocks, shape, cost)  # the first blocks; nearly always all of them
 
-    # Take the picks of the right blocks.
+    # Take the picks of these blocks.
     n_done = min(n_right * shape.block_samples, len(picks))
     picks[:n_done] = blocks.picks_in_order(n_right)[:n_done]
     counts_after = blocks.counts_after(n_right, picks[:n_done])
 
-    # Compute the rest, which is empty if all blocks are right, by the loop.
+    # Pick the other samples one by one. There are none if all blocks are right.
     cost.sequential += len(picks) - n_done
     return take_one_by_one(weights, counts_after, start + n_done, picks[n_done:])
 
 
 def _repair_blocks(blocks: _SpeculatedBlocks, shape: BlockShape, cost: SpeculationCost) -> int:
-    """Repair blocks until all are right, but no longer than picking one by one would take.
+    """Compute blocks that started from a wrong guess again, until all blocks are right.
 
-    A block is wrong if it started with other counts than the block before it ended with.
+    A block is wrong if it started with other counts than the block before it ended with. If a
+    repaired block ends with other counts than before, the next block becomes wrong, so there may be
+    several rounds. They stop when they have taken as long as picking all samples one by one would.
 
     Returns:
         How many blocks are right, counted from the first one to the first wrong one.
     """
-    # How many microseconds it takes to pick these samples one by one. Measured on one core: 1.5 for
-    # a sample, and 0.001 for each dataset.
+    # Microseconds for picking the samples one by one. Measured on one core: 1.5 for a sample, and
+    # 0.001 for each dataset.
     n_samples = shape.n_blocks * shape.block_samples
     budget = n_samples * (1.5 + 0.001 * len(blocks.weights))
 
@@ -405,13 +412,18 @@ class _SpeculatedBlocks:
         return _RunningBlocks(wrong_blocks, differences, lanes)
 
     def _without_equal(self, running: _RunningBlocks, n_done: int) -> _RunningBlocks:
-        """Leave out the blocks that have the same counts again as before the repair.
+        """Leave out the blocks whose other picks are right already.
 
-        From there on, they would pick the same datasets as before.
+        A block is picked again because it started with wrong counts of samples. The next picks
+        depend only on the counts. So once a block has the same counts as the last time, the rest of
+        its old picks is right.
 
         Args:
-            running: The blocks that are being repaired.
+            running: The blocks that are being picked again, and by how much their counts differ.
             n_done: How many samples of each of them were picked again.
+
+        Returns:
+            The blocks whose counts still differ.
         """
         is_different = running.differences.any(axis=1)  # (n_running,)
         if is_different.all():
@@ -422,20 +434,21 @@ class _SpeculatedBlocks:
         return _RunningBlocks(blocks, running.differences[is_different], lanes)
 
     def _pick_again(self, blocks: IntArray, samples: slice, lanes: Lanes) -> IntArray:
-        """Compute again which datasets some samples are from, and return what that changes.
+        """Pick the datasets of some samples again, after the counts before them were corrected.
 
-        Consecutive samples of the blend form a *block*, and several blocks are computed at once. A
-        *pick* is the number of the dataset that a sample is from.
+        For example, the old picks of a block are the datasets 0, 1, 0, and the new ones 1, 1, 0.
+        That is one sample less of dataset 0, and one more of dataset 1: the result for this block
+            is -1, 1.
 
         Args:
-            blocks: Numbers of the blocks, shape (n_blocks,).
-            samples: Which samples of each block.
+            blocks: Numbers of the blocks to which the samples belong, shape (n_blocks,).
+            samples: Which samples of each block, such as those from 32 to 96.
             lanes: Compute the new picks. Lane i computes block `blocks[i]`, and has done so up to
                 the first of these samples.
 
         Returns:
             How many more of the new picks than of the old ones are from each dataset, for each
-            block; shape (n_blocks, n_datasets). Negative if fewer are.
+            block; shape (n_blocks, n_datasets).
         """
         # `self.picks` has a column for each block, and a row for each sample of a block.
         old_picks = self.picks[samples, blocks]  # (n_samples, n_blocks)
@@ -610,19 +623,9 @@ def simplex_projection(weights: FloatArray) -> FloatArray:
     """Return which share of a long blend's samples is from each dataset.
 
     If the weights add up to 1, they are the shares. If not, the same amount is subtracted from all
-    weights: the rule picks the dataset that is furthest behind its weight, so all datasets end up
-    equally far behind. Smaller weights than this amount give no share. For example, the weights
-    0.9, 0.5 and 0.1 minus 0.2 give the shares 0.7, 0.3 and 0.
-
-    If k datasets have a share, they are those with the k largest weights, and the amount is
-    (sum of these k weights - 1) / k. So all k are tried:
-
-        k                          1            2              3
-        sum of k largest weights   0.9          1.4            1.5
-        amount                     -0.1         0.2            0.17
-        k-th largest weight        0.9          0.5            0.1   (below the amount)
-
-    The right k is the last one for which the k-th largest weight is above the amount: here 2.
+    of them, so that the results add up to 1. Those below 0 become 0. For example, the weights 0.9,
+    0.5 and 0.1 minus 0.2 give the shares 0.7, 0.3 and 0. (Each next sample is from the dataset that
+    is furthest behind its weight, so in the end, all are equally far behind.)
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -630,12 +633,16 @@ def simplex_projection(weights: FloatArray) -> FloatArray:
     Returns:
         Share of each dataset, shape (n_datasets,); they add up to 1.
     """
-    descending = np.sort(weights)[::-1]  # (n_datasets,)
-    k = np.arange(1, len(weights) + 1)  # (n_datasets,)
-    amounts = (np.cumsum(descending) - 1.0) / k  # (n_datasets,) the amount for each k
-    is_above_amount = descending > amounts
-    last_k = np.flatnonzero(is_above_amount)[-1]
-    shares: FloatArray = np.maximum(weights - amounts[last_k], 0.0)
+    # If only the k largest weights have a share, then subtracting `amount` from each of them
+    # leaves 1. In the example, for k = 1, 2 and 3:
+    descending = np.sort(weights)[::-1]  # [0.9, 0.5, 0.1]
+    k = np.arange(1, len(weights) + 1)  # [1, 2, 3]
+    amounts = (np.cumsum(descending) - 1.0) / k  # [-0.1, 0.2, 0.17]
+
+    # The right k is the last one whose smallest weight is larger than the amount: 0.5 > 0.2.
+    is_above_amount = descending > amounts  # [True, True, False]
+    last_index = np.flatnonzero(is_above_amount)[-1]
+    shares: FloatArray = np.maximum(weights - amounts[last_index], 0.0)
     return shares
 
 

@@ -128,11 +128,13 @@ def hash_texts(array: Any) -> NDArray[np.uint64]:
     """
     import pyarrow as pa
 
+    # Arrow stores the UTF-8 bytes of all strings in one buffer, and the borders between them in
+    # another. For "ab", null and "c": the bytes "abc", and the borders 0, 2, 2 and 3.
     array = array.cast(pa.large_string())
-    _, offsets, data = array.buffers()
-    # A slice of an array shares the buffers of the whole array.
+    _, border_buffer, data = array.buffers()
+    # A slice of an array shares the buffers of the whole array, and starts at `offset`.
     first = array.offset
-    borders = np.frombuffer(offsets, np.int64)[first : first + len(array) + 1]
+    borders = np.frombuffer(border_buffer, np.int64)[first : first + len(array) + 1]
     if data is None:  # all strings are empty
         data = b""
     return hash_ranges(np.frombuffer(data, np.uint8), borders)
@@ -294,11 +296,13 @@ def _read_words_of_items(
     words_per_text: NDArray[np.int64],
     item_bytes: int,
 ) -> NDArray[np.uint64]:
-    """Return the words of texts that start at multiples of 2, 4 or 8 bytes.
+    """Return the words of 8 bytes of texts that start at multiples of 2, 4 or 8 bytes.
 
-    For items of 4 bytes, two copies of the data are made. The words of 8 bytes in copy 0 start at
-    the bytes 0, 8, 16, … of the data, and those in copy 1 at 4, 12, 20, …. So the words of a text
-    that starts at byte 12 are in copy 1, after one other word: 12 = 1 * 8 + 4.
+    numpy reads words fast only at multiples of 8 bytes. So copies of the data are made, in which
+    other bytes are at these addresses. For items of 4 bytes, there are two copies:
+
+        copy 0    the words that start at the bytes 0, 8, 16, … of the data
+        copy 1    the words that start at the bytes 4, 12, 20, …
 
     Args:
         data: Bytes of all texts.
@@ -312,14 +316,14 @@ def _read_words_of_items(
     copies = _shifted_copies(data, item_bytes)  # (n_copies, words_per_copy)
     words_per_copy = copies.shape[1]
 
-    # (n_texts,) the copy that each text is read from, and the words before the text in this copy.
-    # Masks and shifts are faster than `%` and `//`.
+    # (n_texts,) the copy in which a text starts at a word, and the number of this word. Byte 12 is
+    # in copy 1 (12 % 8 // 4), at word 1 (12 // 8). Masks and shifts are faster than `%` and `//`.
     item_bits = item_bytes.bit_length() - 1  # item_bytes is 2**item_bits
     copy_numbers = (starts & 7) >> item_bits  # starts % 8 // item_bytes
-    words_before = starts >> 3  # starts // 8
+    first_words = starts >> 3  # starts // 8
 
-    # Where the words are if all copies are concatenated.
-    first_places = copy_numbers * words_per_copy + words_before  # (n_texts,)
+    # Read the words from all copies as one array, in which each copy follows the one before it.
+    first_places = copy_numbers * words_per_copy + first_words  # (n_texts,)
     places = _places_of_words(first_places, words_per_text, distance=1)
     return copies.reshape(-1).take(places)
 
@@ -327,7 +331,7 @@ def _read_words_of_items(
 def _read_words_of_bytes(
     data: NDArray[np.uint8], starts: NDArray[np.int64], words_per_text: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the words of texts that may start at any byte.
+    """Return the words of 8 bytes of texts that may start at any byte.
 
     Args:
         data: Bytes of all texts.
@@ -337,10 +341,12 @@ def _read_words_of_bytes(
     Returns:
         Shape (n_words,), as `_read_words` does.
     """
-    # A view with the word that starts at each byte: entry 0 has the bytes 0 to 7, entry 1 the bytes
-    # 1 to 8, and so on. Zeros follow the data, for words that extend beyond it.
+    # Zeros follow the data, for words that extend beyond it.
     padded = np.zeros(len(data) + WORD_BYTES, np.uint8)
     padded[: len(data)] = data
+
+    # A view of these bytes with a word for every byte, since neighbouring entries are one byte
+    # apart: entry 0 has the bytes 0 to 7, entry 1 the bytes 1 to 8, and so on.
     word_at_byte = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
 
     # The words of a text that starts at byte 3 are the entries 3, 11, 19, …
@@ -354,7 +360,7 @@ def _places_of_words(
     """Return where each word of all texts is.
 
     For example, two texts of 2 and 3 words, whose first words are at 100 and 40, have their words
-    at 100, 101, 40, 41 and 42.
+    at 100, 101, 40, 41 and 42, if the distance is 1.
 
     Args:
         first_places: Place of the first word of each text, shape (n_texts,).
@@ -364,13 +370,16 @@ def _places_of_words(
     Returns:
         Shape (n_words,).
     """
-    # Word k of all words is word k - first_words[text] of its text.
-    first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
-    places = np.repeat(first_places - distance * first_words, words_per_text)  # (n_words,)
-    word_numbers = _numbers(len(places))  # 0, 1, 2, …; an array that is made only once
+    # Places grow from word to word by the distance, and so does the product of the distance and the
+    # word's number among all words. So their difference is the same for all words of a text.
+    first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,) [0, 2]
+    differences = first_places - distance * first_words  # (n_texts,) [100, 38]
+    places = np.repeat(differences, words_per_text)  # (n_words,) [100, 100, 38, 38, 38]
+
+    word_numbers = _numbers(len(places))  # [0, 1, 2, 3, 4], an array that is made only once
     if distance != 1:
         word_numbers = word_numbers * distance
-    places += word_numbers
+    places += word_numbers  # [100, 101, 40, 41, 42]
     return places
 
 

@@ -114,16 +114,15 @@ class MixPart:
         Returns:
             Name of a corpus or view → epochs. Those without a limit are left out.
         """
-        group_limit = self.inner_limit(outer_limit)
+        group_limit = outer_limit if self.max_epochs is None else self.max_epochs
         limits: dict[str, float] = {}
         for name, part in self.parts.items():
-            is_group = part.mix is not None
-            if is_group:
-                limits |= part.epoch_limits(group_limit)
-            else:
-                limit = part.inner_limit(group_limit)
-                if limit is not None:
-                    limits[name] = limit
+            if part.mix is not None:
+                limits |= part.epoch_limits(group_limit)  # the corpora and views within a group
+                continue
+            limit = part.inner_limit(group_limit)
+            if limit is not None:
+                limits[name] = limit
         return limits
 
     def to_json(self) -> dict[str, Any]:

@@ -93,9 +93,11 @@ class Mixture:
 
 
 def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None = None) -> Mixture:
-    """Compute the weights of a mixture for the datasets of a nanoset.
+    """Compute the weight of each corpus of a mixture, a tree of corpora and groups of corpora.
 
-    The sizes of the datasets are those in the first split with a share of the data, mostly train.
+    For example, a group has half of train, and its corpora the shares 3 and 1: their weights are
+    0.375 and 0.125. The sizes of the datasets are those in the first split that has a share of the
+    data, mostly train.
 
     Args:
         mix: The whole tree.
@@ -107,16 +109,16 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
     Raises:
         InputError: A corpus has no tokens in the split, or targets, floors and caps contradict each
             other.
-        ConfigError: The split starts outside of a dataset.
+        ConfigError: A boundary of the split is outside of a dataset.
     """
     split = _first_split(config)
     data = SplitData(config, split, reader or LengthReader())
     tokens_by_prefix = data.tokens_by_prefix()
     _check_corpora_have_tokens(mix, tokens_by_prefix, split)
 
-    # Corpora and datasets have the same order, so they are matched by their positions.
-    corpus_paths = _corpus_paths(mix, ())
-    prefix_by_path = dict(zip(corpus_paths, tokens_by_prefix.keys(), strict=True))
+    # The configuration lists the datasets in the order in which the tree has the corpora.
+    prefixes = list(tokens_by_prefix)
+    prefix_by_path = dict(zip(_corpus_paths(mix, ()), prefixes, strict=True))
     n_samples = _samples_of_phase(config, split)
     return _Mixer(config, prefix_by_path, tokens_by_prefix, n_samples).mix(mix)
 
@@ -283,17 +285,19 @@ class _Mixer:
     def _group_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
         """Return a group with the smallest and the largest amount that its parts can have together.
 
-        An amount is a share of the samples of train, from 0 to 1.
+        An amount is a share of the samples of train, from 0 to 1. For example, two corpora can have
+        at most 0.1 and 0.3: the group can have at most 0.4.
 
         Args:
             part: The settings of the group.
             path: Its path in the tree.
             limit: How often train may read each of its corpora; None for no limit.
         """
-        # The temperature of a group decides the weights of its direct parts, so they store it.
         children = []
         for name, child in part.parts.items():
             node = self._node(child, (*path, name), limit)
+            # The setting `temperature` of a group is for its direct parts: it decides their
+            # weights.
             children.append(replace(node, temperature=part.temperature))
         return _Node(
             path=path,
@@ -309,7 +313,9 @@ class _Mixer:
     def _corpus_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
         """Return a corpus with the smallest and the largest amount that it can have.
 
-        An amount is a share of the samples of train: 1.0 is all of them.
+        An amount is a share of the samples of train: 1.0 is all of them. For example, the corpus
+        has
+        100 samples and may be read twice, and train has 1,000 samples. Then it can have 0 to 0.2.
 
         Args:
             part: The settings of the corpus in the tree.
@@ -328,7 +334,9 @@ class _Mixer:
         return _Node(path, part, tokens, children=(), min_amount=0.0, max_amount=max_amount)
 
     def _target(self, node: _Node) -> float:
-        """Return the fixed amount of a part: a share of the samples of train, from 0 to 1.
+        """Return the amount that `tokens` or `epochs` demand of a part: a share of train's samples.
+
+        For example, `tokens: 20e9` is 0.2 if train has 100e9 tokens.
 
         Args:
             node: The part. Its settings have `tokens` or `epochs`; or it is a group, and those of
@@ -339,7 +347,8 @@ class _Mixer:
             return self._amount_of_tokens(settings.tokens)
         if settings.epochs is not None:
             return self._amount_of_corpora(node.corpora, settings.epochs)
-        return plain_sum(child.target or 0.0 for child in node.children)
+        targets_of_parts = [child.target for child in node.children if child.target is not None]
+        return plain_sum(targets_of_parts)
 
     def _amount_of_tokens(self, tokens: float) -> float:
         """Return the share of the samples of train that some tokens are."""
@@ -380,12 +389,12 @@ class _Mixer:
         """Divide the amount of a part among its children, what each gets among its own, and so on.
 
         Args:
-            node: The part.
+            node: The part. A corpus has no children, which ends the recursion.
             amount: Its amount: a share of the samples of train, from 0 to 1.
 
         Returns:
-            All parts within it in the order written, each before the parts within that; none for a
-            corpus.
+            The amounts of all parts within it: its first child, the parts within that, its second
+            child, and so on, in the order written.
 
         Raises:
             InputError: The amounts are impossible, or a part gets nothing.
@@ -414,15 +423,14 @@ class _Mixer:
         """
         if not node.children:
             return []
-        allotments = _divide_by_weight(node, amount)
+        allotment_by_path = {}
+        for allotment in _divide_by_weight(node, amount):
+            allotment_by_path[allotment.node.path] = allotment
         for child in node.children:
             if child.target is not None:
-                allotment = _Allotment(
+                allotment_by_path[child.path] = _Allotment(
                     node=child, parent_amount=amount, amount_by_share=None, amount=child.target
                 )
-                allotments.append(allotment)
-
-        allotment_by_path = {allotment.node.path: allotment for allotment in allotments}
         return [allotment_by_path[child.path] for child in node.children]
 
     def _row(self, allotment: _Allotment) -> MixRow:
@@ -480,20 +488,23 @@ def _with_target(node: _Node, target: float) -> _Node:
 
 
 def _divide_by_weight(node: _Node, amount: float) -> list[_Allotment]:
-    """Divide the rest of a group's amount among its parts that have no target (a fixed amount).
+    """Divide what the fixed amounts leave of a group's amount among its other parts.
 
-    The parts get amounts in proportion to their weights, unless these are outside of their bounds.
-    For example, two parts of the weights 2 and 1 divide 0.3: they get 0.2 and 0.1. If the first may
+    For example, parts of the weights 2 and 1 divide 0.3: they get 0.2 and 0.1. If the first may
     have at most 0.15, both get 0.15.
 
     Args:
-        node: The group.
+        node: The group. Its parts with a `target` have a fixed amount.
         amount: Its amount: a share of the samples of train, from 0 to 1.
+
+    Returns:
+        The amounts of the parts without a target.
 
     Raises:
         InputError: The parts can only have more or less than that.
     """
-    rest = amount - plain_sum(child.target or 0.0 for child in node.children)
+    targets = [child.target for child in node.children if child.target is not None]
+    rest = amount - plain_sum(targets)
     children = [child for child in node.children if child.target is None]
     bounds = [_bounds(child, amount) for child in children]
     _check_rest(node, children, bounds, rest)
@@ -505,13 +516,8 @@ def _divide_by_weight(node: _Node, amount: float) -> list[_Allotment]:
     child_amounts = divide_within_bounds(weights, bounds, rest)
     allotments = []
     for child, weight, child_amount in zip(children, weights, child_amounts, strict=True):
-        allotment = _Allotment(
-            node=child,
-            parent_amount=amount,
-            amount_by_share=rest * weight / weight_sum,  # without bounds
-            amount=child_amount,
-        )
-        allotments.append(allotment)
+        without_bounds = rest * weight / weight_sum
+        allotments.append(_Allotment(child, amount, without_bounds, child_amount))
     return allotments
 
 
@@ -541,9 +547,14 @@ def _weight(node: _Node) -> float:
 
 
 def _bounds(node: _Node, parent_amount: float) -> Bounds:
-    """Return the smallest and largest amount that a part can have within its parent.
+    """Return the smallest and largest amount that a part can have within its group.
 
-    They follow from its `min_share` and `max_share`, and from the parts within it.
+    For example, the group has 0.5 of train, and the part `max_share: 0.4`: it gets at most 0.2, or
+    less if its corpora are too small for that.
+
+    Args:
+        node: The part, with the amounts that its corpora allow.
+        parent_amount: Amount of the group around it.
     """
     min_share = node.part.min_share or 0.0
     max_share = 1.0 if node.part.max_share is None else node.part.max_share
@@ -557,12 +568,12 @@ def _check_rest(
 ) -> None:
     """Check that the parts of a group that have shares can divide what the other parts leave.
 
-    For example, if one part has a fixed amount of 40% of train, the rest of 60% must be possible
-    for the parts with shares.
+    For example, one part has a fixed amount of 0.4 of train, which leaves 0.6. The other parts can
+    have 0.1 to 0.2 and 0 to 0.3, together at most 0.5, so that is an error.
 
     Args:
         node: The group.
-        parts_with_shares: Its parts with shares.
+        parts_with_shares: Its parts without a fixed amount.
         bounds: Smallest and largest amount of each of these parts, as shares of train.
         rest: The amount that they have to divide.
 
@@ -575,14 +586,13 @@ def _check_rest(
 
     floor_sum = plain_sum(bound.floor for bound in bounds)
     cap_sum = plain_sum(bound.cap for bound in bounds)
-    if not _is_within(rest, floor_sum, cap_sum):
-        if parts_with_shares:
-            found = f"its parts without tokens and epochs share {100 * rest:.4g}% of train"
-        else:
-            found = f"no part is left for {100 * rest:.4g}% of train"
-        raise _impossible_mixture(
-            node, found=found, amount=rest, minimum=floor_sum, maximum=cap_sum
-        )
+    if _is_within(rest, floor_sum, cap_sum):
+        return
+    if parts_with_shares:
+        found = f"its parts without tokens and epochs share {100 * rest:.4g}% of train"
+    else:
+        found = f"no part is left for {100 * rest:.4g}% of train"
+    raise _impossible_mixture(node, found, amount=rest, minimum=floor_sum, maximum=cap_sum)
 
 
 def _check_bounds(node: _Node, bounds: Bounds) -> None:
@@ -628,11 +638,15 @@ def _impossible_mixture(
 
 
 def _decided_by(allotment: _Allotment) -> str:
-    """Return which key of nanoset.yaml decides the amount of a part, for `MixRow.decided_by`.
+    """Return which key of nanoset.yaml decides the amount of a part of a mixture, for tables.
+
+    A part with `tokens` or `epochs` has a fixed amount. Others are at a bound, such as `max_share`,
+    or in proportion to the share or the size of their siblings.
 
     Returns:
-        Name of the key. "size" if the part has no share: its tokens are its weight. "its parts" if
-        the parts within it decide the amount.
+        Name of the key: `tokens`, `epochs`, `min_share`, `max_share`, `max_epochs`, `share` or
+        `temperature`. Or "size", if its tokens are its weight, or "its parts", if keys of the parts
+        within it decide.
     """
     settings = allotment.node.part
     if allotment.node.target is not None:
@@ -640,7 +654,6 @@ def _decided_by(allotment: _Allotment) -> str:
     key_of_bound = _key_of_bound(allotment)
     if key_of_bound is not None:
         return key_of_bound
-    # The amount is in proportion to that of the siblings.
     if settings.share is not None:
         return "share"
     return "size" if allotment.node.temperature is None else "temperature"

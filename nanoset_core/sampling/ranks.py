@@ -55,6 +55,10 @@ class Excess(NamedTuple):
 def first_excess(chunks: Callable[[], Iterable[KeyedAmounts]], limit: int) -> Excess | None:
     """Find the smallest key at which the sum of amounts, in the order of keys, exceeds a limit.
 
+    For example, the keys 52, 17 and 35 have the amounts 2, 4 and 3. In the order of keys, the sums
+    are 4, 7 and 9, so a limit of 5 is exceeded at the key 35. The keys are not sorted: the key is
+    found digit by digit, where a digit is 16 bits.
+
     Args:
         chunks: Returns all keys in chunks. It is called up to four times.
         limit: What the sum must exceed.
@@ -62,7 +66,6 @@ def first_excess(chunks: Callable[[], Iterable[KeyedAmounts]], limit: int) -> Ex
     Returns:
         The key, or None if all amounts together do not exceed the limit.
     """
-    # The key is found digit by digit, from the first on. A digit is 16 bits.
     prefix = U64(0)  # the digits that are known so far
     amount_below = 0  # sum of the amounts of all keys that are below the prefix
     for shift in _SHIFTS:
@@ -76,7 +79,7 @@ def first_excess(chunks: Callable[[], Iterable[KeyedAmounts]], limit: int) -> Ex
         # Sums of floats are rounded above 2**53. Then it can happen that none exceeds the limit.
         digit = min(digit, _N_DIGIT_VALUES - 1)
         amount_below = int(running_sums[digit] - amounts[digit])
-        prefix = (prefix << U64(_DIGIT_BITS)) | U64(digit)
+        prefix = (prefix << U64(_DIGIT_BITS)) | U64(digit)  # append the digit
     return Excess(prefix, amount_below)
 
 
@@ -114,60 +117,66 @@ def keys_at_ranks(
 def _counts_by_digit(
     chunks: Iterable[NDArray[np.uint64]], prefixes: Collection[np.uint64], shift: int
 ) -> dict[np.uint64, NDArray[np.int64]]:
-    """Count the keys that continue each of some prefixes, by their next digit.
+    """Count the keys that begin with each of some digits, by the digit that follows these.
+
+    With decimal digits, the keys 17, 35, 38 and 52, and the prefix 3: one key has the next digit 5,
+    and one has 8. A digit is 16 bits here, and a key has four.
 
     Args:
         chunks: The keys.
-        prefixes: All digits before the next one, as numbers.
+        prefixes: The first digits, each as one number.
         shift: Bits of a key after the next digit.
 
     Returns:
-        Prefix → number of keys for each value of the digit, shape (65536,).
+        Prefix → number of keys for each value of the next digit, shape (65536,).
     """
     counts_by_prefix = {prefix: np.zeros(_N_DIGIT_VALUES, np.int64) for prefix in prefixes}
     for keys in chunks:
-        shifted = keys >> U64(shift)
-        key_prefixes = shifted >> U64(_DIGIT_BITS)
+        without_rest = keys >> U64(shift)  # the next digit is the last one now
+        key_prefixes = without_rest >> U64(_DIGIT_BITS)
+        next_digits = (without_rest & U64(_N_DIGIT_VALUES - 1)).astype(np.int64)
         for prefix, counts in counts_by_prefix.items():
-            digits = shifted[key_prefixes == prefix] & U64(_N_DIGIT_VALUES - 1)
-            counts += np.bincount(digits.astype(np.int64), minlength=_N_DIGIT_VALUES)
+            digits = next_digits[key_prefixes == prefix]
+            counts += np.bincount(digits, minlength=_N_DIGIT_VALUES)
     return counts_by_prefix
 
 
 def _amounts_by_digit(
     chunks: Iterable[KeyedAmounts], prefix: np.uint64, shift: int
 ) -> NDArray[np.int64]:
-    """Add up the amounts of the keys that continue a prefix, by their next digit.
+    """Add up the amounts of the keys that begin with some digits, by the digit that follows these.
 
     With decimal digits and the prefix 3, the key 38 counts for the digit 8, and the key 52 does not
-    count.
+    count. A digit is 16 bits here, and a key has four.
 
     Args:
         chunks: The keys.
-        prefix: All digits before the next one, as a number.
-        shift: Bits of a key after the next digit.
+        prefix: The first digits, as a number.
+        shift: Bits of a key after the next digit: 48 for the first digit, and 0 for the last.
 
     Returns:
-        Sum for each value of the digit, shape (65536,).
+        Sum for each value of the next digit, shape (65536,).
     """
     sums = np.zeros(_N_DIGIT_VALUES, np.int64)
     for chunk in chunks:
-        # Move the digit to the end of each key, so that the prefix precedes it.
-        shifted = chunk.keys >> U64(shift)
+        without_rest = chunk.keys >> U64(shift)  # the next digit is the last one now
         amounts = chunk.amounts
-        # Before the first digit, the prefix is empty, and all keys continue it.
+        # Before the first digit, the prefix is empty, and all keys begin with it.
         if shift != _SHIFTS[0]:
-            has_prefix = (shifted >> U64(_DIGIT_BITS)) == prefix
-            shifted = shifted[has_prefix]
+            has_prefix = (without_rest >> U64(_DIGIT_BITS)) == prefix
+            without_rest = without_rest[has_prefix]
             amounts = amounts[has_prefix]
-        digits = (shifted & U64(_N_DIGIT_VALUES - 1)).astype(np.int64)
+        digits = (without_rest & U64(_N_DIGIT_VALUES - 1)).astype(np.int64)
         # bincount adds up floats, which are exact up to 2**53.
         sums += np.bincount(digits, amounts, _N_DIGIT_VALUES).astype(np.int64)
     return sums
 
 
 def order_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return keys that are in the same order as some numbers; equal numbers have equal keys.
+    """Return unsigned integers that are in the same order as some numbers.
+
+    For example, the keys of the integers -1, 0 and 1 are 2**63 - 1, 2**63 and 2**63 + 1. Equal
+    numbers have equal keys.
 
     Args:
         values: Shape (n_values,), int64, or float64 without NaN.
@@ -187,7 +196,9 @@ def order_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def values_of_keys(keys: NDArray[np.uint64], dtype: Any) -> NDArray[Any]:
-    """Return the numbers that `order_keys` turns into some keys.
+    """Return the numbers that `order_keys` turns into some keys: its inverse.
+
+    For example, the keys 2**63 - 1 and 2**63 are the integers -1 and 0.
 
     Args:
         keys: Shape (n_keys,).
@@ -198,5 +209,7 @@ def values_of_keys(keys: NDArray[np.uint64], dtype: Any) -> NDArray[Any]:
     """
     if np.dtype(dtype) == np.int64:
         return (keys ^ _SIGN_BIT).view(np.int64)
+    # Keys of floats have the first bit set if the float is not negative. Of a negative float, all
+    # bits were inverted.
     is_negative = (keys & _SIGN_BIT) == 0
     return np.where(is_negative, ~keys, keys ^ _SIGN_BIT).view(np.float64)
