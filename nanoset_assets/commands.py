@@ -361,8 +361,8 @@ def _rows_made(report: BuildReport) -> set[RowKey]:
     Args:
         report: What the build did.
     """
-    made = [step.node for step in report.steps if report.was_made(step.node)]
-    with_made_step: set[RowKey] = {node.row for node in made}
+    made_nodes = [step.node for step in report.steps if report.was_made(step.node)]
+    with_made_step: set[RowKey] = {node.row for node in made_nodes}
     with_missing_step: set[RowKey] = {node.row for node in report.nodes_given_up()}
     return with_made_step - with_missing_step
 
