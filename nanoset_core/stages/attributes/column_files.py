@@ -122,22 +122,32 @@ class ColumnWriter:
         import pyarrow as pa
 
         # Arrow stores texts in the same way: their bytes, concatenated, and the offsets between
-        # them. For "art" and "music", the offsets are 0 3 8.
+        # them.
         texts = array.cast(pa.large_string())
-        _, offsets_buffer, data = texts.buffers()
-        all_offsets = np.frombuffer(offsets_buffer, np.int64)
-
-        # A slice of an array shares the buffers of all of it: take the offsets of its own texts.
-        offsets = all_offsets[texts.offset : texts.offset + len(texts) + 1]  # (n_rows + 1,)
+        offsets = _offsets_of(texts)  # (n_rows + 1,)
         start = int(offsets[0])
         stop = int(offsets[-1])
 
         # In the files, the texts follow those that were appended before.
         ends: NDArray[np.int64] = offsets[1:] + (self._text_bytes - start)  # (n_rows,)
         ends_file.write(ends.data)
+        data = texts.buffers()[2]
         if data is not None:  # None if all texts are empty
             self._values_file.write(memoryview(data)[start:stop])
         self._text_bytes += stop - start
+
+
+def _offsets_of(texts: Any) -> NDArray[np.int64]:
+    """Return where the texts of an Arrow array start in its buffer, and where the last one ends.
+
+    For "art" and "music", the offsets are 0 3 8.
+
+    Args:
+        texts: An Arrow array of large strings.
+    """
+    # A slice of an array shares the buffers of all of it: take the offsets of its own texts.
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)
+    return offsets[texts.offset : texts.offset + len(texts) + 1]
 
 
 def _extend_with_zeros(file: BinaryIO, size: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nanoset_core.document_tables.row_groups import RowGroups
+from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
@@ -119,30 +120,18 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool)
         shard: Manifest of the shard.
         deep: Read every value.
     """
-    import pyarrow as pa
-
-    where = table.place(TABLE).path
-    remedy = f"delete {table.url()}, and {BUILD}"
     documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     rows_of_documents = [stop - start for start, stop in documents.groups]
-    try:
+    with report.catching(remedy=BUILD):
         rows_of_table = _rows_of_groups(table, reads_values=deep)
-    except (pa.ArrowException, OSError) as error:
-        report.error(
-            "a table of columns cannot be read",
-            where=where,
-            found=str(error)[:_MAX_QUOTED_CHARACTERS],
-            remedy=remedy,
-        )
-        return
-    if rows_of_table != rows_of_documents:
-        report.error(
-            "a table of columns does not have the rows of its shard's documents",
-            where=where,
-            found=str(rows_of_table)[:_MAX_QUOTED_CHARACTERS],
-            expected=str(rows_of_documents)[:_MAX_QUOTED_CHARACTERS],
-            remedy=remedy,
-        )
+        if rows_of_table != rows_of_documents:
+            report.error(
+                "a table of columns does not have the rows of its shard's documents",
+                where=table.place(TABLE).path,
+                found=str(rows_of_table)[:_MAX_QUOTED_CHARACTERS],
+                expected=str(rows_of_documents)[:_MAX_QUOTED_CHARACTERS],
+                remedy=_remedy(table),
+            )
 
 
 def _rows_of_groups(table: Manifest, *, reads_values: bool) -> list[int]:
@@ -153,10 +142,25 @@ def _rows_of_groups(table: Manifest, *, reads_values: bool) -> list[int]:
         reads_values: Whether to read every value, which fails if one is damaged.
 
     Raises:
-        pyarrow.ArrowException, OSError: The table cannot be read.
+        FormatError: The table cannot be read.
     """
-    with RowGroups(table.path(TABLE)) as file:
-        if reads_values:
-            for group in range(len(file.ranges)):
-                file.read(group)
-        return [stop - start for start, stop in file.ranges]
+    import pyarrow as pa
+
+    try:
+        with RowGroups(table.path(TABLE)) as file:
+            if reads_values:
+                for group in range(len(file.ranges)):
+                    file.read(group)
+            return [stop - start for start, stop in file.ranges]
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(
+            "a table of columns cannot be read",
+            where=table.place(TABLE).path,
+            found=str(error)[:_MAX_QUOTED_CHARACTERS],
+            remedy=_remedy(table),
+        ) from error
+
+
+def _remedy(table: Manifest) -> str:
+    """Return the remedy for a wrong table, which a build keeps unless its version is deleted."""
+    return f"delete {table.url()}, and {BUILD}"

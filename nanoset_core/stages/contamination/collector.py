@@ -112,22 +112,28 @@ class TextCollector:
         """
         words = self._words(texts, path)
         is_new = self._remember_new_texts(words)  # (n_texts,) False for copies of earlier texts
+        self._batches.append(self._select_texts(words, is_new))
 
-        # Keep the words of new texts.
-        is_in_new_text = np.repeat(is_new, words.counts)  # (n_words,)
-        letter_counts = self.vocabulary.letter_counts(words)  # (n_words,)
-        batch = _TextBatch(
-            hashes=words.hashes[is_in_new_text],
-            letter_counts=letter_counts[is_in_new_text],
-            words_per_text=words.counts[is_new],
-        )
-        self._batches.append(batch)
-
-        # Keep where these texts come from, and count the others.
+        # Keep where the new texts come from, and count the others.
         new_texts = list(compress(texts, is_new))
         for text in new_texts:
             self.origins.append(TextOrigin(file, text.line))
         self.copies += len(texts) - len(new_texts)
+
+    def _select_texts(self, words: DocumentWords, mask: NDArray[np.bool_]) -> _TextBatch:
+        """Return the words of some of the texts.
+
+        Args:
+            words: The words of all texts.
+            mask: Which texts, shape (n_texts,).
+        """
+        is_selected = np.repeat(mask, words.counts)  # (n_words,)
+        letter_counts = self.vocabulary.letter_counts(words)  # (n_words,)
+        return _TextBatch(
+            hashes=words.hashes[is_selected],
+            letter_counts=letter_counts[is_selected],
+            words_per_text=words.counts[mask],
+        )
 
     def _remember_new_texts(self, words: DocumentWords) -> NDArray[np.bool_]:
         """Return which texts are no copies of an earlier text, and remember all of them.

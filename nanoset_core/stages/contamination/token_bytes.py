@@ -7,6 +7,7 @@ Vocabularies write the token for " the" in different ways: `Ġthe` (byte-level B
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -45,18 +46,27 @@ def _bytes_by_id(file: TokenizerPath) -> list[bytes]:
 
     bytes_by_id: dict[int, bytes] = {}
     for text, token_id in tokenizer.get_vocab(with_added_tokens=True).items():
-        added = added_tokens.get(token_id)
-        if added is None:
+        added_token = added_tokens.get(token_id)
+        if added_token is None:
             bytes_by_id[token_id] = notation.decode(text)
-        elif added.special:
-            bytes_by_id[token_id] = _SEPARATOR
         else:
-            # The vocabulary's notation does not apply to added tokens.
-            bytes_by_id[token_id] = added.content.encode()
+            bytes_by_id[token_id] = _bytes_of_added(added_token)
 
     # Some vocabularies have gaps between the ids.
     ids = range(max(bytes_by_id) + 1)
     return [bytes_by_id.get(token_id, _SEPARATOR) for token_id in ids]
+
+
+def _bytes_of_added(token: Any) -> bytes:
+    """Return the bytes of a token that was added to a vocabulary, and a separator if it is special.
+
+    Args:
+        token: The `tokenizers.AddedToken`. The vocabulary's notation does not apply to it.
+    """
+    if token.special:
+        return _SEPARATOR
+    content: str = token.content
+    return content.encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,15 +114,13 @@ def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manif
     # List the first of them, with the lines that they come from.
     all_pairs = HeldOutPairs.concatenate([shared, copies.held_out])
     rows = _list_pairs(project, corpora, all_pairs.first(_MAX_LISTED))
+
     facts: dict[str, Any] = {
         "held_out": sum(corpus.count_held_out() for corpus in corpora),
         "shared": len(shared.documents),
-        "copies": len(copies.held_out.documents),
         "first": rows[:_MAX_SHOWN],
-        HASHES: copies.hash_digests,
+        **copies.facts(),
     }
-    if copies.in_train is not None:
-        facts[TRAIN_COPIES] = [counts._asdict() for counts in copies.in_train]
 
     def write(folder: Path) -> Written:
         """Write the list to a folder, and return the facts of the result."""
@@ -142,6 +140,16 @@ class _Copies:
     """Counts of copies that train reads itself, by corpus; None if copies were not searched."""
     hash_digests: Sequence[str] = ()
     """Digests of the hashes that were compared: one for each shard of each corpus."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the manifest of the result records about copies."""
+        facts: dict[str, Any] = {
+            "copies": len(self.held_out.documents),
+            HASHES: list(self.hash_digests),
+        }
+        if self.in_train is not None:
+            facts[TRAIN_COPIES] = [counts._asdict() for counts in self.in_train]
+        return facts
 
 
 def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[ReadCorpus]) -> _Copies:

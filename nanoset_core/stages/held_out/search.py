@@ -364,7 +364,8 @@ def count_train_copies(
     # Equal hashes have equal remainders. So documents can be compared in groups of one remainder.
     n_groups = sum(corpus.count_in_train() for corpus in corpora) // max_documents + 1
     for remainder in range(n_groups):
-        copies = _copies_in(_train_documents(corpora, hashes_of, n_groups, remainder))
+        group = _train_documents(corpora, hashes_of, n_groups, remainder)
+        copies = _copies_in(group)
         for number, corpus in enumerate(corpora):
             documents = copies.documents[copies.corpora == number]
             n_documents[number] += len(documents)

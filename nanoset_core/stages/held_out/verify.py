@@ -9,7 +9,7 @@ from __future__ import annotations
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.held_out.settings import SHARED
-from nanoset_core.stages.held_out.show import held_out_finding
+from nanoset_core.stages.held_out.show import HeldOutFinding, held_out_finding
 from nanoset_core.stages.held_out.stage import HELD_OUT
 from nanoset_core.stages.report import BUILD, Report, Severity
 from nanoset_core.stages.stage import Key
@@ -40,13 +40,27 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
         if finding is not None:
             blocks_training = project.nanoset(nanoset).held_out == "block"
             severity: Severity = "error" if blocks_training else "warning"
-            report.add(
-                finding.what,
-                severity=severity,
-                where=finding.where,
-                found=finding.relation_to_train,
-                expected="none of them",
-                remedy="leave these out of what train reads, by `exclude` or `split` of a view; "
-                f"{manifest.url(SHARED)} lists them",
-            )
+            _report_leak(report, finding, severity, list_url=manifest.url(SHARED))
     return report
+
+
+def _report_leak(
+    report: Report, finding: HeldOutFinding, severity: Severity, list_url: object
+) -> None:
+    """Report that train reads held-out documents, with the first one as an example.
+
+    Args:
+        report: Receives the error or warning.
+        finding: The documents, in words.
+        severity: Whether it is an error or a warning.
+        list_url: Address of the list of these documents.
+    """
+    report.add(
+        finding.what,
+        severity=severity,
+        where=finding.where,
+        found=finding.relation_to_train,
+        expected="none of them",
+        remedy="leave these out of what train reads, by `exclude` or `split` of a view; "
+        f"{list_url} lists them",
+    )

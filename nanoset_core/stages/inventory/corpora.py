@@ -72,38 +72,43 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
         InputError: The raw folder cannot be listed.
     """
     config = project.config
-    text = list_corpora(config.raw_folder, names_only=names_only)
-    corpora = dict(text.corpora)
-    faults = dict(text.faults)
+    folders = list_corpora(config.raw_folder, names_only=names_only)
+    text = _with_declared_corpora(config, folders, names_only=names_only)
 
-    # Corpora of nanoset.yaml: only some files of a folder, or a folder of another name.
+    # A name that stands for two folders is an error of this corpus.
+    ambiguous = _ambiguous_corpora(config, {*folders.corpora, *folders.faults})
+    unambiguous = {}
+    for name in sorted(text.corpora):
+        if name not in ambiguous:
+            unambiguous[name] = text.corpora[name]
+    return RawText(unambiguous, {**text.faults, **ambiguous}, text.unread_entries)
+
+
+def _with_declared_corpora(config: ProjectConfig, folders: RawText, *, names_only: bool) -> RawText:
+    """Add the corpora that nanoset.yaml declares to those that are whole folders.
+
+    A declared corpus has only some files of a folder, or the files of a folder of another name.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        folders: Each folder of raw text as a corpus.
+        names_only: Whether the files of the folders are unknown.
+    """
+    corpora = dict(folders.corpora)
+    faults = dict(folders.faults)
     for name in config.corpora:
         folder = config.folder_name(name)
-        if folder in text.faults:
-            faults[name] = text.faults[folder]
-        elif folder in text.corpora:
-            contents = _chosen_files(config, name, text.corpora[folder])
+        if folder in folders.faults:
+            faults[name] = folders.faults[folder]
+        elif folder in folders.corpora:
+            all_files = replace(folders.corpora[folder], corpus=name)
+            contents = all_files.chosen(config.choice_of(name))
             if names_only or contents.texts:
                 corpora[name] = contents
             else:  # its patterns leave out all files of the folder
                 corpora.pop(name, None)
                 faults[name] = no_text(config.corpus_folder(name), contents)
-
-    # A name that stands for two folders is an error of this corpus.
-    ambiguous = _ambiguous_corpora(config, {*text.corpora, *text.faults})
-    unambiguous = {name: corpora[name] for name in sorted(corpora) if name not in ambiguous}
-    return RawText(unambiguous, faults | ambiguous, text.unread_entries)
-
-
-def _chosen_files(config: ProjectConfig, corpus: str, contents: Contents) -> Contents:
-    """Return the files of a folder that belong to a corpus.
-
-    Args:
-        config: The settings of nanoset.yaml, with the corpus's patterns of file names.
-        corpus: Name of the corpus.
-        contents: All files of the folder.
-    """
-    return replace(contents, corpus=corpus).chosen(config.choice_of(corpus))
+    return RawText(corpora, faults, folders.unread_entries)
 
 
 def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[str, NanosetError]:

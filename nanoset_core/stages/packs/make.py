@@ -257,19 +257,27 @@ class PackWriter:
         n_tokens = packs.n_packs * self.rules.pieces.length
         pack_tokens = np.full(n_tokens, self.rules.pad_id, self.dataset.dtype)
 
-        # From a bucket, `tokens_for` downloads the tokens of all pieces at once.
-        copies = self._ranges_to_copy(packs)
-        token_bytes = self.dataset.dtype.itemsize
-        byte_starts = copies.source_starts * token_bytes
-        byte_stops = byte_starts + copies.lengths * token_bytes
-        bin_tokens = self.dataset.tokens_for(byte_starts, byte_stops)
-
         # Copy some pieces at a time, which limits the memory for the positions of tokens.
+        copies = self._ranges_to_copy(packs)
+        bin_tokens = self._bin_with(copies)
         borders = np.concatenate([[0], np.cumsum(copies.lengths)])  # (n_pieces + 1,)
         for chunk in divide_into_blocks(borders, CHUNK_TOKENS):
             copies.select(chunk).copy(source=bin_tokens, target=pack_tokens)
         self.dataset.trim_downloads()
         return pack_tokens
+
+    def _bin_with(self, ranges: _TokenRanges) -> NDArray[Any]:
+        """Return all tokens of the dataset's .bin, of which only some ranges will be read.
+
+        From a bucket, the tokens of these ranges are downloaded together.
+
+        Args:
+            ranges: The ranges, by their starts in the .bin.
+        """
+        token_bytes = self.dataset.dtype.itemsize
+        byte_starts = ranges.source_starts * token_bytes
+        byte_stops = byte_starts + ranges.lengths * token_bytes
+        return self.dataset.tokens_for(byte_starts, byte_stops)
 
     def _ranges_to_copy(self, packs: FilledPacks) -> _TokenRanges:
         """Return where each piece is in the dataset's .bin, and where it goes in the packs.

@@ -602,11 +602,10 @@ def _write(
                 yield block
                 work.advance(len(block))
 
-    # The index has where each document begins, and its length. The documents are stored without
+    # The index says where each document begins, and its length. The documents are stored without
     # gaps, so their lengths are enough to make it. Chunks limit the memory that this takes.
     document_bytes = in_chunks(selection.lengths * token_bytes)
-    index_entries = entries_in_sequence(document_bytes)
-    write_parts(target, token_bytes, blocks(), index_entries)
+    write_parts(target, token_bytes, blocks(), entries_in_sequence(document_bytes))
     return PbinCounts(len(selection.lengths), n_tokens, token_bytes)
 
 

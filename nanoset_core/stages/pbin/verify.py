@@ -163,17 +163,38 @@ def _check_content(
         return
 
     # Compare the tokens. A quick check takes less time than the start of worker processes.
-    store, name = manifest.access.stored_at(file.path, as_copy=reads_copy)
-    dataset_store, prefix = source.dataset.stored(as_copies=not deep)
     comparison = TokenComparison(
-        copy=StoredArray(store, name, file.dtype, file.layout.header_bytes),
-        dataset=StoredArray(dataset_store, f"{prefix}.bin", source.dataset.dtype),
+        copy=_tokens_of_file(manifest, file, as_copy=reads_copy),
+        dataset=_tokens_of_dataset(source.dataset, as_copies=not deep),
         remedy=_remedy(manifest),
         stream=stream,
     )
     ranges = _ranges_to_compare(index.tokens, file.token_bytes, deep=deep)
     run_check = run if deep else run_here
     run_check(report, comparison.of_ranges(ranges))
+
+
+def _tokens_of_file(manifest: Manifest, file: PbinFile, *, as_copy: bool) -> StoredArray:
+    """Return the tokens of a `.pbin` as an array that any process can read.
+
+    Args:
+        manifest: Manifest of the file.
+        file: The file, opened. The tokens follow its header.
+        as_copy: Whether to read a copy on the disk, if the file is in a bucket.
+    """
+    store, name = manifest.access.stored_at(file.path, as_copy=as_copy)
+    return StoredArray(store, name, file.dtype, file.layout.header_bytes)
+
+
+def _tokens_of_dataset(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
+    """Return the tokens of a dataset's .bin as an array that any process can read.
+
+    Args:
+        dataset: The dataset.
+        as_copies: Whether to read copies on the disk, if the files are in a bucket.
+    """
+    store, prefix = dataset.stored(as_copies=as_copies)
+    return StoredArray(store, f"{prefix}.bin", dataset.dtype)
 
 
 def _has_copy(manifest: Manifest) -> bool:
