@@ -1,4 +1,8 @@
-"""Make an output in one task: on a worker of the project's executor, or in this process."""
+"""Make an output in one task: on a worker of the project's executor, or in this process.
+
+Packs and `.pbin` files are made in this way. Outputs that are made shard by shard are divided into
+many tasks instead (see `per_shard`).
+"""
 
 from __future__ import annotations
 

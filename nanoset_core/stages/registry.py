@@ -1,4 +1,8 @@
-"""The list of all stages of the pipeline, in order."""
+"""The list of all stages of the pipeline, in order.
+
+A stage makes one kind of output, such as the packs of a corpus. Stages from outside this package
+are added with `add_stage`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Arrays in files that are mapped into memory, so that they may be larger than the memory."""
+"""Arrays in files that are mapped into memory, so that they may be larger than the memory.
+
+The processes of a machine share them: what one process writes, the others see.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Names, version and facts of the stage `attributes`, and its settings of a corpus."""
+"""Names, version and facts of the stage `attributes`, and its settings of a corpus.
+
+Attributes are values of a corpus's documents in other tables, such as scores, which are joined by
+the documents' ids.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What people are shown of joined attributes: the figures of columns, and what was not matched."""
+"""What people are shown of joined attributes: the figures of columns, and what was not matched.
+
+For example: "3 of 200 documents have no row in scores.parquet".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Verify joined attributes: each document has the values of the row with its id."""
+"""Verify joined attributes: each document has the values of the row with its id.
+
+If there are not too many documents, the attribute tables are joined again, and the result must
+equal the stored tables.
+"""
 
 from __future__ import annotations
 

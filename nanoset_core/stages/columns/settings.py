@@ -1,4 +1,7 @@
-"""Names and version of the stage `columns`; its setting is `columns` of `documents` and corpora."""
+"""Names and version of the stage `columns`; its setting is `columns` of `documents` and corpora.
+
+For example, `documents: {columns: [language]}` keeps the language of each document of all corpora.
+"""
 
 from __future__ import annotations
 

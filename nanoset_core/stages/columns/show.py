@@ -1,4 +1,7 @@
-"""What people are shown of the columns of a corpus: names, counts, and values that were changed."""
+"""What people are shown of the columns of a corpus: names, counts, and values that were changed.
+
+For example: "3 values of 'summary' are longer than 4,096 bytes, and left out".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Make a table of columns for each shard of a corpus, and the output that lists these tables."""
+"""Make a table of columns for each shard of a corpus, and the output that lists these tables.
+
+A shard is made from a range of the corpus's text. Row k of its table belongs to its document k.
+After an append, only the tables of new shards are made.
+"""
 
 from __future__ import annotations
 

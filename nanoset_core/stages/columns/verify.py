@@ -1,4 +1,7 @@
-"""Verify columns: each document has its row in the table of its shard."""
+"""Verify columns: each document has its row in the table of its shard.
+
+A table must have the row groups of the shard's documents: for example, 65,536 and 1,200 rows.
+"""
 
 from __future__ import annotations
 

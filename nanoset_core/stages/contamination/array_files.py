@@ -1,4 +1,7 @@
-"""Save arrays one by one in files, which processes map into memory instead of reading them."""
+"""Save arrays one by one in files, which processes map into memory instead of reading them.
+
+All worker processes of a machine then share one copy of the index of evaluation texts.
+"""
 
 from __future__ import annotations
 

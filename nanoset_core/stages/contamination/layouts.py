@@ -1,4 +1,7 @@
-"""Where the outputs of the stage `contamination` are stored, below the output root."""
+"""Where the outputs of the stage `contamination` are stored, below the output root.
+
+For example, what the section `evals` finds in the corpus `web` is in `contamination/evals/web/`.
+"""
 
 from __future__ import annotations
 

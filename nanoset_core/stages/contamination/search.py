@@ -1,4 +1,9 @@
-"""Search the documents of a dataset for texts of evaluations."""
+"""Search the documents of a dataset for texts of evaluations.
+
+Documents are stored as tokens. They are read in chunks of some 260,000 tokens, which become words,
+and the words are looked up in an index of the evaluation texts. A document that has, for example,
+87 % of the letters of a question is reported as a match.
+"""
 
 from __future__ import annotations
 

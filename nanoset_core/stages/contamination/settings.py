@@ -1,4 +1,9 @@
-"""The section `contamination` of nanoset.yaml: evaluation texts that corpora are searched for."""
+"""The section `contamination` of nanoset.yaml: evaluation texts that corpora are searched for.
+
+For example, `contamination: {evals: {files: evals/*.jsonl, policy: block}}` searches all corpora
+that training reads for the texts in these files, and refuses a training that would read one of
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What people are shown of contamination: counts, and warnings that quote a match."""
+"""What people are shown of contamination: counts, and warnings that quote a match.
+
+For example: "2 documents hold texts of evals; a.jsonl:12 holds 87% of quiz.jsonl:3: 'how tired
+are'".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Verify contamination: whether a result is current and whole, and whether it blocks training."""
+"""Verify contamination: whether a result is current and whole, and whether it blocks training.
+
+A result says which documents of a corpus contain evaluation texts. If the section sets `policy:
+block`, and training reads one of these documents, this is an error, and otherwise a warning.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Names of the stage `held_out`, and which nanosets it is for."""
+"""Names of the stage `held_out`, and which nanosets it is for.
+
+The stage finds documents of valid and test that train reads, too. A nanoset whose splits cannot
+have a document in common needs no such search: for example, if train reads `web`, and valid `news`.
+"""
 
 from __future__ import annotations
 

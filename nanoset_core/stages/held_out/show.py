@@ -1,4 +1,8 @@
-"""What people are shown of held-out documents that train reads: how many, and the first of them."""
+"""What people are shown of held-out documents that train reads: how many, and the first of them.
+
+For example: "5 of 200 documents that are held out are in train: web/a.jsonl:12 (valid): train reads
+it".
+"""
 
 from __future__ import annotations
 

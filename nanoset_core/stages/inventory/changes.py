@@ -1,4 +1,7 @@
-"""Describe how the files of a corpus differ from those of an earlier inventory."""
+"""Describe how the files of a corpus differ from those of an earlier inventory.
+
+An inventory is the list of a corpus's files that a build has read, with digests of their content.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The stage `inventory`: lists the files of a corpus, from which all other outputs are made."""
+"""The stage `inventory`: lists the files of a corpus, from which all other outputs are made.
+
+If a file is added or changed, the list has another digest, so that all outputs of the corpus are
+stale.
+"""
 
 from __future__ import annotations
 

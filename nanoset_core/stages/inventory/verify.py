@@ -1,4 +1,7 @@
-"""Verify an inventory: warn of files that are not read, empty, smaller than before or missing."""
+"""Verify an inventory: warn of files that are not read, empty, smaller than before or missing.
+
+None of these is an error, since a user may have intended it.
+"""
 
 from __future__ import annotations
 

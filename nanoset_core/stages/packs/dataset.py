@@ -1,4 +1,8 @@
-"""The dataset of packs: pieces of documents in sequences of one length."""
+"""The dataset of packs: pieces of documents in sequences of one length.
+
+It answers where the tokens of a pack come from. For example, the tokens 0 to 499 of pack 7 are the
+first 500 tokens of document 31.
+"""
 
 from __future__ import annotations
 

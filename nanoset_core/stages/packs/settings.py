@@ -1,4 +1,8 @@
-"""The section `packs` of nanoset.yaml."""
+"""The section `packs` of nanoset.yaml.
+
+For example, `packs: {short: {of: web, length: 2048}}` fills sequences of 2,048 tokens with the
+documents of the corpus `web`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Summaries of packs: their size, what was cut, and what concatenation would have cut."""
+"""Summaries of packs: their size, what was cut, and what concatenation would have cut.
+
+`nanoset status` and `nanoset map` show them as columns of a table.
+"""
 
 from __future__ import annotations
 

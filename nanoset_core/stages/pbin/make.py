@@ -1,4 +1,8 @@
-"""Make the `.pbin` of a dataset, in a task that can run in any process."""
+"""Make the `.pbin` of a dataset, in a task that can run in any process.
+
+The file is written to a new folder of the outputs, or directly to their bucket, and its manifest
+records the numbers of documents and tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The key `pbin` of nanoset.yaml, a list of datasets. Its former name was `packed`."""
+"""The key `pbin` of nanoset.yaml, a list of datasets. Its former name was `packed`.
+
+For example, `pbin: [web]` writes the corpus `web` as a file from which Modalities trains.
+"""
 
 from __future__ import annotations
 

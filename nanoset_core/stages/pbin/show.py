@@ -1,4 +1,7 @@
-"""Summarise a `.pbin` for `nanoset status` and the UI."""
+"""Summarise a `.pbin` for `nanoset status` and the UI.
+
+For example: 1,200 documents, 980,112 tokens of 2 bytes, and 3 documents left out.
+"""
 
 from __future__ import annotations
 
