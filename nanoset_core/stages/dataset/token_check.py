@@ -56,6 +56,13 @@ def hash_limit(n_sequences: int, max_hashes: int = _MAX_HASHES) -> int:
     Only hashes up to this limit are kept, so that memory is bounded. All copies of a sequence have
     the same hash, so either all or none of them are kept. The share of repeated sequences among
     those kept is therefore an unbiased estimate of the share among all, and exact if all are kept.
+
+    Args:
+        n_sequences: Number of sequences that are hashed, to numbers from 0 to 2**64 - 1.
+        max_hashes: How many hashes memory may hold.
+
+    Returns:
+        2**64 - 1 if all hashes are kept; half of it for twice as many sequences as `max_hashes`.
     """
     if n_sequences <= max_hashes:
         return _MAX_HASH
@@ -89,12 +96,16 @@ class Expected:
     def of(
         options: Mapping[str, Any], facts: Mapping[str, Any], max_id: int | None = None
     ) -> Expected:
-        """Return what is expected of a dataset by its recipe and manifest.
+        """Return what is expected of the tokens of a dataset, by its settings and counts.
 
         Args:
-            options: Options of the recipe.
-            facts: Facts in the manifest.
+            options: Settings that the dataset was made with. The key `framing` has the special
+                tokens that each document begins and ends with, and `dtype` the type of the tokens.
+            facts: Counts of documents, sequences and tokens, as they were recorded.
             max_id: Greatest id of the vocabulary, if it is known.
+
+        Returns:
+            The expectations; None for each that is not recorded.
         """
         framing = options.get("framing", {})
         return Expected(
@@ -250,13 +261,16 @@ class TokenCheck:
 
     @staticmethod
     def of(dataset: MMapIndexedDataset, expected: Expected, *, deep: bool) -> TokenCheck:
-        """Return the check of a dataset.
+        """Return the check of a dataset: where its tokens are read, and what is expected of them.
 
         Args:
             dataset: The dataset. Its index must be valid.
             expected: The properties that its tokens must have.
             deep: Read the files in the bucket, which other machines can also do. Otherwise the
                 local copy of the index is read, and that of the tokens if it exists.
+
+        Returns:
+            The check. Nothing is read before `check_range` is called.
         """
         # Hash sequences to count those that repeat others, but only if all are read. In a sample of
         # the dataset, most copies of a sequence would be missing.

@@ -44,6 +44,9 @@ def token_ranges(
         dataset: The dataset. Its index must be valid.
         pieces: Digests of the pieces that its .bin was joined from, if it was. Ranges then end
             where pieces end, so that each piece can be compared with its digest.
+
+    Returns:
+        The ranges, in order and without gaps; none if there are no tokens.
     """
     piece_stops = list(accumulate(piece.size for piece in pieces))  # byte after each piece
     ranges = []

@@ -50,6 +50,8 @@ _EXCERPT_TOKENS = 8
 """Number of tokens that messages quote of a document."""
 _COUNTS = ("documents", "sequences", "tokens")
 """Counts that the manifests of a dataset and of its shards both have."""
+_FILE_CHANGES = {"changed": "the file was changed since", "gone": "the file was deleted"}
+"""State of a raw file → what a message says about it."""
 
 
 def verify_corpus_dataset(
@@ -468,16 +470,11 @@ class _MismatchClassifier:
                 remedy=FORCE_BUILD,
             )
 
-        found = difference.found
-        if state == "changed":
-            found = "the file was changed since"
-        elif state == "gone":
-            found = "the file was deleted"
         return _TextMismatch(
             severity="warning",
             what=difference.what,
             where=where,
-            found=found,
+            found=_FILE_CHANGES.get(state, difference.found),
             expected=difference.expected,
             remedy=f"{BUILD}: it reads the files again",
         )

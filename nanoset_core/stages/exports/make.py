@@ -37,9 +37,12 @@ def export_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Re
     """Return the recipe of an export: everything that decides the bytes of its files.
 
     Args:
-        project: The project.
+        project: Its settings of the export and the tokenizer are read.
         name: Name of the export.
         parents: "dataset" → the digest of the dataset that is exported.
+
+    Returns:
+        The recipe, whose digest names the version of the export.
     """
     spec = project.config.exports[name]
     # The tokenizer's name is part of the recipe only if a file of the format contains it.
@@ -55,10 +58,14 @@ def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> Data
     """Return the properties of an export's dataset that its format depends on.
 
     Args:
-        project: The project.
+        project: Its settings of the export and the tokenizer are read.
         name: Name of the export.
         dtype: Dtype of the dataset's tokens.
         tokens: Number of its tokens.
+
+    Returns:
+        What a format needs to know of the dataset, such as the size of the vocabulary. The dataset
+        itself need not exist.
     """
     config = project.config
     spec = config.exports[name]
@@ -114,11 +121,17 @@ def sample_files(
     """Describe the files of an export that consists of samples: sequences of one length.
 
     Args:
-        project: The project.
+        project: Its outputs contain the dataset and the export.
         dataset: Manifest of the dataset.
         place: Folder of the export.
         export_format: Format of the export.
         traits: Properties of the dataset that the format depends on.
+
+    Returns:
+        Which tokens each file gets, and where it is written. Nothing is written yet.
+
+    Raises:
+        ConfigError: The length of samples is not set, or the reader needs more tokens.
     """
     access = project.outputs.access
     return SampleFiles(
@@ -176,12 +189,9 @@ class _SampledExport:
 
         # An output is complete as soon as it has a manifest.
         n_documents = count_documents(dataset, stream)
-        facts = {
-            "format": self.format.name,
-            "of": self.dataset.name,
-            **export_facts(dataset, n_documents, self.traits, WRITTEN),
-            **self.format.facts(samples.cut),
-        }
+        counts = export_facts(dataset, n_documents, self.traits, WRITTEN)
+        facts = {"format": self.format.name, "of": self.dataset.name, **counts}
+        facts.update(self.format.facts(samples.cut))
         return self.project.outputs.finalize(self.recipe, facts, fact_by_name)
 
     def _write_samples(self, samples: SampleFiles, stream: Stream | None) -> list[FileFact]:

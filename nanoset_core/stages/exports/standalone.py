@@ -336,11 +336,13 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
-    # These files may be many and large, so they are not written in the block, and moved at its end.
-    # The block only names a function for each file, which then writes the file to its place.
     facts = {**opened.facts(WRITTEN), **export_format.facts(samples.cut)}
     work = pair.progress.work("export", pair.name, opened.token_bytes)
     function_by_file = _SampleWriter(samples, work).function_by_file(opened.stream)
+
+    # Usually new files are written in this block, and moved to their places when it ends. These may
+    # be many and large. So the block only names a function for each of them, which is called when
+    # it ends, and writes the file to its place.
     with delivery.drafting(overwrite=overwrite) as draft:
         draft.writers.update(function_by_file)
         draft.facts = facts

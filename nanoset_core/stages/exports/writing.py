@@ -159,6 +159,9 @@ def export_facts(
             formats of exports have no documents without tokens.
         traits: Properties of the dataset.
         made_by: How the export got its tokens, such as `LINKED`.
+
+    Returns:
+        Counts of documents and tokens, the type of the tokens, and `made_by`.
     """
     return {
         "documents": n_documents,

@@ -37,10 +37,14 @@ def split_facts(
     """Return what the manifest of a split records: how many samples it has, and of which data.
 
     Args:
-        nanoset: The nanoset.
-        planned: The plan of the split.
+        nanoset: The nanoset, which is the data of a training run.
+        planned: The plan of one of its splits: train, valid or test.
         samples_given: How many samples the built blend takes of each dataset; None for as many as
             planned.
+
+    Returns:
+        Name of a fact → JSON value. The module lists the facts; a split without data has only
+        `samples`, `blended` and `members`.
     """
     facts: dict[str, Any] = {"samples": 0, "blended": False, "members": []}
     plan = planned.plan

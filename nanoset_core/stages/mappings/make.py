@@ -115,14 +115,14 @@ class IndexFileWriter:
         self._sidecars_not_uploaded = []
 
     def _stored_notes(self, files: FileSet) -> FileNotes | None:
-        """Return the notes on a set of index files if a bucket already has the complete set.
+        """Return size and sha256 of the index files of a dataset if a bucket has all of them.
 
         Args:
-            files: The set.
+            files: The files that are planned.
 
         Returns:
-            Size and sha256 of each file. None if the set has to be written, or if it can be looked
-            up without requests: then `FileSet.write` itself finds out whether the set exists.
+            Size and sha256 of each file. None if they have to be written, or if they can be looked
+            up without requests: then `FileSet.write` itself finds out whether they exist.
         """
         access = self._access_with_listing
         if self._rebuild or not access.takes_requests:
@@ -175,9 +175,12 @@ def count_samples_given(plan: SplitPlan, folder: Path, access: FileAccess) -> li
     """Count how many samples the built blend of a split takes of each dataset.
 
     Args:
-        plan: Plan of the split.
+        plan: Plan of the split (train, valid or test), which reads several datasets.
         folder: Cache folder with the index files of the blend.
         access: How they are read.
+
+    Returns:
+        A count for each dataset, in the order of the plan: `[700, 300]` for weights of 0.7 and 0.3.
     """
     dataset_index = open_blend(plan, folder, access).dataset_index  # (n_samples,) number of dataset
     counts = np.zeros(len(plan.members), np.int64)  # (n_datasets,)

@@ -75,22 +75,31 @@ def mix_errors(
         is_phase = keys.key != ""
         if is_phase and len(keys.written) != 1:
             yield _phase_data_error(where, keys)
-        if keys.mix is None:
-            continue
+        if keys.mix is not None:
+            mix_key = f"{where}{keys.key}.mix"
+            tree = MixPart(mix=keys.mix)
+            yield from _repetition_errors(mix_key, tree)
+            yield from _part_errors(mix_key, tree, limit=None, has_samples=has_samples)
+            if max_epochs is not None:
+                yield _limit_outside_mix_error(where, max_epochs)
 
-        mix_key = f"{where}{keys.key}.mix"
-        tree = MixPart(mix=keys.mix)
-        yield from _repetition_errors(mix_key, tree)
-        yield from _part_errors(mix_key, tree, limit=None, has_samples=has_samples)
-        # Each part of the tree can have its own limit. That of the nanoset is for blends, whose
-        # weights it corrects afterwards; the weights of a mixture are computed within its limits.
-        if max_epochs is not None:
-            yield ConfigError(
-                "a mixture has limits of its own",
-                where=f"{where}.max_epochs",
-                found=max_epochs,
-                remedy="write max_epochs within `mix`",
-            )
+
+def _limit_outside_mix_error(where: str, max_epochs: object) -> ConfigError:
+    """Return the error for a limit on epochs that is next to a mixture, and not in it.
+
+    Each part of a mixture can have a limit, and the weights are computed within these. The limit of
+    a nanoset is for a blend, whose weights are given, and are corrected afterwards.
+
+    Args:
+        where: The key of the nanoset.
+        max_epochs: The limit.
+    """
+    return ConfigError(
+        "a mixture has limits of its own",
+        where=f"{where}.max_epochs",
+        found=max_epochs,
+        remedy="write max_epochs within `mix`",
+    )
 
 
 def _phase_data_error(where: str, keys: DataKeys) -> ConfigError:
@@ -127,6 +136,10 @@ def _part_errors(
 ) -> Iterator[ConfigError]:
     """Yield the errors of one part of a mixture, and of the parts within it.
 
+    A mixture divides the training data among its parts. For example, `{web: {share: 0.7}, other:
+    {share: 0.3, max_epochs: 4, mix: {books: {}, code: {}}}}` has a corpus and a group as parts, and
+    the limit of the group is also that of `books` and `code`.
+
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
         part: The part: a corpus, or a group of further parts.
@@ -138,21 +151,34 @@ def _part_errors(
         limit = part.max_epochs
     yield from _amount_errors(where, part, limit)
 
-    # These keys become shares only if it is known how many samples are read in all.
-    absolute_keys = ("tokens", "epochs", "max_epochs")
-    used_keys = [key for key in absolute_keys if getattr(part, key) is not None]
-    if used_keys and not has_samples:
-        yield ConfigError(
-            "this needs the number of train's samples",
-            where=f"{where}.{used_keys[0]}",
-            remedy="add `schedule`, or `samples: {train: …}`",
-        )
+    if not has_samples:
+        yield from _absolute_key_errors(where, part)
 
     is_group = part.mix is not None
     if is_group:
         yield from _group_errors(where, part)
         for name, inner in part.parts.items():
             yield from _part_errors(f"{where}.{name}", inner, limit, has_samples=has_samples)
+
+
+def _absolute_key_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
+    """Yield an error if a part of a mixture has a key that is no share, such as `tokens`.
+
+    These keys become shares only if it is known how many samples are read in all: 1 million tokens
+    are half of 2 million.
+
+    Args:
+        where: Key of the part in nanoset.yaml, for the errors.
+        part: The part, in a nanoset whose number of samples is not known.
+    """
+    absolute_keys = ("tokens", "epochs", "max_epochs")
+    used_keys = [key for key in absolute_keys if getattr(part, key) is not None]
+    if used_keys:
+        yield ConfigError(
+            "this needs the number of train's samples",
+            where=f"{where}.{used_keys[0]}",
+            remedy="add `schedule`, or `samples: {train: …}`",
+        )
 
 
 def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[ConfigError]:

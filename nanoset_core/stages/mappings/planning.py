@@ -9,7 +9,7 @@ The settings of a split are worked out in steps:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -218,13 +218,11 @@ class NanosetContext(NanosetLookup):
         rows_by_prefix = {member.prefix: member.rows for member in plan.members}
         reads_by_prefix = MemberReads.by_prefix(plan, planned.config, sample_counts)
 
-        # Add the datasets that only earlier phases of the run have read (`orders`). They may have
-        # documents in common with those of the split.
-        if planned.split == "train":
-            for prefix, order in planned.config.orders.items():
-                if prefix not in reads_by_prefix:
-                    rows_by_prefix[prefix] = order.rows
-                    reads_by_prefix[prefix] = self._reads_of_earlier_phases(prefix, order)
+        # Add the datasets that only earlier phases of the run have read. They may have documents in
+        # common with those of the split.
+        for prefix, order in _orders_of_earlier_phases(planned, reads_by_prefix).items():
+            rows_by_prefix[prefix] = order.rows
+            reads_by_prefix[prefix] = self._reads_of_earlier_phases(prefix, order)
 
         # The datasets of a corpus may share documents, so count how often each document is read.
         corpus_parts = self.shared_documents.parts(rows_by_prefix)
@@ -486,6 +484,24 @@ class NanosetContext(NanosetLookup):
         if self.spec.shares is None:
             return built  # each split gets all documents of a blend of its own
         return replace(built, split=self.spec.shares)
+
+
+def _orders_of_earlier_phases(
+    planned: PlannedSplit, present_prefixes: Container[str]
+) -> dict[str, Order]:
+    """Return the datasets that earlier phases of a run have read, and the present one does not.
+
+    Args:
+        planned: The split of the present phase. Only train continues earlier phases.
+        present_prefixes: Paths of the datasets that this split reads, without .bin and .idx.
+
+    Returns:
+        Path of the dataset → the order in which it was read, and how far.
+    """
+    if planned.split != "train":
+        return {}
+    orders = planned.config.orders
+    return {prefix: orders[prefix] for prefix in orders if prefix not in present_prefixes}
 
 
 def _read_by_phase(phase: NanosetContext) -> Read:

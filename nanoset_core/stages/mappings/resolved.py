@@ -165,26 +165,38 @@ def _nanosets_of_phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNa
         Name of the phase, such as "pretrain-phase-1", → its settings.
     """
     phase_names = run.resolved_names(name)
-    # The bounds [0, 600, 1000] of two phases become the ranges (0, 600) and (600, 1000).
-    iteration_ranges = pairwise(run.phase_bounds)
-
     nanosets: dict[str, ResolvedNanoset] = {}
-    previous_phase: str | None = None
-    # The corpora of the phases so far. A dict without values keeps each once, and in order.
-    earlier_corpora: dict[str, None] = {}
-    for phase_name, phase, span in zip(phase_names, run.phases, iteration_ranges, strict=True):
-        nanoset = replace(run, blend=phase.data, mix=phase.mix, span=span)
-        # With `continue: true`, a phase does not read again what earlier phases have read.
-        if run.continue_ and previous_phase is not None:
-            nanoset = replace(
-                nanoset, previous_phase=previous_phase, earlier_corpora=tuple(earlier_corpora)
-            )
-        start, stop = span
-        nanosets[phase_name] = _with_samples(nanoset, iterations=stop - start)
-
-        previous_phase = phase_name
-        earlier_corpora |= dict.fromkeys(corpora_of(phase.data))
+    # The bounds [0, 600, 1000] of two phases become the ranges (0, 600) and (600, 1000).
+    for number, iteration_range in enumerate(pairwise(run.phase_bounds)):
+        nanoset = _nanoset_of_phase(run, phase_names, number, iteration_range)
+        start, stop = iteration_range
+        nanosets[phase_names[number]] = _with_samples(nanoset, iterations=stop - start)
     return nanosets
+
+
+def _nanoset_of_phase(
+    run: ResolvedNanoset, phase_names: list[str], number: int, span: tuple[int, int]
+) -> ResolvedNanoset:
+    """Return the settings of one phase of a training run, with the samples of the whole run.
+
+    Args:
+        run: Settings of the run.
+        phase_names: Name of each phase.
+        number: Number of the phase, from 0 on.
+        span: (start, stop) of the phase in iterations of the run.
+    """
+    phase = run.phases[number]
+    nanoset = replace(run, blend=phase.data, mix=phase.mix, span=span)
+    if not run.continue_ or number == 0:
+        return nanoset
+
+    # With `continue: true`, a phase does not read again what earlier phases have read.
+    earlier_corpora: dict[str, None] = {}  # keeps each corpus once, and in order
+    for earlier_phase in run.phases[:number]:
+        earlier_corpora |= dict.fromkeys(corpora_of(earlier_phase.data))
+    return replace(
+        nanoset, previous_phase=phase_names[number - 1], earlier_corpora=tuple(earlier_corpora)
+    )
 
 
 def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> ResolvedNanoset:

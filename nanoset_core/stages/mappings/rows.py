@@ -5,7 +5,7 @@ A row maps headings to plain values, which the terminal and the UI render.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
@@ -99,10 +99,13 @@ def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def corpus_total_row(corpora: Sequence[Mapping[str, Any]]) -> Row:
-    """Return the last row of `corpus_rows`, which sums up all corpora.
+    """Return the last row of the table of corpora, which sums up all of them.
 
     Args:
         corpora: The JSON values of `CorpusCoverage`.
+
+    Returns:
+        Heading of a column → sum. The epochs are an average: how often a token is read.
     """
     available_tokens = sum(corpus["tokens_available"] for corpus in corpora)
     tokens_read = sum(corpus["epochs"] * corpus["tokens_available"] for corpus in corpora)
@@ -118,6 +121,9 @@ def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
 
     Args:
         parts: The JSON values of `MixRow`, groups before their members.
+
+    Returns:
+        For each part: heading of a column → text.
     """
     return [_mixture_row(part) for part in parts]
 
@@ -168,15 +174,16 @@ def _without_uninformative(
         repeated_columns: Heading → heading of another column, such as `{"share": "weight"}`. The
             first column is left out if both have the same value in each row.
     """
-    uninformative: set[str] = set()
+    left_out: set[str] = set()
     for heading, usual_value in usual_values.items():
         if all(row[heading] == usual_value for row in rows):
-            uninformative.add(heading)
+            left_out.add(heading)
     for heading, other_heading in repeated_columns.items():
         if all(row[heading] == row[other_heading] for row in rows):
-            uninformative.add(heading)
+            left_out.add(heading)
+    return [_without_columns(row, left_out) for row in rows]
 
-    shown_rows: list[Row] = []
-    for row in rows:
-        shown_rows.append({name: row[name] for name in row if name not in uninformative})
-    return shown_rows
+
+def _without_columns(row: Row, headings: Container[str]) -> Row:
+    """Return a row without some of its columns."""
+    return {heading: value for heading, value in row.items() if heading not in headings}

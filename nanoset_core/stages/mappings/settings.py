@@ -126,12 +126,16 @@ class ScheduleSpec:
     """Steps of each evaluation (--eval-iters)."""
 
     def samples(self, iterations: int | None = None) -> dict[SplitName, int]:
-        """Return split → samples that the trainer requests, without splits that it does not read.
+        """Return how many samples the trainer requests of train, valid and test.
 
         Source: Megatron-LM core_v0.16.1 `training/training.py` (get_train_valid_test_num_samples).
 
         Args:
             iterations: Iterations of a phase; None takes those of the whole run.
+
+        Returns:
+            Split → samples, without splits that it does not read. For example, 1,000 iterations of
+            8 samples give `{"train": 8000, …}`.
         """
         # Megatron-LM requests one evaluation every `eval_interval` iterations, and one more.
         evaluations = self.iterations // self.eval_interval + 1

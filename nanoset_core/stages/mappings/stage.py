@@ -238,10 +238,18 @@ def mappings_recipe(
 ) -> Recipe:
     """Return everything that decides the bytes of the index files of one split's datasets.
 
+    An index file has the order in which a trainer reads the samples of a dataset.
+
     Args:
-        nanoset: The nanoset.
-        split: One of its splits.
+        nanoset: The nanoset, which is the data of a training run.
+        split: `train`, `valid` or `test`.
         datasets: Name of each dataset → its digest; None or empty for the current datasets.
+
+    Returns:
+        The recipe, whose digest names the version of the index files.
+
+    Raises:
+        MissingError: A dataset has not been built.
     """
     # The recipe will be compared with one that was stored as JSON and read again. `as_parsed`
     # changes values as JSON does, for example tuples to lists, so that equal recipes are equal.
@@ -270,25 +278,38 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
         MissingError: A dataset has not been built.
         ConfigError, InputError: The split cannot be filled as its settings ask.
     """
-    # Imported here: every command imports this module, but few of them write index files.
-    from nanoset_core.stages.mappings.make import IndexFileWriter
-
-    # Plan which samples the split has of each dataset.
     check_split_files(project, name, split)
     nanoset = NanosetContext(project, name)
     recipe = mappings_recipe(nanoset, split)
     planned = nanoset.plan(split)
-    datasets = () if planned.plan is None else planned.plan.members
+    notes = _write_files_of_datasets(nanoset, planned)
+    return _commit(nanoset, recipe, planned, notes)
 
-    # Write the files into the folder where the trainer looks for them, except those that exist.
+
+def _write_files_of_datasets(nanoset: NanosetContext, planned: PlannedSplit) -> FileNotes:
+    """Write the index files of each dataset of a split, except those that exist.
+
+    Args:
+        nanoset: The nanoset. Its cache is the folder where the trainer looks for the files.
+        planned: The plan of the split: which samples it has of each dataset.
+
+    Returns:
+        Name of each file → its size and sha256.
+    """
+    # Imported here: every command imports this module, but few of them write index files.
+    from nanoset_core.stages.mappings.make import IndexFileWriter
+
+    project = nanoset.project
+    datasets = () if planned.plan is None else planned.plan.members
+    work_name = f"{nanoset.name} {planned.split}"
+    work = project.progress.work(MAPPINGS, work_name, len(datasets), unit="corpora")
     writer = IndexFileWriter(nanoset.cache, project.outputs.access, rebuild=project.rebuild)
-    fact_by_file: dict[str, Mapping[str, Any]] = {}  # size and sha256
-    work = project.progress.work(MAPPINGS, f"{name} {split}", len(datasets), unit="corpora")
+    notes: dict[str, Mapping[str, Any]] = {}
     for dataset in datasets:
-        fact_by_file |= writer.write_member(dataset, planned.config)
+        notes |= writer.write_member(dataset, planned.config)
         work.advance(1)
     writer.upload()
-    return _commit(nanoset, recipe, planned, fact_by_file)
+    return notes
 
 
 @holding

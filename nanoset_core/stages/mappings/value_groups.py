@@ -21,7 +21,7 @@ This is a shorthand for views of the corpus, one for each value, and a usual gro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -165,14 +165,7 @@ def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
     setting_by_key = {"of": part.of, "by": part.by, "values": part.values}
     missing_keys = [key for key, setting in setting_by_key.items() if not setting]
     if missing_keys:
-        yield ConfigError(
-            "a corpus is divided by the values of a column",
-            where=where,
-            found=f"no {' and no '.join(missing_keys)}",
-            expected="of, by and values",
-            remedy="write it as in {of: web, by: topic, values: [news, science]}; "
-            "`nanoset columns CORPUS` shows the values",
-        )
+        yield _missing_keys_error(where, missing_keys)
         return
     if part.mix is not None:
         yield ConfigError(
@@ -188,6 +181,23 @@ def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
             where=f"{where}.others",
             remedy="remove it, or list the values without shares",
         )
+
+
+def _missing_keys_error(where: str, missing_keys: Sequence[str]) -> ConfigError:
+    """Return the error for a part of a mixture that lacks one of the keys of, by and values.
+
+    Args:
+        where: Key of the part.
+        missing_keys: Names of the keys that it lacks.
+    """
+    return ConfigError(
+        "a corpus is divided by the values of a column",
+        where=where,
+        found=f"no {' and no '.join(missing_keys)}",
+        expected="of, by and values",
+        remedy="write it as in {of: web, by: topic, values: [news, science]}; "
+        "`nanoset columns CORPUS` shows the values",
+    )
 
 
 class _ValueView(NamedTuple):

@@ -695,21 +695,29 @@ def _stream_lengths(
         ConfigError: Two sources have one name, or the streams of a source have more or fewer tokens
             than the source.
     """
-    tokens_by_source = dict(sources)
-    if len(tokens_by_source) != len(sources):
-        raise ConfigError(
-            "two sources have the same name",
-            found=[name for name, _ in sources],
-            remedy="name each source once",
-        )
+    _check_names_differ([name for name, _ in sources])
     configured_streams = settings.streams or {}
-    _check_streams(configured_streams, tokens_by_source)
+    _check_streams(configured_streams, dict(sources))
 
     lengths_by_source: list[tuple[int, ...]] = []
     for name, n_tokens in sources:
         stream_lengths = configured_streams.get(name, [n_tokens])
         lengths_by_source.append(tuple(int(length) for length in stream_lengths))
     return lengths_by_source
+
+
+def _check_names_differ(names: list[str]) -> None:
+    """Check that no two sources have the same name.
+
+    Raises:
+        ConfigError: Two of them have.
+    """
+    if len(set(names)) < len(names):
+        raise ConfigError(
+            "two sources have the same name",
+            found=names,
+            remedy="name each source once",
+        )
 
 
 def _check_streams(

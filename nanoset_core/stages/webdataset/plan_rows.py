@@ -107,10 +107,14 @@ def _shown_headings(rows: Sequence[Row]) -> list[str]:
 
 
 def quality_rows(quality: Mapping[str, Any]) -> list[Row]:
-    """Return a row for each measure of an order, with the value that chance would give.
+    """Return a table that shows how evenly a plan is shuffled, with a row for each measure.
 
     Args:
-        quality: Result of `shuffle_quality`.
+        quality: Result of `shuffle_quality`: name of a measure → value.
+
+    Returns:
+        Rows with the columns `measure`, `found` and `by chance`: the value that was measured, and
+        the one that an even shuffle would give.
     """
     rows: list[Row] = []
     for measure in QUALITY_MEASURES:

@@ -110,8 +110,15 @@ class WebdatasetSpec(Section):
             # The BOS token takes one place, and a context needs at least one more.
             yield out_of_range(Range(2), self.sequence_length, f"{where}.sequence_length")
 
-        # The numbers of the corpora are weights or frequencies. A list of corpora has none.
-        number_by_corpus = self.number_by_corpus or {}
+        yield from self._mix_errors(where)
+
+    def _mix_errors(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each mistake in the weights or frequencies of the corpora.
+
+        Args:
+            where: Place of the webdataset, such as "nanoset.yaml: webdatasets.tars".
+        """
+        number_by_corpus = self.number_by_corpus or {}  # a list of corpora has no numbers
         if number_by_corpus and not any(number_by_corpus.values()):
             yield ConfigError(
                 "every corpus is left out",
@@ -160,8 +167,11 @@ def engine_warning(engine: ShuffleEngine, where: str) -> str | None:
     A deprecated engine does not exist any more, and another one is used in its place.
 
     Args:
-        engine: The engine that is set.
+        engine: The engine that is set, such as `tiled`.
         where: Key or option that sets it.
+
+    Returns:
+        The warning, which names the other engine; None if the engine exists.
     """
     if engine not in DEPRECATED_ENGINES:
         return None

@@ -120,7 +120,8 @@ class TokenSource:
         dataset = MMapIndexedDataset(prefix, validate=validate)
         if greatest_id is None:
             greatest_id = _greatest_of_dtype(dataset.dtype)
-        # A view needs its .idx: its sequences are some of those in the .bin, in another order.
+        # Usually the sequences are the whole .bin, in order. Those of a view are some of them, in
+        # another order, so that they are read by the .idx.
         n_tokens = dataset.token_count
         idx = None
         if not fills_bin(dataset):
@@ -239,6 +240,13 @@ class TokenSource:
         Args:
             starts: First token of each range, shape (n_ranges,).
             lengths: Tokens of each range, shape (n_ranges,).
+
+        Returns:
+            The dtype of the source, shape (n_tokens,): the starts [0, 10] and the lengths [2, 3]
+            give the tokens 0, 1, 10, 11 and 12.
+
+        Raises:
+            StaleError: The file has another number of tokens than the plan.
         """
         # In a view, a range of the source may consist of several ranges of the file.
         file_starts = starts

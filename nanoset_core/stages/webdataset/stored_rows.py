@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Amount
+from nanoset_core.execution.progress import Amount, RunningWork
 from nanoset_core.stages.webdataset.gathering import STORED_BYTES, sweep
 from nanoset_core.stages.webdataset.order import context_keys, keys_of
 from nanoset_core.stages.webdataset.plan import ShufflePlan
@@ -189,12 +189,8 @@ class StoredRows:
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
         lowest_key = keys_of(contexts[:1].astype(np.uint64), plan.settings.seed)
         for indices in self._indices_by_part(contexts):  # of the contexts of one part
-            first_context = int(contexts[indices[0]])
-            part = self.part(first_context)
-
-            # The rows before the requested ones are those of contexts with lower keys.
-            part_keys = context_keys(part.start, part.stop, plan.settings.seed)
-            first_row = int(np.count_nonzero(part_keys < lowest_key))
+            part = self.part(int(contexts[indices[0]]))
+            first_row = _n_lower_keys(part, lowest_key, plan.settings.seed)
             for start in range(0, len(indices), rows_per_request):
                 targets = indices[start : start + rows_per_request]
                 yield _RowRange(part, first_row + start, targets)
@@ -210,6 +206,21 @@ class StoredRows:
         order = np.argsort(part_of_context, kind="stable")
         group_starts = np.flatnonzero(np.diff(part_of_context[order])) + 1
         return np.split(order, group_starts)
+
+
+def _n_lower_keys(part: range, key: NDArray[np.uint64], seed: int) -> int:
+    """Return how many contexts of a part have lower keys than a given one.
+
+    A part stores the rows of its contexts in the order of their keys. So this is the number of the
+    first row whose context has the given key or a higher one.
+
+    Args:
+        part: Numbers of the contexts of the part.
+        key: The key, shape (1,).
+        seed: Seed of the keys.
+    """
+    part_keys = context_keys(part.start, part.stop, seed)
+    return int(np.count_nonzero(part_keys < key))
 
 
 def _stored_parts(store: Store) -> dict[int, set[int]]:
@@ -275,6 +286,9 @@ def is_worth_storing(
         sources: Sources of the plan, in a store.
         max_shards: Shards whose rows memory holds at once.
         engine: Engine that the user requested; `buckets` requests stored rows.
+
+    Returns:
+        False for few tokens or few tars, which are written without storing rows.
     """
     if engine == "buckets":
         return True
@@ -310,17 +324,29 @@ def store_rows(
     max_contexts = _contexts_in_memory(plan, memory_bytes)
     stored_rows, missing_parts = StoredRows.of(store, plan.table.contexts, max_contexts)
 
-    # Progress is counted in bytes of rows; the parts that exist count as done.
-    total_bytes = plan.table.contexts * plan.row_bytes
-    missing_bytes = sum(map(len, missing_parts)) * plan.row_bytes
-    progress = options.progress.work("buckets", options.name, total_bytes)
-    progress.add_existing(Amount(total_bytes - missing_bytes))
-
     # Store the missing parts in several processes. Tasks are numbered like `missing_parts`.
+    progress = _begin_progress(plan, missing_parts, options)
     store_part = partial(_store_part, plan, sources, stored_rows)
     for task, _ in run_tasks(store_part, missing_parts, options.workers, options.executor):
         progress.advance(len(missing_parts[task]) * plan.row_bytes)
     return stored_rows
+
+
+def _begin_progress(
+    plan: ShufflePlan, missing_parts: Sequence[range], options: WriteOptions
+) -> RunningWork:
+    """Begin to report how many bytes of rows are stored; the parts that exist count as done.
+
+    Args:
+        plan: Plan of the tars.
+        missing_parts: The contexts of each part that is not stored yet.
+        options: They have the receiver of the progress.
+    """
+    total_bytes = plan.table.contexts * plan.row_bytes
+    missing_bytes = sum(map(len, missing_parts)) * plan.row_bytes
+    progress = options.progress.work("buckets", options.name, total_bytes)
+    progress.add_existing(Amount(total_bytes - missing_bytes))
+    return progress
 
 
 def _contexts_in_memory(plan: ShufflePlan, memory_bytes: int) -> int:

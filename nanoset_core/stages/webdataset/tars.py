@@ -80,6 +80,9 @@ def write_tar(
         contexts: Number of each context of the shard, shape (n_samples,).
         folder: Where the tar goes.
         fill: Supplies the tokens of these contexts.
+
+    Returns:
+        Counts of the tokens, and size and sha256 of the tar.
     """
     path = folder / f"{shard_stem(shard)}.tar"
     archive = _write_archive(path, _blocks(plan, shard, len(contexts), fill))

@@ -91,6 +91,9 @@ def greatest_in_tars(tokenizer_file: TokenizerPath) -> int:
 
     Args:
         tokenizer_file: Path of the tokenizer that made the tokens.
+
+    Returns:
+        128258 for Llama-3's tokenizer, whose vocabulary ends with 128255.
     """
     greatest_id = tokenizer_facts(tokenizer_file).max_id
     try:

@@ -484,12 +484,15 @@ def _compare_context(
             found=f"ids {least} to {greatest}", expected=f"ids 0 to {expected.greatest_id}"
         )
     if planned is not None and not np.array_equal(context, planned):
-        first_tokens = context[:_QUOTED_TOKENS].tolist()
-        first_planned_tokens = planned[:_QUOTED_TOKENS].tolist()
         return _ContextDifference(
-            found=f"{first_tokens} …", expected=f"{first_planned_tokens} …, by the plan"
+            found=_first_tokens(context), expected=f"{_first_tokens(planned)}, by the plan"
         )
     return None
+
+
+def _first_tokens(context: NDArray[np.integer[Any]]) -> str:
+    """Return the first tokens of a context, for messages: `[5, 9, 2] …`."""
+    return f"{context[:_QUOTED_TOKENS].tolist()} …"
 
 
 def _planned_contexts(

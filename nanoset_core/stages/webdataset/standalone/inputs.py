@@ -163,17 +163,27 @@ def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleIn
     """
     remedy = "name it once; --sampling says how often a dataset is read"
     check_different_datasets(prefixes, "--input", remedy)
-    # If pairs in different folders have the same name, all pairs are named by their paths.
-    names = {prefix.name for prefix in prefixes}
-    are_names_unique = len(names) == len(prefixes)
     sources: list[ShuffleInput] = []
-    for prefix in prefixes:
+    for prefix, name in zip(prefixes, _names_of_pairs(prefixes), strict=True):
         frequency = 1.0 if sampling is None else sampling.frequency_of(prefix)
         if frequency:
-            name = prefix.name if are_names_unique else str(prefix)
             sources.append(ShuffleInput(name, pair_files(prefix), frequency))
     n_left_out = len(prefixes) - len(sources)
     return ShuffleInputs("datasets", tuple(sources), n_left_out)
+
+
+def _names_of_pairs(prefixes: Sequence[Location]) -> list[str]:
+    """Return a different name for each pair: the last part of its path, or else all of it.
+
+    `a/web` and `a/code` are named `web` and `code`; `a/web` and `b/web` keep their paths.
+
+    Args:
+        prefixes: Paths of the pairs, without .bin and .idx.
+    """
+    names = [prefix.name for prefix in prefixes]
+    if len(set(names)) == len(names):
+        return names
+    return [str(prefix) for prefix in prefixes]
 
 
 def _texts_or_tars(

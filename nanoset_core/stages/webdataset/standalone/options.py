@@ -97,8 +97,25 @@ class ShuffleOptions(RejectOptions):
         """
         found = f"input {kind}, tail {self.tail}"
         self._check_tokenizer(kind, found)
+        self._check_contexts(kind, found)
+        if self.context_bos and self.tokenizer is None:
+            raise ConfigError(
+                "a token needs its tokenizer",
+                where="--context-bos",
+                found=found,
+                remedy="name it with --tokenizer",
+            )
 
-        # The preset, and existing tars, determine how the tokens are cut into contexts.
+    def _check_contexts(self, kind: InputKind, found: str) -> None:
+        """Check that contexts are not changed if the preset or existing tars determine them.
+
+        Args:
+            kind: Kind of the input.
+            found: The input and the setting of padding, for the error.
+
+        Raises:
+            ConfigError: An option would change them; or the preset is for another kind of input.
+        """
         changes_contexts = self.tail != "drop" or bool(self.context_bos)
         if self.preset == "tokshuf" and (kind != "text" or changes_contexts):
             raise ConfigError(
@@ -113,13 +130,6 @@ class ShuffleOptions(RejectOptions):
                 where="--input",
                 found=found,
                 remedy="leave --tail and --context-bos out",
-            )
-        if self.context_bos and self.tokenizer is None:
-            raise ConfigError(
-                "a token needs its tokenizer",
-                where="--context-bos",
-                found=found,
-                remedy="name it with --tokenizer",
             )
 
     def _check_tokenizer(self, kind: InputKind, found: str) -> None:
@@ -195,6 +205,13 @@ def plan_settings(
             into contexts separately.
         sequence_length: Length of the contexts if the input is tars, which cannot be changed. None
             for other inputs.
+
+    Returns:
+        Everything that decides which tokens go into which tar, except the number of tokens.
+
+    Raises:
+        ConfigError: The tokenizer has no such special token; or the preset is tokshuf, and
+            tokshuf-rust does not know the tokenizer.
     """
     tokenizer = options.tokenizer
     vocab_size = None

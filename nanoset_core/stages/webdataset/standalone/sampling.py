@@ -139,14 +139,20 @@ def _check_sources(sampling: Sampling, path: Path) -> None:
         check_corpus_name(name, f"{path}: sources")
 
     unlisted = [name for name in sampling.sampling_frequencies if name not in names]
-    has_duplicates = len(set(names)) < len(names)
-    if not unlisted and not has_duplicates:
-        return
     if unlisted:
-        found = f"frequency of {', '.join(unlisted)}"
-    else:
-        found = f"sources {', '.join(names)}"
-    raise ConfigError(
+        raise _sources_error(path, f"frequency of {', '.join(unlisted)}")
+    if len(set(names)) < len(names):
+        raise _sources_error(path, f"sources {', '.join(names)}")
+
+
+def _sources_error(path: Path, found: str) -> ConfigError:
+    """Return the error for a file whose sources do not fit its frequencies.
+
+    Args:
+        path: The file.
+        found: What is wrong with it.
+    """
+    return ConfigError(
         "sources and frequencies do not go together",
         where=path,
         found=found,

@@ -50,10 +50,17 @@ def prepare(
     """Return the tokens of inputs, which are written to files if the inputs are text or tars.
 
     Args:
-        inputs: Text, pairs or tars.
+        inputs: Text, .bin/.idx pairs of tokens, or tars.
         options: The settings of the call.
         folder: Where the token files go. Those that an earlier call has written are used again.
         progress: Shows how far the work has come.
+
+    Returns:
+        The tokens of each source, and what was lost of text, such as lines that were rejected.
+
+    Raises:
+        ConfigError: The options request another length of contexts than that of tars.
+        FormatError: A tar or a pair is damaged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     inputs = inputs.with_local_copies(folder / "copies")
