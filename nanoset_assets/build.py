@@ -151,6 +151,9 @@ class _Builder:
 
         Args:
             rebuild: Whether selected outputs that are up to date are made, too.
+
+        Returns:
+            What was made, what failed, and what was skipped because of it.
         """
         plan = self._plan(rebuild=rebuild)
         self._check_disk(plan.nodes)
@@ -185,8 +188,8 @@ class _Builder:
 
         survey = _survey(self.project, project_defs, self.instance, self.corpora)
 
-        # The definitions are slow to make, and not always needed: they resolve Dagster's selection
-        # syntax, and execute runs.
+        # Dagster's definitions are slow to make. They are needed to resolve selections in Dagster's
+        # syntax, and to execute runs.
         definitions = definitions_of(project_defs) if self.select else dg.Definitions()
         nodes = selected(
             survey.graph.nodes(), self.select, self.corpora, definitions, project_defs.names
@@ -194,6 +197,7 @@ class _Builder:
         runs = _runs_to_execute(survey, nodes, rebuild=rebuild)
         if runs and not self.select:
             definitions = definitions_of(project_defs)
+
         plan = _BuildPlan(project_defs, definitions, counter, survey, runs)
         counter.expect(plan.nodes)
         return plan

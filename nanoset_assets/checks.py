@@ -54,6 +54,9 @@ def checks_for(project_defs: ProjectDefs) -> list[dg.AssetChecksDefinition]:
     Args:
         project_defs: The names and settings of the project in Dagster. Its settings decide which
             assets there are.
+
+    Returns:
+        The definitions of the checks. Each examines one partition of its asset in a run.
     """
     definitions: list[dg.AssetChecksDefinition] = []
     for stage in stages():

@@ -79,6 +79,9 @@ def named_projects(attributes: Mapping[str, Any]) -> list[str]:
 
     Args:
         attributes: Name → value. An attribute whose value is None is not given.
+
+    Returns:
+        A list of up to two names, such as ["config"].
     """
     return [name for name in ("config", INLINE) if attributes.get(name) is not None]
 

@@ -150,10 +150,16 @@ class _PartitionSets:
     def without_active_runs(self, set_name: str, corpora: set[str], notes: list[str]) -> set[str]:
         """Return the partitions that can be removed, because no active run or backfill makes them.
 
+        A backfill is a request for many partitions, for which Dagster starts one run after the
+        other.
+
         Args:
             set_name: Name of the set of partitions.
             corpora: The partitions to be removed.
             notes: Receives a line for each partition that has to stay.
+
+        Returns:
+            Those of `corpora` that nothing makes at the moment.
         """
         if not corpora:
             return corpora

@@ -89,6 +89,9 @@ def build_definitions(
             project; `host`: a sensor of yours, which evaluates the automation conditions of all
             assets downstream of raw text; `none`: neither.
 
+    Returns:
+        The assets, checks, jobs, sensors and schedules of the project.
+
     Raises:
         ConfigError: The prefix is invalid, or differs from that of nanoset.yaml; or the file has
             mistakes, and no earlier version of it is known.

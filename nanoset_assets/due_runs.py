@@ -132,6 +132,9 @@ def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: An
             they have partitions.
         requested_by: Name of the sensor or schedule, for a tag.
         more: Further arguments of `dg.RunRequest`, such as `job_name`.
+
+    Returns:
+        The request, with tags by which later ticks recognise what the run was to make.
     """
     # By these digests, later ticks recognise that the run was to make the same outputs.
     digests = [step.digest for step in run]

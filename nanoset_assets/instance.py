@@ -110,6 +110,9 @@ def dagster_home(config: ProjectConfig) -> Path:
     Args:
         config: The settings of nanoset.yaml.
 
+    Returns:
+        The absolute path of the folder.
+
     Raises:
         StorageError: The folder or its dagster.yaml cannot be created.
     """

@@ -1,7 +1,8 @@
 """Find out how the loaded definitions differ from the current nanoset.yaml.
 
 Runs and ticks read nanoset.yaml each time. But assets, partitions, dependencies, jobs and the
-intervals of sensors stay as they were when the code location was loaded, until it is reloaded.
+intervals of sensors stay as they were when the code location was loaded, until it is reloaded. For
+example, a nanoset that was added to the file has no assets yet, so no sensor may request them.
 """
 
 from __future__ import annotations

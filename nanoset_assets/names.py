@@ -1,7 +1,8 @@
 """Names of the assets, jobs, sensors, partitions and tags of a project in Dagster.
 
 They all come from one object, which adds the project's prefix, so that two projects with different
-prefixes never share a name.
+prefixes never share a name. With the prefix `llm`, for example, the asset `raw_jsonl` becomes
+`llm/raw_jsonl`, and the job `corpus` becomes `llm__corpus`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The *host* is the Dagster code location that contains the definitions; it may have other assets too.
 `ProjectDefs` holds the settings of the project, and what the host decides about its definitions:
-prefixes, owners, tags, and so on.
+prefixes, owners, tags, and so on. Every run and every tick of a sensor calls `ProjectDefs.load`,
+which reads nanoset.yaml again, so that an edit of a weight, for example, needs no reload.
 """
 
 from __future__ import annotations
@@ -213,6 +214,9 @@ class ProjectDefs:
         Args:
             assets: All assets of the project.
 
+        Returns:
+            The assets, whose descriptions, tags and so on may differ, but whose keys are the same.
+
         Raises:
             ConfigError: The function changes the key of an asset.
         """
@@ -285,6 +289,9 @@ def tick_result(
         notes: Lines for the log of the tick.
         idle_reason: Why nothing is requested, if there are no notes either.
         more: Further arguments of `dg.SensorResult`, such as `cursor`.
+
+    Returns:
+        What the function of a sensor has to return to Dagster.
     """
     for note in notes:
         context.log.info(visible(note))

@@ -96,13 +96,15 @@ def overview_content(
 
     # In the order in which Dagster shows it: a summary, what the user has to do, tables, and
     # numbers that Dagster plots over time.
-    metadata: dict[str, Any] = {"summary": _summary(project, rows)}
+    totals = _totals(project, rows)
+    n_corpora = sum(row.kind == "corpus" for row in rows)
+    metadata: dict[str, Any] = {"summary": markdown(*_summary_sentences(totals, n_corpora))}
     if warnings:
         metadata["not_loaded"] = markdown(*warnings)
     if note is not None:
         metadata["automation"] = markdown(note)
     metadata |= _tables(project_defs.names, project, instance, repository, rows)
-    metadata |= _totals(project, rows)
+    metadata |= totals
     metadata["outputs_not_up_to_date"] = len(stale)
     return OverviewContent(metadata, stale, warnings)
 
@@ -197,25 +199,27 @@ def _nothing_built_warning(sensors: Iterable[str]) -> str:
     )
 
 
-def _summary(project: Project, rows: Sequence[StatusRow]) -> dg.MarkdownMetadataValue:
+def _summary_sentences(totals: Mapping[str, Any], n_corpora: int) -> list[str]:
     """Return the totals over all corpora and outputs, in sentences.
 
     Args:
-        project: The project, which may have a target of tokens.
-        rows: All rows of `nanoset status`.
+        totals: What `_totals` returns.
+        n_corpora: The number of corpora.
+
+    Returns:
+        Such as ["**1,200 tokens** in 30 documents of 2 corpora; 8 MB of outputs.", "**12.0%** of
+        the target of 10,000 tokens."]
     """
-    totals = _totals(project, rows)
-    n_corpora = sum(row.kind == "corpus" for row in rows)
     corpora = "corpus" if n_corpora == 1 else "corpora"
     tokens = format_count(totals["tokens"], "token")
     documents = format_count(totals["documents"], "document")
     size = format_bytes(totals["size_bytes"])
     sentences = [f"**{tokens}** in {documents} of {n_corpora:,} {corpora}; {size} of outputs."]
-    target = project.config.token_target
+    target = totals.get("token_target")  # nanoset.yaml may set one
     if target is not None:
         share = totals["tokens"] / target
         sentences.append(f"**{share:.1%}** of the target of {target:,} tokens.")
-    return markdown(*sentences)
+    return sentences
 
 
 def _totals(project: Project, rows: Sequence[StatusRow]) -> dict[str, Any]:
@@ -224,19 +228,27 @@ def _totals(project: Project, rows: Sequence[StatusRow]) -> dict[str, Any]:
     Args:
         project: The project, which may have a target of tokens.
         rows: All rows of `nanoset status`.
+
+    Returns:
+        Such as `{"tokens": 1200, "documents": 30, "size_bytes": 8000000}`, with the keys
+        `token_target` and `target_reached` (a share) if there is a target.
     """
     corpora = [row for row in rows if row.kind == "corpus"]
-    tokens = sum(row.figures.get("tokens", 0) for row in corpora)
     totals: dict[str, Any] = {
-        "tokens": tokens,
-        "documents": sum(row.figures.get("documents", 0) for row in corpora),
-        "size_bytes": sum(row.figures.get("bytes", 0) for row in rows),
+        "tokens": _sum_of("tokens", corpora),
+        "documents": _sum_of("documents", corpora),
+        "size_bytes": _sum_of("bytes", rows),
     }
     target = project.config.token_target
     if target is not None:
         totals["token_target"] = target
-        totals["target_reached"] = round(tokens / target, 4)
+        totals["target_reached"] = round(totals["tokens"] / target, 4)
     return totals
+
+
+def _sum_of(figure: str, rows: Iterable[StatusRow]) -> int:
+    """Return the sum of a figure, such as tokens, over rows; those that lack it count as 0."""
+    return sum(row.figures.get(figure, 0) for row in rows)
 
 
 def _stale_rows(rows: Iterable[StatusRow]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ With the name `llm` at the end of the command, it writes `defs/llm/defs.yaml` wi
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,6 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
         Raises:
             ConfigError: The key prefix is not valid.
         """
-        from nanoset_core.project.first_config import write_config
-
         component_folder = request.target_path  # of the defs.yaml
         params = request.params
         key_prefix = params.key_prefix or component_folder.name
@@ -58,11 +57,7 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
 
         attributes: dict[str, Any] = {}  # of the component, in the defs.yaml
         if params.config is None:
-            # Write a new nanoset.yaml, which contains the prefix. Its folder has the name of the
-            # component, and is in the folder of the Dagster project if there is one.
-            parent = request.project_root or component_folder
-            project_folder = parent / component_folder.name
-            config = write_config(project_folder, key_prefix=names.key_prefix).path
+            config = _write_new_config(request, names.key_prefix)
         else:
             # The nanoset.yaml exists, and is not changed. If it has no prefix, or the user has
             # requested one, the prefix is set in the defs.yaml.
@@ -70,9 +65,27 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
             has_prefix = bool(load_config(config).dagster.key_prefix)
             if params.key_prefix or not has_prefix:
                 attributes["key_prefix"] = list(names.key_prefix)
-
         attributes["config"] = _path_for_defs_yaml(config, component_folder, request.project_root)
         dg.scaffold_component(request, attributes)
+
+
+def _write_new_config(
+    request: dg.ScaffoldRequest[ScaffoldParams], key_prefix: Sequence[str]
+) -> Path:
+    """Write a nanoset.yaml to start from, and return its path.
+
+    Its folder has the name of the component, and is in the folder of the Dagster project if there
+    is one.
+
+    Args:
+        request: The folder of the new component.
+        key_prefix: Prefix of all asset keys, which the file contains.
+    """
+    from nanoset_core.project.first_config import write_config
+
+    component_folder = request.target_path
+    parent = request.project_root or component_folder
+    return write_config(parent / component_folder.name, key_prefix=key_prefix).path
 
 
 def _path_for_defs_yaml(config: Path, folder: Path, project_root: Path | None) -> str:

@@ -1,7 +1,7 @@
 """The job `explain_step`: decode the samples that one training step of a run reads.
 
-The user starts it in Dagster's Launchpad. The result is recorded as an observation of the asset of
-the handoff.
+The user starts it in Dagster's Launchpad, for example with `step: 120`. The result, a table of the
+samples with their documents and text, is recorded as an observation of the asset of the handoff.
 """
 
 from typing import Any
