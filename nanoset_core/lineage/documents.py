@@ -169,20 +169,22 @@ class Lineage:
         Raises:
             MissingError: Its shards, or a dataset that it was made from, were deleted.
         """
-        outputs = dataset.outputs
-        self._unpacked = dataset.unpacked  # the corpus or view, if the dataset is packs
         self.dataset = dataset.corpus.manifest
         """Manifest of the corpus's dataset, even if `dataset` is a derived dataset."""
         self.corpus = self.dataset.name
         """Name of the corpus."""
+        self._unpacked = dataset.unpacked  # the corpus or view, if the dataset is packs
+
+        # Only the shards of the corpus have tables that say where each document came from.
+        outputs = dataset.outputs
+        self.access = outputs.access
+        """Reads files of the outputs, from a disk or a bucket."""
         self.tokenized = shards_of(outputs, self.dataset)
         """Manifest of the set of shards."""
         self.shards: tuple[str, ...] = tuple(self.tokenized.facts["shards"])
         """Digests of the shards, in the order of the documents."""
         self.numbers = LineNumbers.of(self.tokenized.facts)
         """Converts line numbers within pieces of a file to line numbers within the file."""
-        self.access = outputs.access
-        """Reads files of the outputs, from a disk or a bucket."""
         self._folder = outputs.folder / SHARDS / self.corpus
         counts = self.tokenized.facts.get(BY_SHARD, ())
         self._first_documents: list[int] = list(accumulate(counts, initial=0))

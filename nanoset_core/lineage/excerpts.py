@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.errors import FormatError, MissingError, NanosetError
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
 from nanoset_core.lineage.texts import SourceState, read_texts
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.shards.framing import Framing
+from nanoset_core.storage.location import Location
 from nanoset_core.tokenizers.engines import ReferenceEngine, reference_engine
 from nanoset_core.tokenizers.engines.engine import EncodingError
 from nanoset_core.tokenizers.engines.tokenizers_library import decode_tokens
@@ -196,15 +197,7 @@ class Excerpts:
         text_or_error = next(read_texts(folder, [origin], self._options["text_key"]))
         if isinstance(text_or_error, str):
             return self._cut(text_or_error, tokens, document_tokens)
-
-        # The kind of the error says what has happened to the raw file since it was tokenized.
-        error = text_or_error
-        if isinstance(error, MissingError):
-            return SourceExcerpt("gone", None, f"{folder / origin.file} does not exist any more")
-        explanation = f"{error.what}: {error.found}"
-        if isinstance(error, FormatError):
-            return SourceExcerpt("changed", None, explanation)
-        return SourceExcerpt("unknown", None, explanation)
+        return _excerpt_without_text(text_or_error, folder / origin.file)
 
     def _cut(
         self, text: str, tokens: NDArray[Any] | None, document_tokens: tuple[int, int]
@@ -236,6 +229,21 @@ class Excerpts:
         start, stop = document_tokens
         excerpt = text[character_bounds[start] : character_bounds[stop]]
         return SourceExcerpt("unchanged", shorten(excerpt), "the line gives the same tokens")
+
+
+def _excerpt_without_text(error: NanosetError, file: Location) -> SourceExcerpt:
+    """Return the excerpt of a document whose text cannot be read, with the reason.
+
+    Args:
+        error: Its class says what has happened to the raw file since it was tokenized.
+        file: The raw file.
+    """
+    if isinstance(error, MissingError):
+        return SourceExcerpt("gone", None, f"{file} does not exist any more")
+    explanation = f"{error.what}: {error.found}"
+    if isinstance(error, FormatError):
+        return SourceExcerpt("changed", None, explanation)
+    return SourceExcerpt("unknown", None, explanation)
 
 
 def shorten(text: str, has_more: bool = False) -> str:

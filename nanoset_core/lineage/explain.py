@@ -89,6 +89,8 @@ def explain_sample(
 ) -> SampleOrigin:
     """Return the documents that the tokens of a sample come from; fast for corpora of any size.
 
+    A sample is the sequence of tokens that training reads at once, with parts of some documents.
+
     Args:
         project_or_root: A project; or its output root alone, to read no raw text and decode no
             tokens.
@@ -185,12 +187,26 @@ def _pieces_by_sample(
     spans = np.concatenate(spans_by_sample)  # (n_spans, 3)
     offsets = np.concatenate(offsets_by_sample)  # (n_spans,)
     pieces_by_span = piece_origins(context, dataset, spans, offsets)
+    return _joined_by_sample(pieces_by_span, [len(spans) for spans in spans_by_sample])
 
-    # Distribute the pieces to the samples again.
+
+def _joined_by_sample(
+    pieces_by_span: Sequence[tuple[PieceOrigin, ...]], span_counts: Sequence[int]
+) -> list[tuple[PieceOrigin, ...]]:
+    """Join the pieces of documents in the spans of each sample.
+
+    Args:
+        pieces_by_span: The pieces in each span: those of the first sample, of the second, and so
+            on.
+        span_counts: How many spans each sample has.
+
+    Returns:
+        The pieces in each sample, in order.
+    """
     pieces_by_sample: list[tuple[PieceOrigin, ...]] = []
     start = 0
-    for sample_spans in spans_by_sample:
-        stop = start + len(sample_spans)
+    for n_spans in span_counts:
+        stop = start + n_spans
         pieces_by_sample.append(tuple(chain.from_iterable(pieces_by_span[start:stop])))
         start = stop
     return pieces_by_sample
@@ -330,7 +346,7 @@ class _SequenceSpan(NamedTuple):
 def _sequence_spans(
     spans: NDArray[np.int64], offsets: NDArray[np.int64] | int
 ) -> list[_SequenceSpan]:
-    """Return the rows of an array of spans as records.
+    """Return the rows of an array of spans, which are parts of sequences, as records.
 
     Args:
         spans: Sequence, first token in it and stop, shape (n_spans, 3).

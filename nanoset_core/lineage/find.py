@@ -74,7 +74,7 @@ def find_document(
     split: str | None = None,
     **document: Any,
 ) -> list[DocumentPlaces]:
-    """Return which samples contain a document that is named by id, by line or by number.
+    """Return which training samples contain a document that is named by id, line or number.
 
     A search for an id is slower than for a line or number, since the ids of all documents are read.
 
@@ -424,7 +424,9 @@ def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[Sou
 
 
 def _begins_before(piece: Piece, line: int, line_in_piece: LineInPiece | None) -> bool:
-    """Return whether a piece of a file begins before a line of the file, or with it.
+    """Return whether a piece of a raw file begins before a line of the file, or with it.
+
+    Large files are cut into pieces, which are tokenized independently.
 
     Args:
         piece: The piece: consecutive lines or rows of the file.
@@ -583,7 +585,9 @@ def _rejects(
 
 
 def _rejects_of_shard(context: InspectionContext, lineage: Lineage, shard: int) -> Iterator[Reject]:
-    """Yield the rejected lines of a shard, with their numbers in the raw files.
+    """Yield the lines of raw text that did not become documents of a shard, a part of a corpus.
+
+    Their numbers are those in the raw files.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.

@@ -226,6 +226,8 @@ class Split(NamedTuple):
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return which samples contain a document, and why a part of it is in none.
 
+        A sample is the sequence of tokens that training reads at once.
+
         Args:
             number: Number of the document's dataset in `datasets`.
             origin: The document: its number, file and line.
@@ -404,13 +406,13 @@ def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str |
 
 
 def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
-    """Return which step from the dataset to the split lost tokens of a piece, as a reason.
+    """Return which step from the dataset to the split lost tokens of a document, as a reason.
 
-    The last tokens of a dataset may fill no sample, not all samples may be drawn, and the blend
-    may not take all that are drawn.
+    The last tokens of a dataset may fill no sample, not all samples may be drawn, and the blend of
+    several datasets may not take all that are drawn.
 
     Args:
-        counts: How many tokens of the piece remain after each step.
+        counts: How many tokens of a piece of the document remain after each step.
         is_phase: Whether the split is a phase of a run, which draws no samples that earlier phases
             read.
 
@@ -533,6 +535,9 @@ def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int
 
 def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
     """Find the samples, before they are shuffled, that contain tokens of a sequence.
+
+    A dataset consists of sequences, each usually a document. Samples of one length are cut from
+    them, so that a sequence may be in several samples, and a sample may have several sequences.
 
     Args:
         nanoset: The samples of a dataset.

@@ -134,7 +134,7 @@ class RunHandoff(NamedTuple):
         return f"{self.start:,} to {last_sample}"
 
     def has_all_samples_of(self, step: TrainingStep) -> bool:
-        """Return whether all samples of a step were read from this handoff.
+        """Return whether all samples of a training step were read from this handoff.
 
         Args:
             step: The step. Its samples are numbered from the start of the run, as `start` is.
@@ -186,7 +186,7 @@ class Run:
         self._check_begins()
 
     def _check_begins(self) -> None:
-        """Check the samples at which the handoffs of the run begin.
+        """Check that each handoff of the run begins at a step, and after the handoff before it.
 
         A handoff is the files with which the trainer was started, or continued at some sample.
 
@@ -318,6 +318,7 @@ class Run:
             if handoff.has_all_samples_of(step):
                 return handoff
 
+        # Say which samples the step needs, and which the handoffs have.
         last_sample = step.first_sample + step.batch_size - 1
         ranges = ", or ".join(handoff.sample_range for handoff in self.handoffs)
         raise SampleIndexError(
@@ -350,7 +351,7 @@ class Run:
     def _readings_of_step(
         self, step_samples: StepSamples, samples: NDArray[np.int64]
     ) -> Iterator[Reading]:
-        """Yield the readings of some samples by one step.
+        """Yield which rank reads each of some samples in one step, and in which micro-batch.
 
         Args:
             step_samples: All samples that the step reads.
@@ -444,6 +445,7 @@ def explain_step(
     if not isinstance(run, Run):
         run = Run.open(context.outputs, run)
 
+    # Look up the documents of the requested samples, which are some rows of the step's samples.
     step_samples = run.samples(step)
     rows = _rows_of_rank(step_samples, rank, f"{run.file}: step {step:,}")[:most]
     samples = tuple(_explain_rows(context, step_samples, rows))

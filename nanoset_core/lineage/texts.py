@@ -466,7 +466,7 @@ class _TablePass:
         return self._last_row is None or self._last_row.number > number
 
     def row(self, number: int) -> _TableRow:
-        """Read on up to a row, and return it.
+        """Read on up to a row of the table, and return it.
 
         Args:
             number: Number of one of the rows, from 1, which the pass has not passed.
@@ -536,7 +536,7 @@ class _TableReader:
         return content.texts[0]
 
     def _row(self, row_number: int) -> _TableRow:
-        """Return a row of the table.
+        """Return a row of the table, by reading on, or from the start if it was passed already.
 
         Args:
             row_number: Number of the row, from 1.

@@ -397,6 +397,9 @@ class Tars:
     def _stored_pieces(self, source: int, document: int) -> list[_StoredPiece]:
         """Return where the tokens of a document are among all tokens of its dataset.
 
+        For example, the tokens 0 to 49 of the document are the tokens 1,200 to 1,249 of the
+        dataset.
+
         Args:
             source: Index of the dataset among those that the webdataset is made from.
             document: Number of the document in that dataset.
@@ -488,7 +491,7 @@ class Tars:
 
 
 def _current_webdataset(outputs: OutputRoot, name: str) -> Manifest:
-    """Return the manifest of the current version of a webdataset.
+    """Return the manifest of the current version of a webdataset, a set of tars.
 
     Args:
         outputs: The outputs that contain it.
@@ -646,12 +649,15 @@ def _context_origin(tars: Tars, position: int, pieces: Sequence[PieceOrigin]) ->
 def _pieces_of_context(
     inspection: InspectionContext, tars: Tars, context: int
 ) -> list[PieceOrigin]:
-    """Return the documents that the tokens of a context come from, in order.
+    """Return the documents that the tokens of a context, one training sequence, come from.
 
     Args:
         inspection: The opened outputs, and the settings of the project if they are known.
         tars: The opened webdataset.
         context: Number of the context before the shuffle.
+
+    Returns:
+        The pieces of documents, in the order of the context.
     """
     pieces: list[PieceOrigin] = []
     position = tars.bos_tokens  # in the context, of the next token

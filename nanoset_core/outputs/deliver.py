@@ -632,13 +632,14 @@ def make_once(
         ConfigError: The target is a source, or another file that may not be replaced.
         StorageError: The target cannot be written.
     """
+    # Two calls are the same if they have the same command, sources and options.
     source_paths = list(sources)
     made_from = record_of(command, target, source_paths, options)
     delivery = Delivery.of_file(target, made_from, inputs=source_paths)
-
     record = delivery.find(overwrite=overwrite)
     if record is not None:
         return MadeFile(record["facts"], is_made_now=False)
+
     with delivery.drafting(overwrite=overwrite) as draft:
         facts = make(draft.folder / target.name)
         draft.facts = facts

@@ -83,7 +83,9 @@ class Notebook(Generic[NoteType]):
         """Folder of a root → what was read below it."""
 
     def add(self, outputs: OutputRoot, note: NoteType, section: str = "") -> None:
-        """Write a note below a root, unless it is there.
+        """Write a note, which is a small JSON record, below a root, unless it is there.
+
+        Processes on several machines may do so at the same time, since each note is a file.
 
         Args:
             outputs: The root, the folder or bucket of all outputs.
@@ -97,7 +99,9 @@ class Notebook(Generic[NoteType]):
     def read(
         self, outputs: OutputRoot, section: str = "", *, refresh: bool = False
     ) -> list[NoteType]:
-        """Return the notes below a root, ordered by the names of their files.
+        """Return the notes, which are small JSON records, ordered by the names of their files.
+
+        In a bucket, the notes that other processes have added in the last seconds may be missing.
 
         Args:
             outputs: The root, the folder or bucket of all outputs.
@@ -107,10 +111,13 @@ class Notebook(Generic[NoteType]):
         Raises:
             FormatError: A note cannot be read, and damaged ones are not skipped.
         """
+        # List the folder, unless that was done a moment ago.
         listing = None if refresh else self._recently_seen(outputs)
         if listing is None:
             listing = self._list_folder(outputs)
             self._seen[outputs.folder] = listing
+
+        # Read the section, unless that was done since then. The caller may change the list.
         if section not in listing.by_section:
             listing.by_section[section] = self._read_section(outputs, section, listing.names)
         return list(listing.by_section[section])

@@ -217,6 +217,8 @@ class OutputRoot:
     def manifest_at(self, folder: Path) -> Manifest | None:
         """Return the manifest of the version in a folder, or None if it has none.
 
+        The manifest says what the version was made from, and lists its files.
+
         Args:
             folder: Folder of the version; for outputs in a bucket, the folder for its local copies.
 
@@ -231,7 +233,7 @@ class OutputRoot:
     def version(
         self, stage: str, name: str, digest: str, what_if_missing: str, remedy: str = BUILD_AGAIN
     ) -> Manifest:
-        """Return the manifest of a version that another output refers to.
+        """Return the manifest of a version that another output refers to by its digest.
 
         Args:
             stage: Stage of the output, such as `datasets`.
@@ -256,6 +258,8 @@ class OutputRoot:
 
     def commit(self, recipe: Recipe, write: Writing) -> Manifest:
         """Return the output of a recipe, after making and publishing it if it does not exist.
+
+        A recipe names all inputs and settings of an output, so an output is only made once.
 
         Args:
             recipe: What the output is made from: its inputs and settings.
@@ -470,9 +474,11 @@ class OutputRoot:
             stage: Stage of the output, such as `datasets`.
             name: Name of the output, such as `web`.
         """
+        # A version that was current a few seconds ago is not looked up again.
         remembered = self._seen_current(self.folder / stage / name)
         if remembered is not None:
             return _checked_version(remembered)
+
         try:
             version = self._read_current_version(stage, name)
         except FormatError as error:
@@ -588,6 +594,8 @@ class OutputRoot:
         if not version.exists:
             message = f"the output {stage}/{name} has not been built"
             raise MissingError(message, where=where, remedy=remedy)
+
+        # The problem is such as "damaged: web.bin is missing", which the message says already.
         message = f"the output {stage}/{name} is damaged"
         damage = (version.problem or "").removeprefix("damaged: ")
         raise MissingError(message, where=where, found=damage, remedy=remedy)
