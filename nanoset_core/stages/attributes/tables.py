@@ -193,6 +193,9 @@ def _to_kept_type(array: Any) -> Any:
 
     Texts of more than MOST_BYTES are left out, and counted, when the rows are joined to documents.
     So a shortened text must still be too long.
+
+    Args:
+        array: Values of a column.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -230,6 +233,9 @@ def _concatenate_arrays(arrays: Sequence[Any]) -> Any:
     """Concatenate Arrow arrays of one type, some of which may have the null type instead.
 
     An array has the null type if the file that it was read from has no value in the column.
+
+    Args:
+        arrays: The arrays, at least one.
     """
     import pyarrow as pa
 

@@ -90,6 +90,10 @@ def evaluation_options(project: Project, section: str) -> dict[str, Any]:
 def _file_digests(project: Project, section: str) -> list[list[Any]]:
     """Return the names of a section's evaluation files, and a digest of their content.
 
+    Args:
+        project: The project.
+        section: A section of `contamination` in nanoset.yaml, which names files and patterns.
+
     Returns:
         One list `[names, digest]` for each name or pattern in the section. It is empty if files are
         missing: a recipe is needed even then, and `make_evaluation` reports the error.
@@ -154,6 +158,7 @@ def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str,
     """Write an index of a section's evaluation texts, and a table of their files and lines.
 
     Args:
+        project: The project, with the tokenizer by which texts are divided into words.
         section: A section of `contamination` in nanoset.yaml.
         folder: The folder to write to.
 

@@ -73,6 +73,11 @@ def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
 def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
     """Search a corpus for the evaluation texts of a section, unless a result for both exists.
 
+    Args:
+        project: The project.
+        section: A section of `contamination` in nanoset.yaml, which names evaluation files.
+        corpus: The corpus.
+
     Returns:
         Manifest of the result, which becomes the current version of the output.
     """
@@ -94,6 +99,7 @@ def _search_dataset(
     """Search all shards of a dataset for evaluation texts, and commit the table of matches.
 
     Args:
+        project: The project.
         recipe: The recipe of the result for the whole corpus.
         evaluation: The index of evaluation texts.
         sharded: The corpus's dataset and its shards.
@@ -132,6 +138,7 @@ def _search_shards(
     searched.
 
     Args:
+        project: The project.
         recipe: The recipe of the result for the whole corpus, named after section and corpus.
         evaluation: The index of evaluation texts.
         sharded: The corpus's dataset and its shards.
@@ -151,6 +158,10 @@ def _search_shards(
 
 def _current_dataset(project: Project, corpus: str) -> Manifest:
     """Return the current dataset of a corpus, which must have been made with today's tokenizer.
+
+    Args:
+        project: The project, with its present tokenizer.
+        corpus: The corpus.
 
     Raises:
         MissingError: The dataset has not been built.

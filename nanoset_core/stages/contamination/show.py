@@ -76,6 +76,7 @@ def _has_to_warn(project: Project, key: Key) -> bool:
     """Return whether contaminated documents of a corpus are worth a warning.
 
     Args:
+        project: The project. Its settings say what training reads.
         key: The section of `contamination`, and the corpus.
     """
     if project.config.contamination[key.subject].policy == "warn":

@@ -121,7 +121,12 @@ def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
 
 
 def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
-    """Yield the rows of a Parquet or Arrow file, each as column → value."""
+    """Yield the rows of a Parquet or Arrow file, each as column → value.
+
+    Args:
+        folder: The folder of the file.
+        file: The file, below the folder.
+    """
 
     def choose_all_columns(schema: Any) -> None:
         """Return None, which stands for all columns.
@@ -150,6 +155,9 @@ def _strings(value: Any) -> Iterator[str]:
     """Yield all strings in a JSON value, at any depth, and its numbers as text.
 
     For example, `["a", {"b": "c", "d": 7}]` gives "a", "c" and "7".
+
+    Args:
+        value: The value, parsed.
     """
     if isinstance(value, str):
         yield value

@@ -39,6 +39,12 @@ def _bytes_by_id(file: TokenizerPath) -> list[bytes]:
 
     Special tokens, such as the end of a document, and ids without a token have a space, which
     separates words.
+
+    Args:
+        file: The tokenizer's file or folder.
+
+    Returns:
+        Such as `[b" ", b"a", b" the", …]`: the entry k is that of the id k.
     """
     tokenizer = load_tokenizer(file)
     notation = _Notation.of(file)

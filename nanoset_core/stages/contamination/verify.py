@@ -47,7 +47,14 @@ def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> R
 
 
 def _report_matches(report: Report, project: Project, key: Key, manifest: Manifest) -> None:
-    """Report contaminated documents: as an error if they block training, otherwise as a warning."""
+    """Report contaminated documents: as an error if they block training, otherwise as a warning.
+
+    Args:
+        report: Receives the error or the warnings.
+        project: The project.
+        key: The section of `contamination` in nanoset.yaml, and the corpus.
+        manifest: Manifest of the result.
+    """
     # Without boilerplate: a text that very many documents contain is probably no leak.
     matches = summary_of(manifest)
     report.figures["contaminated"] = matches.contaminated

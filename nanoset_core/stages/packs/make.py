@@ -202,8 +202,8 @@ class PackWriter:
         planned = plan_counts(document_tokens, self.rules)
         self.counts = replace(planned.counts, pieces=0)
 
-        bin_tokens = self.counts.packs * self.rules.pieces.length
-        work = self.progress.work("packs", self.name, bin_tokens * self.dataset.dtype.itemsize)
+        # Write packs batch by batch. Packs are numbered over all batches.
+        work = self.progress.work("packs", self.name, self._bin_bytes())
         first_pack = 0
         with PieceTableWriter(table_path) as table:
             for batch in lay_out(document_tokens, planned.plan, self.rules):
@@ -214,8 +214,17 @@ class PackWriter:
                     yield block.tobytes()
                     work.advance(block.nbytes)
 
+    def _bin_bytes(self) -> int:
+        """Return the size of the .bin: all packs have the same number of tokens."""
+        n_tokens = self.counts.packs * self.rules.pieces.length
+        return n_tokens * self.dataset.dtype.itemsize
+
     def _blocks_of(self, packs: FilledPacks) -> Iterator[NDArray[Any]]:
-        """Yield the tokens of packs in blocks, to limit memory."""
+        """Yield the tokens of packs in blocks, to limit memory.
+
+        Args:
+            packs: The pieces of documents in each pack.
+        """
         packs_per_block = max(1, _WINDOW_TOKENS // self.rules.pieces.length)
         for start in range(0, packs.n_packs, packs_per_block):
             stop = min(start + packs_per_block, packs.n_packs)

@@ -315,6 +315,9 @@ def _planned_facts(task: _PackTask) -> dict[str, Any]:
 
     With `tail: carry`, documents are cut at the ends of packs. How many depends on the order of the
     packs, which is not known yet: these facts are None.
+
+    Args:
+        task: Which documents are packed, and how.
     """
     dataset = open_dataset(task.dataset, is_sampled=True)
     lengths = document_lengths(dataset.sequence_lengths, dataset.document_indices)

@@ -55,14 +55,13 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
         check_freshness(report, project, PACKS, key, manifest)
 
         if report.passed:
+            # The .bin and .idx of the dataset that was packed.
             packs = dataset_of(project.outputs, manifest, is_sampled=not deep)
-            packed_dataset = (
-                packs.unpacked.sequences
-            )  # .bin and .idx of the dataset that was packed
+            source = packs.unpacked.sequences
             if packs_again:
-                _pack_again(report, project, manifest, packed_dataset)
+                _pack_again(report, project, manifest, source)
             else:
-                _compare_some(report, manifest, packed_dataset)
+                _compare_some(report, manifest, source)
     return report
 
 
