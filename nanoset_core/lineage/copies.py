@@ -321,6 +321,9 @@ def _copies_in(
         ignored: Numbers of documents that are not reported, int64, shape (n_ignored,).
         named: The tokens of the named documents.
 
+    Returns:
+        One entry for each copy, with its file and line, in the order of the corpus.
+
     Raises:
         StorageError: There are too many documents of equal length to compare.
     """
@@ -439,6 +442,9 @@ def _with_named_hash(
         hashes: Hash of each document of the shard, shape (n_documents,); None if they were not
             stored, so that all candidates are returned.
         named_hashes: Hashes of the named documents, shape (n_hashes,).
+
+    Returns:
+        Numbers of documents in the corpus, shape (n_matches,).
     """
     if hashes is None:
         return candidates

@@ -298,6 +298,9 @@ class Lineage:
 
         Args:
             shards: Numbers of shards.
+
+        Yields:
+            For example, 300 shards in a bucket as groups of 128, 128 and 44.
         """
         size = 1
         if self.access.takes_requests and not self.access.is_space_limited:
@@ -340,6 +343,9 @@ class Lineage:
 
         Args:
             documents: Numbers in the corpus.
+
+        Returns:
+            One origin for each requested document, even if a document is requested twice.
 
         Raises:
             SampleIndexError: The corpus has no such document.
@@ -476,6 +482,10 @@ class Lineage:
 
         Args:
             origin: The document: its number, file and line.
+
+        Yields:
+            The same origin for a corpus; for a view, one origin for each copy, with its number in
+            the view.
         """
         view = self._unpacked
         if view.is_whole_corpus:

@@ -420,6 +420,9 @@ def _in_document(piece: DocumentPiece, start: int, stop: int) -> tuple[int, int]
         piece: Tokens of the document in a sequence.
         start: Position of the first token in the sequence.
         stop: Position after the last token in the sequence.
+
+    Returns:
+        A range (start, stop) of tokens of the document.
     """
     # The piece begins at `piece.start` in the sequence, and at `piece.first` in the document.
     shift = piece.first - piece.start

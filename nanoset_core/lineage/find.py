@@ -288,6 +288,9 @@ def _corpora_called(
         config: The project's settings, which say which corpus has which folder.
         may_be_name: Whether it may be the name of a corpus, too. The name of a corpus takes
             precedence over the folder of another one.
+
+    Returns:
+        Usually one name, or none. Several corpora may have the same folder.
     """
     if may_be_name and first_folder in candidates:
         return [first_folder]

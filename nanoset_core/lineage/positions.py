@@ -504,6 +504,10 @@ def _appearances(piece: DocumentPiece, spans: Spans) -> Iterator[Appearance]:
     Args:
         piece: A piece of the document: consecutive tokens of it that are in one sequence.
         spans: Runs of tokens of this piece. Their `samples` are numbers of samples in the split.
+
+    Yields:
+        One appearance for each span: for example, the tokens [0, 50) of sample 7 are the tokens
+        [100, 150) of the document.
     """
     # Token i of the sequence is token i + shift of the document.
     shift = piece.first - piece.start

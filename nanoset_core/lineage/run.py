@@ -378,6 +378,9 @@ class Run:
         Args:
             handoff: Files with which the trainer was started or continued.
             samples: Numbers of samples in its train split, int64, shape (n_samples,).
+
+        Returns:
+            Numbers of steps, from 1. Some of them may not read any of the samples.
         """
         # How many samples a run that is never resumed has read before each of these.
         with _naming_in_errors(self.file):
@@ -747,6 +750,9 @@ def _name_and_digest(outputs: OutputRoot, handoff: str) -> tuple[str, str]:
         outputs: The outputs that contain the handoff, the files for a trainer.
         handoff: Its folder, which ends with the name and the digest, or with the name and
             `current`.
+
+    Returns:
+        For example ("pretrain", "91fe…").
 
     Raises:
         MissingError: The nanoset has no current handoff.

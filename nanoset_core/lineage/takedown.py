@@ -184,6 +184,9 @@ def _dataset_holdings(
         project: Its current outputs are searched.
         context: Opens datasets.
         search: Finds the documents in a dataset by their ids.
+
+    Yields:
+        One entry for each of these datasets, such as 3 documents of `corpus web`.
     """
     for name in [*corpus_names(project), *project.config.derived]:
         with suppress(MissingError):  # it has not been built

@@ -255,6 +255,10 @@ class Tars:
             place: The first part of the name that the user gave.
             sample: The second part, if any.
 
+        Returns:
+            (number of the tar, number of the context in it). They may be larger than those that
+            exist.
+
         Raises:
             ConfigError: This names no context.
         """
@@ -445,6 +449,9 @@ class Tars:
         Args:
             piece: Consecutive tokens of the document, and their positions among those of its
                 dataset.
+
+        Returns:
+            One appearance for each range of tokens that a context and the piece share.
         """
         plan = self.plan
         contexts = plan.table.containing(*piece.span)  # (n_contexts,) numbers before the shuffle
@@ -528,6 +535,9 @@ def _datasets_of_plan(
         context: Opens the datasets.
         manifest: Manifest of the plan, whose recipe has the digest of each dataset's version.
         plan: The plan, which names the datasets in its order.
+
+    Yields:
+        The datasets, in the order of the plan.
 
     Raises:
         MissingError: One of them was deleted.

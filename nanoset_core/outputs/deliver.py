@@ -184,6 +184,9 @@ class Delivery:
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
 
+        Returns:
+            The content of the receipt, or None if the caller has to make the output.
+
         Raises:
             ConfigError: A file has the name of a folder; or another call or program has made one of
                 the files, and `overwrite` is not set.
@@ -564,6 +567,9 @@ class _Placement:
         Args:
             name: Name of the file, which is in its place.
             size: Bytes of the file, or None if not known.
+
+        Returns:
+            For example `{"bytes": 80, "mtime_ns": …}`.
         """
         return entry_of(
             self.delivery.folder,

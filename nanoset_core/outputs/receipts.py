@@ -320,6 +320,9 @@ def _differences_by_path(
     Args:
         before: Path → what the record of the earlier call says about the file.
         now: The same of this call.
+
+    Yields:
+        For example `b.bin was not among the files`.
     """
     for path in {**now, **before}:
         if path not in now:
@@ -357,6 +360,9 @@ def _sources_by_path(sources: object) -> dict[str, list[Any]]:
 
     Args:
         sources: The list in a record; if a record was edited, it may be anything.
+
+    Returns:
+        Path → entries, such as {"a.bin": [{"path": "a.bin", "bytes": 80}]}.
     """
     entries_by_path: dict[str, list[Any]] = {}
     if not isinstance(sources, Sequence):

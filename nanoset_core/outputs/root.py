@@ -790,6 +790,9 @@ def _earlier_than(version: Manifest, time_by_digest: Mapping[str, int]) -> dict[
     Args:
         version: The other version.
         time_by_digest: Digest of each version → when it was made, in nanoseconds since 1970.
+
+    Returns:
+        Digest → time of those versions.
     """
     # Prefer the time in this listing: all its times are from one clock, the store's.
     end_ns = time_by_digest.get(version.digest, version.written_ns)

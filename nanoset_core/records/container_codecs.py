@@ -97,6 +97,9 @@ def _decode_items(codecs: Sequence[ValueCodec], values: Sequence[Any]) -> list[A
         codecs: The codec of each item.
         values: The plain value of each item.
 
+    Returns:
+        The items, in order, if all of them have their types.
+
     Raises:
         MismatchError: Some items do not have their types.
     """

@@ -191,6 +191,9 @@ class DataclassCodec(ValueCodec):
             key: The key.
             item: Its value.
             error: The error of the codec of the key.
+
+        Returns:
+            The mistakes, with paths that begin at the dataclass: `.files[0].bytes`.
         """
         field = self._field_by_key[key]
         # A required key without a value is described like one that is missing.
@@ -251,6 +254,9 @@ class DataclassCodec(ValueCodec):
 
         Args:
             value: An object of the dataclass.
+
+        Returns:
+            For example {"bytes": 80} for a `FileFact` without a checksum.
         """
         result: dict[str, Any] = {}
         for field, name, key, encode, is_conditional in self._encoders:

@@ -118,6 +118,9 @@ def _errors_of_text(hint: Any, text: str, where: str) -> Iterator[ConfigError]:
         hint: The type, such as `Annotated[str, Check(check_corpus_name)]`.
         text: The text.
         where: Place of the text, for messages.
+
+    Yields:
+        The errors that the checks raise, whose place is `where`.
     """
     if get_origin(hint) is not Annotated:
         return

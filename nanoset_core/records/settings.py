@@ -231,6 +231,9 @@ def _field_docstrings(section: type) -> dict[str, str]:
 
     Args:
         section: The class. One that has no source, such as `object`, has no docstrings of fields.
+
+    Returns:
+        Name → docstring, such as {"seed": "Seed of every shuffle."}.
     """
     try:
         source = textwrap.dedent(inspect.getsource(section))
@@ -476,6 +479,9 @@ def _schema_of_scalar(json_type: str, value_range: Range | None) -> dict[str, An
     Args:
         json_type: Name of the type in JSON schemas, such as "integer".
         value_range: The numbers that are allowed; None for all.
+
+    Returns:
+        For example `{"type": "integer", "minimum": 1, "maximum": 10}`.
     """
     schema: dict[str, Any] = {"type": json_type}
     if value_range is not None:
@@ -492,6 +498,9 @@ def _schema_of_mapping(key_hint: Any, value_hint: Any, templates: bool) -> dict[
         key_hint: The type of its keys: text, or a choice of texts.
         value_hint: The type of its values.
         templates: Whether a template may be used in place of values.
+
+    Returns:
+        For example `{"type": "object", "additionalProperties": {"type": "number"}}`.
     """
     schema = {"type": "object", "additionalProperties": _schema(value_hint, templates)}
     choices = get_args(bare(key_hint))  # of a Literal; empty for other types
