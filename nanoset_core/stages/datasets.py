@@ -78,6 +78,7 @@ class Datasets:
 
         Raises:
             MissingError: Its folder contains no manifest.
+            FormatError: The manifest is damaged.
         """
         folder = Path(prefix).parent
         dataset = self._by_folder.get(folder)
@@ -106,6 +107,7 @@ class Datasets:
 
         Raises:
             MissingError: The version was deleted.
+            FormatError: Its manifest is damaged.
         """
         # Corpora, views and packs have different folders. A name that is now that of a corpus may
         # have been that of a view, so look in all of them for the digest.

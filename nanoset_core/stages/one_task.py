@@ -44,6 +44,9 @@ def make_in_one_task(project: Project, make: Making) -> Manifest:
 
     Returns:
         Manifest of the output.
+
+    Raises:
+        NanosetError: Whatever `make` raises.
     """
     # The progress of a worker on another machine is not shown.
     work = partial(make, progress=project.progress)

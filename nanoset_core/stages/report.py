@@ -381,6 +381,9 @@ def run_here(report: Report, check: DividedCheck) -> None:
 
         Args:
             part: One of the parts of the check.
+
+        Raises:
+            StorageError: A store cannot be reached.
         """
         outcome = check_part_task(PartTask(check.check_part, check.project, part))
         if isinstance(outcome, StorageError):

@@ -178,6 +178,9 @@ class StoredColumn:
             kind: Kind of the column, as its writer reported it: a type of numbers, `string`, or
                 empty if no row has a value.
             n_rows: Number of rows of the table.
+
+        Returns:
+            The column, of which only those pages are read that are used.
         """
         is_valid = map_array(path.with_suffix(".valid"), np.uint8)
         if not kind:

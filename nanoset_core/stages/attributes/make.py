@@ -72,6 +72,9 @@ def attributes_recipe(project: Project, corpus: str, tokenized_digest: str) -> R
         project: The project.
         corpus: The corpus, to whose documents the attributes are joined.
         tokenized_digest: Digest of the set of its shards.
+
+    Raises:
+        ConfigError: nanoset.yaml names no attribute tables for the corpus.
     """
     spec = attributes_spec(project.config, corpus)
     files_digest = _NO_FILES
@@ -104,11 +107,15 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         corpus: The corpus.
         folder: An empty folder, which receives the files.
 
+    Returns:
+        The rows, the names of the columns that were read, and how many values are not UTF-8.
+
     Raises:
         ConfigError: A column is missing, or has a name that documents have already.
         FormatError: A file is not a table, is damaged, or has other columns than the first one.
         InputError: A column cannot be kept, or there are no tables.
         MissingError: No file matches the settings of the corpus's attributes.
+        StorageError: A bucket cannot be reached.
     """
     spec = attributes_spec(project.config, corpus)
     named_files = given_files(project, spec.files, files_setting(corpus))
@@ -291,6 +298,9 @@ def fill_and_mark(
         marker: An empty file that is created. It says that the documents of this shard were looked
             up, which marks their ids in `lookup`; ids without a mark are reported as those of no
             document.
+
+    Returns:
+        What `fill_by_id` returns: counts of documents without a row, for example.
     """
     facts = fill_by_id(table, documents, lookup)
     marker.touch()

@@ -93,6 +93,9 @@ class AttributeTables:
             folder: Receives the files of the lookup.
             on_read: Called with the bytes of each file that was read.
 
+        Returns:
+            The lookup, in the folder.
+
         Raises:
             ConfigError: A file lacks a column; or a column has the name of a value that documents
                 have already.

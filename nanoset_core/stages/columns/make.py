@@ -117,6 +117,9 @@ class _ShardTexts:
             recipe: Recipe of the columns, which names the values that are kept.
             tokenized: Manifest of the set of shards.
 
+        Returns:
+            The text, of which nothing was read so far.
+
         Raises:
             MissingError: The inventory of the shards was deleted.
         """

@@ -299,6 +299,9 @@ class NgramIndex:
             letter_counts: Bytes of each word, shape (n_words,).
             words_per_text: Number of words of each text, shape (n_texts,).
             size: Words of an n-gram.
+
+        Returns:
+            The index. Runs that occur very often are not in it.
         """
         text_numbers = np.arange(len(words_per_text), dtype=np.int32)
         text_of_word = np.repeat(text_numbers, words_per_text)  # (n_words,)

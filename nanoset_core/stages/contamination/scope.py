@@ -61,6 +61,9 @@ def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
         config: The settings of the project.
         section: Name of the section.
         name: Name of the dataset: a corpus, or a dataset that is derived from one.
+
+    Returns:
+        For example, True for a view with `clean_of: [evals]` and the section `evals`.
     """
     if name not in config.derived:  # a corpus holds all its documents
         return False

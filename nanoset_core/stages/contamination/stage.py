@@ -89,6 +89,9 @@ class ContaminationStage(Planned):
             key: The section of `contamination`, and the corpus.
             recipe: Not used.
             reading: Not used.
+
+        Returns:
+            The error as one line of text.
         """
         from nanoset_core.stages.contamination.evaluation import evaluation_files
 

@@ -94,6 +94,9 @@ def split_into_pieces(token: bytes) -> list[WordPiece]:
 
     Args:
         token: The bytes. They may hold only some bytes of a letter, which then count as a letter.
+
+    Returns:
+        The pieces in order.
     """
     # Bytes that are not UTF-8, such as a part of a letter, become one character each.
     characters = token.decode("utf-8", "surrogateescape")
@@ -247,6 +250,9 @@ class WordVocabulary:
 
         Args:
             tokens: The bytes of each token, by id.
+
+        Returns:
+            The pieces of all tokens, as arrays.
         """
         pieces_by_token = [split_into_pieces(token) for token in tokens]  # at least one each
         pieces = _in_order_of_numbers(pieces_by_token)

@@ -168,6 +168,9 @@ def list_contents(project: Project, corpus: str) -> Contents:
         project: The project.
         corpus: Name of the corpus.
 
+    Returns:
+        The files, with their sizes, and what was left out.
+
     Raises:
         MissingError: The corpus has no folder.
         InputError: The folder cannot be listed.

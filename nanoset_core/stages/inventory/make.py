@@ -107,6 +107,9 @@ def _check_not_overwritten(project: Project, corpus: str, contents: Contents) ->
         project: The project.
         corpus: Name of the corpus.
         contents: The present files of the corpus.
+
+    Raises:
+        SourceChangedError: One of the files is being overwritten.
     """
     path = overwritten_file(project, corpus, contents.ordered)
     if path is not None:
@@ -307,6 +310,7 @@ def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventor
 
     Raises:
         MissingError: No inventory was made yet, or a file of it is missing or damaged.
+        FormatError: The file of the inventory is damaged.
     """
     manifest = require_inventory(project, corpus)
     return manifest, load_inventory(manifest)

@@ -74,6 +74,9 @@ class _LastInventories:
             project: The project.
             corpus: Name of the corpus.
 
+        Returns:
+            The pieces of all files in both inventories.
+
         Raises:
             NanosetError: One of them is damaged.
         """
@@ -98,6 +101,9 @@ class _SizeChanges:
         Args:
             contents: The files.
             recorded: Path of each file in the inventory → its pieces.
+
+        Returns:
+            The sizes of files that changed, and the pieces of those that did not.
         """
         present_sizes = {file.path: file.size for file in contents.texts}
         changed_sizes: dict[str, int] = {}

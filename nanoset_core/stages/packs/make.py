@@ -107,6 +107,9 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> PlannedPacks:
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
         rules: How documents are packed.
+
+    Returns:
+        What the packs will contain, and which lengths are combined in packs.
     """
     length = rules.pieces.length
     histogram = LengthHistogram.of(lengths)
@@ -159,6 +162,9 @@ def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Itera
         lengths: Tokens of each document, integers, shape (n_documents,).
         plan: Which lengths are combined in packs, as `plan_counts` returns it for these documents.
         rules: How documents are packed.
+
+    Yields:
+        Consecutive packs, each with its pieces of documents.
     """
     # Fill packs with whole pieces, as planned, which leaves some room at the end of each pack.
     batches = assign(lengths, rules.pieces, plan, rules.seed)

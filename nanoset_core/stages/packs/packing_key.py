@@ -63,6 +63,9 @@ def resolve_packing(
         webdatasets: Webdatasets by name.
         packs: Packs under the key `packs`, by name. They are used if their settings are the same.
 
+    Returns:
+        All three sections with names of packs in place of corpora.
+
     Raises:
         ConfigError: Packs with other settings have the name that is needed, or a blend names a
             corpus as well as its packs.
@@ -257,6 +260,9 @@ class _PackReader:
 
         Args:
             corpus: Name of the corpus, such as "web" for "web-packs-2048".
+
+        Raises:
+            ConfigError: Packs with other settings have the name.
         """
         return self.names.of_corpus(corpus, self.packing, self.length)
 
@@ -276,6 +282,12 @@ class _PackReader:
 
         Args:
             max_epochs: A limit for each corpus, or a number or None, which names no corpus.
+
+        Returns:
+            The setting in the same form.
+
+        Raises:
+            ConfigError: A corpus is named as well as its packs.
         """
         return self.with_packs(max_epochs) if isinstance(max_epochs, Mapping) else max_epochs
 
@@ -305,6 +317,12 @@ class _PackReader:
 
         Args:
             blend_per_split: Split, such as "train" → its blend, or None.
+
+        Returns:
+            Split → its blend with names of packs, or None.
+
+        Raises:
+            ConfigError: A corpus is named as well as its packs.
         """
         resolved: dict[SplitName, BlendSpec | None] = {}
         for split, blend in blend_per_split.items():
@@ -321,6 +339,9 @@ class _PackReader:
             mix: Name of a corpus or group → its share, alone or with other settings; None if the
                 nanoset has no mixture.
             where: Key of nanoset.yaml with the mixture, for messages.
+
+        Returns:
+            Name of packs or of a group → the same share and settings.
 
         Raises:
             ConfigError: A group has the name of packs.

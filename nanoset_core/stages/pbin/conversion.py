@@ -75,6 +75,7 @@ def write_dataset_as_pbin(
     Raises:
         InputError: A token is not in the vocabulary, or there are no tokens.
         ConfigError: A token does not fit.
+        FormatError: The dataset holds other numbers than integers.
     """
     dataset = MMapIndexedDataset(prefix)
     token_bytes = min(dataset.dtype.itemsize, 4)
@@ -114,8 +115,12 @@ def put_dataset_as_pbin(
         max_id: Greatest id of the vocabulary. None: ids only need to fit into a token.
         progress: Shows how far the work has come.
 
+    Returns:
+        The numbers of documents and tokens, and the size and sha256 of the file.
+
     Raises:
         InputError: A token is not in the vocabulary, or there are no tokens.
+        FormatError: The dataset holds other numbers than integers.
     """
     token_bytes = token_size_bytes(fitting_vocab_size(dataset, vocab_size))
     parts = _PbinParts(
@@ -299,7 +304,12 @@ class _PbinParts:
         """Whether each document lacks the end token, in the chunks of `document_spans`."""
 
     def blocks(self) -> Iterator[memoryview]:
-        """Yield all tokens, encoded as they are stored in the `.pbin`, in blocks of bytes."""
+        """Yield all tokens, encoded as they are stored in the `.pbin`, in blocks of bytes.
+
+        Raises:
+            InputError: A token is not in the vocabulary.
+            ConfigError: A token does not fit into the bytes of a token.
+        """
         with _open_tokens(self._dataset) as file:
             if self._end_token is None:
                 chunks = self._read(file, 0, self.n_tokens)

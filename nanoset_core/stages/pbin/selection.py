@@ -79,6 +79,8 @@ def merge_pbin(
         ConfigError: No file is given.
         FormatError: A file is damaged, or the sizes of tokens differ.
         InputError: The documents contain no tokens.
+        MissingError: A file does not exist.
+        SourceChangedError: A file changed while it was read.
     """
     # First read and check the index of each file; then write all tokens, and after them one index.
     files = [_ScannedFile.of(open_pbin(path)) for path in paths]
@@ -151,7 +153,11 @@ class _Merge:
                     work.advance(tokens.nbytes)
 
     def entries(self) -> Iterator[Entries]:
-        """Yield the index entries of all files, with their offsets in the merged file."""
+        """Yield the index entries of all files, with their offsets in the merged file.
+
+        Raises:
+            FormatError: A file is damaged.
+        """
         bytes_before = 0
         for scanned in self.files:
             for starts, lengths in document_entries(open_pbin(scanned.path), scanned.index):

@@ -275,6 +275,9 @@ class _PbinCall:
             options: The settings.
             progress: Shows how far the work has come.
 
+        Returns:
+            The call, which can then be carried out.
+
         Raises:
             ConfigError: The inputs are not one dataset or text, or no tokenizer is named.
         """
@@ -351,6 +354,11 @@ class _PbinCall:
 
         Returns:
             What was written, for the record of this call.
+
+        Raises:
+            InputError: A token is not in the vocabulary, there are no tokens, or too much text is
+                rejected.
+            StorageError: A bucket cannot be reached.
         """
         if isinstance(self.source, InputFiles):
             return self._write_text(self.source, folder)
