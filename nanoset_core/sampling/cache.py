@@ -174,10 +174,13 @@ def _build_planned_member(member: MemberPlan, config: NanosetConfig) -> MemberIn
 def open_member(
     member: MemberPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> MemberIndices:
-    """Map a dataset's index files, the order of its documents and samples, into memory.
+    """Map a dataset's index files, the order of its sequences and samples, into memory.
+
+    A sequence is an entry of the dataset, usually a document. A sample is what a trainer reads: a
+    fixed number of tokens, which may be of several sequences.
 
     Args:
-        member: Plan of the dataset's part of a split.
+        member: Plan of the dataset's part of a split, which says what the files must contain.
         cache_dir: Folder of the files.
         access: Fetches the files if they are in a store; None reads them from this machine.
 
@@ -188,11 +191,12 @@ def open_member(
     start, stop = member.rows
     n_sequences = stop - start
     shapes = {
-        # All sequences, once for each epoch.
+        # The numbers of all sequences, once for each epoch, in the order of reading.
         "document_index": (n_sequences * member.epochs,),
-        # Where each sample starts, and where the last one ends: a document and a token.
+        # The sequence and the token at which each sample starts, and at which the last one ends.
         "sample_index": (member.samples_built + 1, 2),
-        # The samples in shuffled order, which may be repeated.
+        # The numbers of the samples in shuffled order. They may be repeated, so there may be more
+        # than were built.
         "shuffle_index": (member.samples_given,),
     }
     return MemberIndices(**_open_arrays(member.files, shapes, Path(cache_dir), access))
@@ -267,6 +271,8 @@ class FileSet:
     def digests_if_complete(self, *, deep: bool) -> dict[str, str] | None:
         """Return the digests of the files, if all of them exist and are those of this set.
 
+        The digests are in the *sidecar*, a file of ours next to them.
+
         Args:
             deep: Check the digests of the files, and not only their sizes.
 
@@ -277,14 +283,16 @@ class FileSet:
         return None if sidecar is None else self._digests_in(sidecar)
 
     def delivery(self, folder: Location | None = None, *, compares_sizes: bool = False) -> Delivery:
-        """Return how the files of this set are written to a folder, or found there.
+        """Return an object that writes the files of this set to a folder, or finds them there.
+
+        Next to the files, it writes a *receipt*: a JSON file that says what they were made from.
 
         Args:
             folder: Folder or bucket that the files go to; by default the folder of this set.
             compares_sizes: Whether existing files are compared by their sizes instead of digests.
         """
         target_folder = self.folder if folder is None else folder
-        receipt = self._receipt()  # a file next to them that says what they were made from
+        receipt = self._receipt()
         return Delivery(
             folder=target_folder,
             receipt=receipt,
@@ -319,7 +327,7 @@ class FileSet:
         return ()
 
     def _receipt(self) -> Receipt:
-        """Return what the sidecar of this set says."""
+        """Return what the sidecar of this set says if its files are up to date."""
         return Receipt(
             name=self.sidecar,
             made_from={"version": _VERSION, "made_from": self.made_from},
@@ -328,11 +336,13 @@ class FileSet:
         )
 
     def file_notes_in(self, sidecar: bytes | None) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return the size and digest of each index file, as a sidecar records them.
+        """Return the size and digest of each index file, from the file in which they are recorded.
+
+        That file, the *sidecar*, is stored next to the index files. It also says from which data
+        and settings these were made.
 
         Args:
-            sidecar: Bytes of the JSON file that is stored next to the index files; None if it does
-                not exist.
+            sidecar: Its bytes; None if it does not exist.
 
         Returns:
             File name → {"bytes": size, "sha256": digest}. None if the sidecar was written for index
@@ -340,7 +350,7 @@ class FileSet:
         """
         stored = parse_receipt(sidecar)
         if stored is None or not stored.is_of_same_output(self._receipt()):
-            return None
+            return None  # missing, damaged, or of other index files
         has_all_digests = self._digests_in(stored.content) is not None
         return stored.files if has_all_digests else None
 
@@ -360,10 +370,14 @@ class FileSet:
 
         Args:
             name: What to call the file.
-            sidecar: Bytes of the sidecar next to it, if there is one.
+            sidecar: Bytes of the sidecar, a JSON file next to it, whose entry "made_from" has the
+                data and settings that the file was made from; None if there is none.
+
+        Returns:
+            For example: "web-shuffle.npy, made from something else: random_seed: 1 → 2".
         """
-        receipt = parse_receipt(sidecar)
-        made_from = None if receipt is None else receipt.content.get("made_from")
+        stored = parse_receipt(sidecar)
+        made_from = None if stored is None else stored.content.get("made_from")
         if not isinstance(made_from, Mapping):
             return f"{name}, without {self.sidecar}, which would say what it was made from"
         differences = setting_differences(made_from, self.made_from)

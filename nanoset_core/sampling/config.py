@@ -323,8 +323,9 @@ class NanosetConfig:
             split: The split.
 
         Returns:
-            (prefixes of the datasets, their weights); the weights are None if the user gave none.
-            None instead of both if the split has no data.
+            (prefixes of the datasets, their weights): {"web": 3, "books": 1} gives (["web",
+            "books"], [3.0, 1.0]). The weights are None if the user gave none. None instead of both
+            if the split has no data.
         """
         data = self.data_path
         if self.blend_per_split is not None:
@@ -386,20 +387,9 @@ class NanosetConfig:
             if self.samples(split) is not None:
                 ranges[f"{split}_split_samples"] = (0, 2**62)
 
-        numbers: dict[str, int] = {}
+        numbers = {}
         for name, (minimum, maximum) in ranges.items():
-            value = getattr(self, name)
-            number: int | None = None
-            if hasattr(value, "__index__") and not isinstance(value, bool):
-                number = operator.index(value)
-            if number is None or not minimum <= number <= maximum:
-                raise ConfigError(
-                    "not a whole number in range",
-                    where=name,
-                    found=repr(value),
-                    expected=f"{minimum} to {maximum}",
-                )
-            numbers[name] = number
+            numbers[name] = _whole_number(name, getattr(self, name), minimum, maximum)
         return numbers
 
     def _check_surplus(self) -> None:
@@ -417,10 +407,13 @@ class NanosetConfig:
             )
 
     def _plain_data(self) -> dict[str, Any]:
-        """Return name → value of the fields that hold paths and mappings, in unchangeable types.
+        """Return copies of the options that hold paths or mappings, in types that cannot change.
 
         Paths become strings, and dictionaries become frozen ones. So the configuration stays as it
         is if the caller changes a dictionary that it passed.
+
+        Returns:
+            Name of the option → value.
 
         Raises:
             ConfigError: `data_path` and `blend_per_split` are both given or both missing, or one of
@@ -432,6 +425,7 @@ class NanosetConfig:
             values["data_path"] = _plain_blend("data_path", self.data_path)
         if self.blend_per_split is not None:
             values["blend_per_split"] = _plain_blends(self.blend_per_split)
+
         values["trainer_paths"] = _plain_paths(self.trainer_paths)
         values["orders"] = FrozenDict(self.orders)
         # The identifiers may contain further dictionaries and lists, which are frozen, too.
@@ -452,6 +446,32 @@ class NanosetConfig:
                 where="data_path",
                 found="both" if has_data_path else "neither",
             )
+
+
+def _whole_number(name: str, value: Any, minimum: int, maximum: int) -> int:
+    """Return the value of an option as a plain integer.
+
+    Args:
+        name: Name of the option, for the error.
+        value: The value: an integer, of Python or numpy.
+        minimum: Smallest value that is allowed.
+        maximum: Largest value that is allowed.
+
+    Raises:
+        ConfigError: The value is not an integer, or out of range.
+    """
+    number: int | None = None
+    is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
+    if is_integer:
+        number = operator.index(value)
+    if number is None or not minimum <= number <= maximum:
+        raise ConfigError(
+            "not a whole number in range",
+            where=name,
+            found=repr(value),
+            expected=f"{minimum} to {maximum}",
+        )
+    return number
 
 
 def check_masks(masks: Collection[str]) -> None:

@@ -171,8 +171,8 @@ def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:
     """Return some values as JSON, byte for byte as the trainer writes them.
 
     Args:
-        keys: Keys of the values that belong to the description, in order.
-        values: Key → value.
+        keys: Keys of the values that belong to the description, in the trainer's order.
+        values: Key → value. Values without a key in `keys` are left out.
     """
     described = {key: values[key] for key in keys}
     # `default` converts frozen mappings to plain ones.
@@ -182,18 +182,21 @@ def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:
 def _names(
     description: str, pattern: str, fields: Mapping[str, object], endings: Mapping[str, str]
 ) -> IndexNames:
-    """Return the names of the index files that a description belongs to.
+    """Return the names of index files, which contain the hash of the trainer's description of them.
+
+    For example, the pattern "{hash}-{kind}-{split}-{part}" gives names such as
+    "d41d…-GPTDataset-train-sample_index.npy".
 
     Args:
         description: Text of the description.
-        pattern: Pattern of file names, with the fields `hash` and `part` in addition to `fields`.
-        fields: Values of fields of the pattern.
-        endings: Part → its ending in file names.
+        pattern: Pattern of file names. `hash` and `part` are filled in here.
+        fields: Values of the other fields of the pattern, such as {"split": "train"}.
+        endings: Kind of file, such as "sample_index" → what replaces `part`: "sample_index.npy".
     """
     digest = hashlib.md5(description.encode("utf-8"), usedforsecurity=False).hexdigest()
     files = {}
-    for part, ending in endings.items():
-        files[part] = pattern.format(hash=digest, part=ending, **fields)
+    for kind, ending in endings.items():
+        files[kind] = pattern.format(hash=digest, part=ending, **fields)
     sidecar = pattern.format(hash=digest, part=_SIDECAR_ENDING, **fields)
     return IndexNames(description, digest, files, sidecar)
 

@@ -164,14 +164,7 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
         raise SampleIndexError(
             "the split is a plain dataset: there is no blend to build", where=f"split {plan.split}"
         )
-    if blend.exhaustive:
-        # All samples are taken once. The weights of such a blend are the sizes of its datasets.
-        sizes = [int(weight) for weight in blend.weights]
-        dataset_index, sample_index = build_exhaustive_blending_indices(sizes)
-    else:
-        size = _size_before_shuffle(plan, blend)
-        dataset_index, sample_index = build_blending_indices(blend.weights, size)
-
+    dataset_index, sample_index = _mix_datasets(plan, blend)
     sample_index = _fit_into_datasets(plan, dataset_index, sample_index)
     blend_dtype = get_preset(plan.preset).blend_dtype
     indices = BlendIndices(dataset_index.astype(blend_dtype, copy=False), sample_index)
@@ -180,16 +173,26 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
     return indices
 
 
-def _size_before_shuffle(plan: SplitPlan, blend: BlendPlan) -> int:
-    """Return how many samples of a blend are computed, before it may be shuffled and repeated.
+def _mix_datasets(plan: SplitPlan, blend: BlendPlan) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    """Return the dataset of each sample of a blend, and its number there, before any shuffle.
 
-    A blend with a seed is one epoch that is shuffled and repeated afterwards. It has as many
-    samples as its datasets together. Other blends have the planned size.
+    Args:
+        plan: Plan of the split.
+        blend: Plan of its blend.
     """
+    if blend.exhaustive:
+        # Every sample of every dataset is taken once. In place of weights, the plan of such a blend
+        # has the sizes of its datasets.
+        sizes = [int(weight) for weight in blend.weights]
+        return build_exhaustive_blending_indices(sizes)
+
+    size = blend.size
     is_shuffled = blend.seed is not None
     if is_shuffled:
-        return sum(member.samples_given for member in plan.members)
-    return blend.size
+        # One epoch of the blend, with as many samples as its datasets together. It is shuffled and
+        # repeated afterwards.
+        size = sum(member.samples_given for member in plan.members)
+    return build_blending_indices(blend.weights, size)
 
 
 def _fit_into_datasets(
@@ -223,7 +226,7 @@ def _fit_into_datasets(
         if wraps == "never":
             is_missing = sample_index[chunk] >= sizes
         else:
-            is_missing = sizes == 0  # one sample of a dataset is enough to wrap around
+            is_missing = sizes == 0  # a dataset with one sample can give any number of them
         if is_missing.any():
             first_missing = int(np.argmax(is_missing))
             raise _too_few_samples(plan, plan.members[datasets[first_missing]])

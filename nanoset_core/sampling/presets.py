@@ -161,12 +161,12 @@ class Preset:
     - `buffers`: the sum of the samples that are built of each dataset.
     - `requested`: the number that was requested.
     """
-    weights_normalized: Literal["numpy", "numpy twice", "sum, numpy"] = "numpy twice"
+    weights_normalized: Literal["once", "twice", "plain sum first"] = "twice"
     """How weights are divided by their sum, which decides their last bit.
 
-    - `numpy`: once, by the sum that numpy computes.
-    - `numpy twice`: so for the sizes of the datasets, and again for the blend.
-    - `sum, numpy`: by a plain sum for the sizes, and then by numpy's for the blend.
+    - `once`: by the sum that numpy computes.
+    - `twice`: so for the sizes of the datasets, and again for the blend.
+    - `plain sum first`: by the sum of a loop for the sizes, and by numpy's for the blend.
     """
     unweighted_blends: bool = True
     """Whether a blend may have no weights."""
@@ -283,7 +283,9 @@ class Preset:
     def normalized(self, weights: Sequence[float]) -> list[float]:
         """Divide weights by their sum, as the trainer does to compute the sizes of datasets.
 
-        The rounding is the trainer's, too: the last bit of a weight can change a size by 1.
+        The rounding is the trainer's, too: the last bit of a weight can change a size by 1. numpy
+        adds up many numbers in pairs, and a loop one by one, so their sums can differ in the last
+        bit.
 
         Args:
             weights: A weight for each dataset of a blend.
@@ -291,27 +293,33 @@ class Preset:
         Returns:
             Weights that add up to about 1: [3, 1] → [0.75, 0.25].
         """
-        if self.weights_normalized != "sum, numpy":
-            return normalize(weights)
-        total = plain_sum(weights)
-        return [weight / total for weight in weights]
+        if self.weights_normalized == "plain sum first":
+            total = plain_sum(weights)
+            return [weight / total for weight in weights]
+        return normalize(weights)
 
     def blend_weights(self, weights: Sequence[float]) -> list[float]:
         """Return the weights with which the trainer mixes datasets.
 
+        Most trainers divide the weights by their sum a second time, although they add up to 1
+        already. That may change their last bit, and so the order of the samples.
+
         Args:
-            weights: Weights that `normalized` returned. Most trainers divide them by their sum
-                again, which may change their last bit.
+            weights: Weights that `normalized` returned.
 
         Returns:
             A weight for each dataset, in the same order.
         """
-        if self.weights_normalized == "numpy":
-            return list(weights)
-        return normalize(weights)
+        is_divided_once = self.weights_normalized == "once"
+        return list(weights) if is_divided_once else normalize(weights)
 
     def member_sizes(self, size: int, weight: float, surplus: float) -> MemberSizes:
-        """Return how many samples a blend needs of one dataset.
+        """Return how many samples a blend plans to take of one dataset, and how many are built of
+        it.
+
+        Trainers build slightly more than a blend takes, since its samples are rounded. For example,
+        0.3 of 1,000 samples is a target of 300, and with a surplus of 0.005, 302 are built. The
+        margins and the rounding below are those of the trainers' code.
 
         Args:
             size: Samples of the blend.
@@ -328,7 +336,7 @@ class Preset:
             # This trainer also plans to take the samples of the margin.
             with_margin = math.ceil(size * weight * _FIXED_MARGIN)
             return MemberSizes(target=with_margin, built=with_margin)
-        # "floor"
+        # "floor": this trainer does not round up, so it can build too few samples of a dataset.
         return MemberSizes(
             target=round(size * weight),
             built=int(size * weight * _FIXED_MARGIN),
@@ -388,21 +396,21 @@ class Preset:
         return self.takes_samples(split) and not self.shuffles_blend
 
     def repeats(self, requested: int | None, samples_of_epoch: int) -> int:
-        """Return how many times the samples of a dataset's epoch are in its shuffle index.
+        """Return how many times the trainer repeats the samples of one epoch of a dataset.
 
-        Most trainers get more samples by joining several epochs, and so repeat none. nanotron
-        builds the samples of one epoch, and repeats these.
+        Most trainers get more samples by shuffling several epochs together, and so repeat none.
+        nanotron builds the samples of one epoch, and repeats these: 3 times if 250 are requested
+        and an
+        epoch has 100.
 
         Args:
             requested: Samples that are needed; None for one epoch.
             samples_of_epoch: Samples of an epoch.
         """
-        # Trainers that join epochs.
-        if not self.one_epoch:
+        if not self.one_epoch or requested is None:
             return 1
-        if requested is None:
-            return 1
-        # Trainers that read windows repeat the blend of the datasets, if any, not a dataset.
+        # Trainers that cut a dataset into windows repeat its samples when they read them: the index
+        # files have one epoch.
         if self.windows:
             return 1
         # Not rounded up: if the division is exact, this is one more than necessary, as in nanotron.
@@ -486,7 +494,7 @@ _NEMO = Preset(
     blend_margin="ceil",
     blend_size="buffers",
     per_split_size="requested",
-    weights_normalized="sum, numpy",
+    weights_normalized="plain sum first",
     unweighted_blends=False,
     wraps="read",
     shuffles_optionally=True,
@@ -538,7 +546,7 @@ _NANOTRON = replace(
     sample_requests="train",
     blend_margin="floor",
     blend_size="requested",
-    weights_normalized="numpy",
+    weights_normalized="once",
     wraps="built",
 )
 

@@ -191,6 +191,8 @@ class _BlockSums(NamedTuple):
     def documents_with(self, targets: NDArray[np.signedinteger]) -> NDArray[np.int64]:
         """Return the first document that ends at a target or after it, for each of many targets.
 
+        For documents of 3, 5 and 4 tokens, which end at 3, 8 and 12, the target 5 is in document 1.
+
         Args:
             targets: Numbers of tokens from the start of the block, shape (n_targets,).
 
@@ -206,13 +208,15 @@ def _running_sums(
 ) -> Iterator[_BlockSums]:
     """Yield the running sums of sizes in each block of the document index, in order.
 
+    For example, the sequences of a block have 3, 5 and 4 tokens: its sums are 0, 3, 8 and 12.
+
     Args:
         sizes: Tokens of each sequence, shape (n_sequences,).
         document_index: Sequence numbers in the order of reading, shape (n_positions,).
         threads: Threads that compute blocks ahead of the caller; with 1, the caller's own.
     """
-    # int32 sums take half the memory of int64 ones. Most datasets have so short sequences that the
-    # sums of every block fit, so that no block has to be tested.
+    # int32 sums take half the memory of int64 ones. If even a block of the longest sequence alone
+    # would fit, no block has to be tested. That is so for most datasets.
     all_blocks_fit_int32 = _longest(sizes) * BLOCK_DOCUMENTS < _INT32_MAX
 
     def block_sums(first_position: int) -> _BlockSums:

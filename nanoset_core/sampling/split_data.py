@@ -183,23 +183,25 @@ class SplitData:
     def _rows(self, n_sequences: int) -> Rows:
         """Return the range of the split's sequences in a dataset: (start, stop), half-open.
 
-        The sequences are divided by the shares of the splits, and trainers round the result in
-        different ways. The range is not checked: with few sequences it may be outside of the
-        dataset.
+        For example, shares of 0.5, 0.3 and 0.2 divide 17 sequences at 8.5 and 13.6. Trainers round
+        these numbers in two ways, so that train has 8 or 9 sequences.
 
         Args:
             n_sequences: Number of sequences in the dataset.
+
+        Returns:
+            The range, which is not checked: with few sequences it may be outside of the dataset.
         """
         # A split that does not share its datasets with others has all sequences.
         if self.shares is None:
             return 0, n_sequences
 
         split_number = SPLITS.index(self.split)
-        # Some trainers round the size of each split, and add up the sizes ("cuts").
         if self.config.rules.split_rule == "cuts":
+            # Round the number of sequences of each split, 8.5, 5.1 and 3.4, and add up the results.
             return rows_by_cuts(self.shares, n_sequences)[split_number]
 
-        # Others round the borders between the splits, the *bookends*.
+        # Round the borders between the splits, 8.5 and 13.6, which the trainer calls *bookends*.
         bookends = split_bookends(self.shares)[split_number]
         if bookends is None:
             return 0, 0  # the split has no share

@@ -116,7 +116,7 @@ def _three_numbers(split: str, exactly_three: bool) -> list[float]:
 
 
 def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
-    """Return the numbers in a split's text, without normalising them.
+    """Return the numbers in a split's text: "969,30,1" gives 969, 30 and 1.
 
     A number consists of ASCII digits with at most one decimal point. Numbers are separated by ",",
     "/" or ";", with or without spaces around it. Signs, exponents, underscores, other digits and
@@ -139,8 +139,9 @@ def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
     for part in parts:
         if not _NUMBER.fullmatch(part):
             raise _bad_split(split, f"{part!r} is not a number")
-    is_complete = len(parts) == len(SPLITS)
-    if len(parts) > len(SPLITS) or (exactly_three and not is_complete):
+
+    has_too_few = exactly_three and len(parts) < len(SPLITS)
+    if has_too_few or len(parts) > len(SPLITS):
         raise _bad_split(split, f"{len(parts)} numbers")
     numbers = [float(part) for part in parts]
     _check_total(split, sum(numbers))
