@@ -64,14 +64,17 @@ def cu_seqlens_of(
 def _ends_in_sample(lengths: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many tokens a sample has up to the end of each of its pieces; shape (n_pieces,).
 
+    For example, pieces of 3, 2 and 4 tokens, of which the last one is a sample of its own, end at
+    3, 5 and 4.
+
     Args:
         lengths: Tokens of each piece, sample after sample; shape (n_pieces,).
-        counts: Pieces of each sample, at least one; shape (n_samples,).
+        counts: Pieces of each sample, such as 2 and 1; at least one, shape (n_samples,).
     """
-    ends = np.cumsum(lengths)  # from the first sample on
-    first_pieces = np.cumsum(counts) - counts  # (n_samples,)
-    tokens_before_sample = ends[first_pieces] - lengths[first_pieces]
-    ends -= np.repeat(tokens_before_sample, counts)
+    ends = np.cumsum(lengths)  # (n_pieces,) 3 5 9, counted from the first sample on
+    first_pieces = np.cumsum(counts) - counts  # (n_samples,) 0 2
+    tokens_before_sample = ends[first_pieces] - lengths[first_pieces]  # (n_samples,) 0 5
+    ends -= np.repeat(tokens_before_sample, counts)  # 3 5 4
     return ends
 
 
@@ -157,21 +160,22 @@ def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
         `position_ids`, shape (…, sequence_length): position of each token in its document;
         `cu_seqlens`, unchanged; `max_seqlen`, shape (…): tokens of the longest document.
     """
-    # Write the begin of each document at its own position, and 0 everywhere else: 0 0 0 3 0 5. The
-    # 5 is the end of the sample, which is no token, and is removed.
+    # Write the number 3 at index 3, and 5 at index 5: 0 0 0 3 0 5. The last entry is that of the
+    # end of the sample, which is no token.
     begins = np.zeros(cu_seqlens.shape, np.int64)  # (…, sequence_length + 1)
     np.put_along_axis(begins, cu_seqlens.astype(np.int64), cu_seqlens, axis=-1)
-    begins = begins[..., :-1]  # (…, sequence_length)
+    begins = begins[..., :-1]  # (…, sequence_length) 0 0 0 3 0
 
     # A running maximum gives each token the begin of its document: 0 0 0 3 3.
     begin_of_document = np.maximum.accumulate(begins, axis=-1)
-
     sequence_length = cu_seqlens.shape[-1] - 1
-    positions = np.arange(sequence_length) - begin_of_document
+    positions = np.arange(sequence_length) - begin_of_document  # 0 1 2 0 1
+
+    document_lengths = np.diff(cu_seqlens, axis=-1)  # 3 2 0 0 0
     return {
         POSITIONS: positions,
         CU_SEQLENS: cu_seqlens,
-        MAX_SEQLEN: np.diff(cu_seqlens, axis=-1).max(axis=-1),
+        MAX_SEQLEN: document_lengths.max(axis=-1),
     }
 
 

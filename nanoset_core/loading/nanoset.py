@@ -168,10 +168,14 @@ class Nanoset(SplitSamples):
     def sample_of(self, index: int, asked: int | None) -> Sample:
         """Return a sample of this dataset as the trainer's dictionary, also as part of a blend.
 
+        For example, sample 7 of a blend of several datasets may be sample 3 of this one: then
+        `index`
+        is 3, and `asked` is 7.
+
         Args:
             index: Index of the sample in this dataset.
-            asked: What the trainer requested: an index in this dataset or in the blend that it
-                belongs to, or None for padding. The public interface keeps this name.
+            asked: The index that the trainer requested. None requests padding: the tokens of a
+                sample, all of which the loss leaves out.
 
         Returns:
             Name → array, such as `tokens`, `labels` and `loss_mask`; the preset's trainer decides
@@ -181,6 +185,7 @@ class Nanoset(SplitSamples):
             SampleIndexError: There is no such sample.
             StaleError: The index arrays do not fit the dataset.
         """
+        # Where documents begin in the sample, if the dictionaries contain it.
         boundaries = None
         if self._form.by_document:
             boundaries = self.cu_seqlens([index])[0]
@@ -204,25 +209,30 @@ class Nanoset(SplitSamples):
     def sources(self, index: int) -> NDArray[np.int64]:
         """Return which parts of the dataset's sequences a sample consists of.
 
+        For example, the last 2 tokens of sequence 7, which has 10, and the first 3 of sequence 4
+        are the rows (7, 8, 10) and (4, 0, 3).
+
         Args:
             index: Index of the sample; a negative one counts from the end.
 
         Returns:
             Shape (n_parts, 3): number of the sequence, first token in it, and the token after the
             last one.
+
+        Raises:
+            SampleIndexError: There is no such sample.
         """
-        # The shuffle index has the sample's number before the shuffle. From there on, the sample is
-        # a range of the tokens of consecutive entries of the document index, which are sequences.
-        position = self._position(index)  # not negative
+        # Where the sample starts and stops, in the shuffled order of the sequences.
+        position = self._position(index)
         span = self._span(self._shuffle_entries[position])
-        entries = slice(span.first_entry, span.last_entry + 1)
-        sequences = self.document_index[entries].astype(np.int64)  # (n_parts,)
+        order = self.document_index[span.first_entry : span.last_entry + 1]
+        sequences = order.astype(np.int64)  # (n_parts,) 7 4
 
         # All tokens of each sequence belong to the sample, except at both ends of it.
         first_tokens = np.zeros(len(sequences), np.int64)
-        first_tokens[0] = span.first_token
+        first_tokens[0] = span.first_token  # 8 0
         stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)
-        stop_tokens[-1] = span.stop_token
+        stop_tokens[-1] = span.stop_token  # 10 3
         return np.stack([sequences, first_tokens, stop_tokens], axis=1)
 
     def _read(self, index: int) -> Tokens:
@@ -248,10 +258,12 @@ class Nanoset(SplitSamples):
                 f"entry {position} of the shuffle index leads nowhere: {error}"
             ) from error
 
-        if len(tokens) == self._sample_tokens:
-            return tokens
-        self._check_short(sample, len(tokens))
-        return self._padded(tokens)
+        # Only the last sample of a split may be short. Any other one means that the index files
+        # belong to other data.
+        if len(tokens) != self._sample_tokens:
+            self._check_short(sample, len(tokens))
+            return self._padded(tokens)
+        return tokens
 
     def _stored_tokens(self, span: _SampleSpan) -> Tokens:
         """Return the tokens of a span, in the type in which they are stored.
@@ -275,26 +287,26 @@ class Nanoset(SplitSamples):
         return padded
 
     def _span(self, sample: int) -> _SampleSpan:
-        """Return the range of tokens of a sample.
+        """Return where a sample starts and stops: in which sequences, and at which of their tokens.
+
+        Sequences are numbered by their place in the document index, which lists them in the order
+        of reading. For example, the rows (0, 3) and (2, 5) of two samples say that the first one
+        starts at token 3 of entry 0. It ends with token 5 of entry 2, which is also the start of
+        the next one.
 
         Args:
             sample: Number of the sample in the sample index.
         """
-        # Row j says where sample j starts: entry of the document index, and position in the
-        # sequence of this entry. The sample stops where sample j + 1 starts, or one token later if
-        # samples overlap.
         rows = self._sample_entries
+        first_entry = rows[sample, 0]
+        first_token = rows[sample, 1]
+        last_entry = rows[sample + 1, 0]
         next_start = rows[sample + 1, 1]
         if next_start == self._end_in_empty_sequence:
-            stop_token = 0  # NeMo writes a mark instead of a position if this sequence is empty
+            stop_token = 0  # the last sequence is empty, for which NeMo writes -1
         else:
-            stop_token = next_start + self._overlap
-        return _SampleSpan(
-            first_entry=rows[sample, 0],
-            first_token=rows[sample, 1],
-            last_entry=rows[sample + 1, 0],
-            stop_token=stop_token,
-        )
+            stop_token = next_start + self._overlap  # 1 if samples overlap by a token, otherwise 0
+        return _SampleSpan(first_entry, first_token, last_entry, stop_token)
 
     def _pieces_by_loop(self, span: _SampleSpan) -> list[memoryview]:
         """Return the bytes of each part of a sequence in a sample; fast for samples of few parts.
@@ -327,21 +339,23 @@ class Nanoset(SplitSamples):
         return pieces
 
     def _pieces_by_numpy(self, span: _SampleSpan) -> list[memoryview]:
-        """Return what `_pieces_by_loop` returns, faster for a sample of many pieces.
+        """Return the bytes of each part of a sequence in a sample; fast for samples of many parts.
 
         Args:
-            span: The range of tokens of the sample.
+            span: Where the sample starts and stops.
         """
         entries = slice(span.first_entry, span.last_entry + 1)
         sequences = self._sequence_of_entry[entries]  # (n_pieces,)
-        sequence_starts = self.dataset.sequence_pointers[sequences]  # (n_pieces,) bytes
-        lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # in tokens
+        pointers = self.dataset.sequence_pointers[sequences]  # (n_pieces,) first byte of each
 
-        # The sample starts inside of its first sequence, and stops inside of its last one.
-        start_bytes = sequence_starts.copy()
-        start_bytes[0] += span.first_token * self._token_bytes
-        lengths[-1] = span.stop_token
-        stop_bytes = sequence_starts + lengths * self._token_bytes
+        # All tokens of each sequence belong to the sample, except at both ends of it.
+        start_tokens = np.zeros(len(sequences), np.int64)
+        start_tokens[0] = span.first_token
+        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)
+        stop_tokens[-1] = span.stop_token
+
+        start_bytes = pointers + start_tokens * self._token_bytes
+        stop_bytes = pointers + stop_tokens * self._token_bytes
         return self._slices(start_bytes, stop_bytes)
 
     def _slices(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[memoryview]:
@@ -411,37 +425,51 @@ class Nanoset(SplitSamples):
 
             sample       0         1
             tokens       HI  ABC   C   DEFG
-            entries      0   1     1   2        of the document index, which lists the sequences
-            counts       2         2            pieces of each sample
 
         Args:
-            samples: Numbers of the samples in the sample index, shape (n,), at least one.
+            samples: Numbers of the samples in the sample index, such as 0 and 1; shape (n,), at
+                least one.
 
         Raises:
             StaleError: An index array has a number that does not exist in the next one, or in the
                 dataset.
         """
-        # A sample is a span of entries of the document index, and has a piece of each.
+        # Each sample has a piece of every sequence from its first one to its last one.
         spans = self._spans(samples)
-        counts = spans.last_entries - spans.first_entries + 1  # (n,) in the example 2 2
-        first_pieces = np.cumsum(counts) - counts  # (n,) 0 2
+        counts = spans.last_entries - spans.first_entries + 1  # (n,) pieces of each sample: 2 2
+        first_pieces = np.cumsum(counts) - counts  # (n,) index of each sample's first piece: 0 2
         last_pieces = first_pieces + counts - 1  # (n,) 1 3
-        entries = positions_in(spans.first_entries, counts)  # (n_pieces,) 0 1 1 2
-        sequences = self._sequence_of_entry[entries]  # (n_pieces,) HI ABC ABC DEFG
-        if sequences.max() >= len(self.dataset):
-            raise self._misfit("a sequence outside of the dataset")
+        sequences = self._sequences_of(spans, counts)  # (n_pieces,) HI ABC ABC DEFG
 
-        # Which tokens of its sequence each piece has: all, except at both ends of a sample.
-        start_tokens = np.zeros(len(sequences), np.int64)  # (n_pieces,) 0 0 2 0
-        start_tokens[first_pieces] = spans.first_tokens
-        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)  # 2 3 3 4
-        stop_tokens[last_pieces] = spans.stop_tokens
+        # A piece has all tokens of its sequence, except at both ends of a sample.
+        start_tokens = np.zeros(len(sequences), np.int64)
+        start_tokens[first_pieces] = spans.first_tokens  # (n_pieces,) 0 0 2 0
+        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)
+        stop_tokens[last_pieces] = spans.stop_tokens  # (n_pieces,) 2 3 3 4
         lengths = stop_tokens - start_tokens  # (n_pieces,) 2 3 1 4
 
-        sequence_bytes = self.dataset.sequence_pointers[sequences]  # byte at which each starts
-        start_bytes = sequence_bytes + start_tokens * self._token_bytes
+        pointers = self.dataset.sequence_pointers[sequences]  # (n_pieces,) first byte of each
+        start_bytes = pointers + start_tokens * self._token_bytes
         self._check_in_dataset(start_bytes, lengths)
         return _SequencePieces(start_bytes, lengths, counts, first_pieces)
+
+    def _sequences_of(self, spans: _SampleSpans, counts: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the sequence of each piece of some samples; shape (n_pieces,).
+
+        Args:
+            spans: Where the samples start and stop in the document index, which lists the
+            sequences.
+            counts: Pieces of each sample, shape (n,).
+
+        Raises:
+            StaleError: The document index has a sequence that the dataset does not have.
+        """
+        # For spans from entry 0 to 1 and from 1 to 2, the entries are 0 1 1 2.
+        entries = positions_in(spans.first_entries, counts)  # (n_pieces,)
+        sequences = self._sequence_of_entry[entries]
+        if sequences.max() >= len(self.dataset):
+            raise self._misfit("a sequence outside of the dataset")
+        return sequences
 
     def _check_in_dataset(self, start_bytes: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         """Check that ranges of tokens are in the dataset.
@@ -470,16 +498,17 @@ class Nanoset(SplitSamples):
         """
         if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
             raise self._misfit("a sample outside of the sample index")
+
         # Row j of the sample index says where sample j starts: entry of the document index, and
-        # position in the sequence of this entry. A sample stops where the next one starts; or one
-        # token later, if it also has the first token of the next one (an overlap of 1). For an end
-        # in an empty sequence, NeMo writes the position -1: with its overlap, the stop is 0.
+        # token in the sequence of this entry.
         begins = self.sample_index[samples].astype(np.int64)  # (n, 2)
         next_begins = self.sample_index[samples + 1].astype(np.int64)  # (n, 2)
         spans = _SampleSpans(
             first_entries=begins[:, 0],
             first_tokens=begins[:, 1],
             last_entries=next_begins[:, 0],
+            # If samples overlap by a token, this one stops after the first token of the next one.
+            # For an empty last sequence, NeMo writes the token -1, which gives 0 here.
             stop_tokens=next_begins[:, 1] + self._overlap,
         )
         is_backwards = spans.last_entries < spans.first_entries  # (n,)

@@ -243,10 +243,11 @@ def _parent_dataset(outputs: OutputRoot, manifest: Manifest) -> Manifest | None:
 
 
 def live_version(outputs: OutputRoot, place: str) -> Manifest:
-    """Return the current version of a split: its blend, or its index mappings if it has no blend.
+    """Return the manifest of the version of a split that is read at present.
 
-    The index mappings are the samples of each dataset of the split, and the blend says which
-    dataset each sample of the split is from.
+    A split consists of *index mappings*, which have the samples of each of its datasets. If there
+    are several datasets, it also has a *blend*, which says how their samples are mixed. Then the
+    result is the manifest of the blend.
 
     Args:
         outputs: The project's outputs.
@@ -258,31 +259,34 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
     """
     mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
     if mappings is None:
-        built_splits = _built_splits(outputs)
-        raise MissingError(
-            "no such nanoset, or no such split of it",
-            where=outputs.access.url(outputs.folder / STAGE / place),
-            expected=one_of(built_splits, "one that was built; there is none yet"),
-            remedy=remedy_for_name(
-                place, built_splits, "run `nanoset build`, or correct the names"
-            ),
-        )
+        raise _not_built_error(outputs, place)
     if not mappings.facts["blended"]:
         return mappings
 
     # A build writes the mappings first, and then the blend. If it was interrupted between the two,
     # the blend is that of older mappings.
     blend = outputs.require(STAGE, f"{place}/{BLEND}", remedy="run `nanoset build`")
-    blended_digest = blend.recipe["parents"][MAPPINGS]
-    if blended_digest != mappings.digest:
+    digest_in_blend = blend.recipe["parents"][MAPPINGS]
+    if digest_in_blend != mappings.digest:
         raise StaleError(
             "the blend belongs to other index mappings than the current ones",
             where=blend.url(),
-            found=blended_digest,
+            found=digest_in_blend,
             expected=mappings.digest,
             remedy="run `nanoset build`",
         )
     return blend
+
+
+def _not_built_error(outputs: OutputRoot, place: str) -> MissingError:
+    """Return the error for a split that was not built, with the names of those that were."""
+    built_splits = _built_splits(outputs)
+    return MissingError(
+        "no such nanoset, or no such split of it",
+        where=outputs.access.url(outputs.folder / STAGE / place),
+        expected=one_of(built_splits, "one that was built; there is none yet"),
+        remedy=remedy_for_name(place, built_splits, "run `nanoset build`, or correct the names"),
+    )
 
 
 def _built_splits(outputs: OutputRoot) -> list[str]:

@@ -38,7 +38,11 @@ class StoredSplit(Record):
 
     @classmethod
     def of(cls, root: Path, plan: SplitPlan | None, config: NanosetConfig) -> StoredSplit:
-        """Return what is stored of a plan and settings.
+        """Return what is stored of a plan and settings: both, with paths relative to the output
+        root.
+
+        For example, the root is /data, and a dataset is /data/datasets/web/1a2b/web. Then
+        "datasets/web/1a2b/web" is stored, so that the root can be moved.
 
         Args:
             root: The output root, which contains all datasets.
@@ -47,12 +51,13 @@ class StoredSplit(Record):
         """
 
         def relative(prefix: str) -> str:
-            """Return the prefix of a dataset relative to the root."""
+            """Return the path of a dataset relative to the root."""
             return Path(prefix).relative_to(root).as_posix()
 
-        stored_config = _with_prefixes_of_config(config, relative)
-        stored_config = replace(stored_config, path_to_cache=None)
-        return cls(_with_prefixes_of_plan(plan, relative), stored_config)
+        relative_plan = _with_prefixes_of_plan(plan, relative)
+        relative_config = _with_prefixes_of_config(config, relative)
+        # The folder of the index files is left out: it is always the same one below the root.
+        return cls(relative_plan, replace(relative_config, path_to_cache=None))
 
     def check(self, value: dict[str, Any]) -> None:
         """Check that all datasets are below the output root, and that the plan is complete.

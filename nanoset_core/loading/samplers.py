@@ -195,7 +195,7 @@ class PretrainingSampler(_MicroBatchSampler):
         step = self._step  # samples that all ranks read in a step
         first_of_rank = self.data_parallel_rank * self.micro_batch_size  # of these, from 0
 
-        # Yield the micro-batches of complete steps.
+        # The micro-batches of complete steps.
         n_steps = (self.total_samples - self.consumed_samples) // step
         stop = self.consumed_samples + n_steps * step
         for start in range(self.consumed_samples + first_of_rank, stop, step):
@@ -203,18 +203,18 @@ class PretrainingSampler(_MicroBatchSampler):
         if self.drop_last:
             return
 
-        # The rest of the samples, and padding after it.
-        rest: list[int | None] = [*range(stop, self.total_samples)]
+        # The rest is divided in the same way. The last micro-batches may have fewer samples, or
+        # none.
+        rest: list[int | None] = [*range(stop, self.total_samples), *self._padding_samples()]
+        for start in range(first_of_rank, first_of_rank + len(rest), step):
+            yield rest[start : start + self.micro_batch_size]
+
+    def _padding_samples(self) -> list[int | None]:
+        """Return what fills up the last global batch: -1, -2, …, or only None."""
         n_padding = self._padding()
         if self.pad_with_none:
-            rest += [None] * n_padding
-        else:
-            rest += range(-1, -n_padding - 1, -1)  # -1, -2, …
-
-        # Deal the rest in the same way. The last micro-batches may have fewer samples, or none.
-        for start in range(0, len(rest), step):
-            start_of_rank = start + first_of_rank
-            yield rest[start_of_rank : start_of_rank + self.micro_batch_size]
+            return [None] * n_padding
+        return [-number for number in range(1, n_padding + 1)]
 
     def _padding(self) -> int:
         """Return how many samples are added to fill up the last global batch.
@@ -286,28 +286,48 @@ class CyclicSampler(_MicroBatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the samples of each micro-batch of this rank, up to the end of the epoch."""
-        # (epoch, samples that all ranks have consumed in it). Each epoch has an order of its own.
-        epoch, consumed = divmod(self.consumed_samples, self._epoch_samples)
+        # Each epoch has an order of its own.
+        epoch, consumed_in_epoch = divmod(self.consumed_samples, self._epoch_samples)
         seed = self.seed + epoch
-        size = self.micro_batch_size
-
         if self.data_sharding:
-            # Each rank has consecutive samples, whole micro-batches of them, in an order that is
-            # the same for all ranks.
-            n_of_rank = self.total_samples // self._step * size
-            order = randperm(n_of_rank, seed)
-            consumed_by_rank = consumed // self.data_parallel_size
-            first_of_rank = self.data_parallel_rank * n_of_rank
-            samples = first_of_rank + order[consumed_by_rank:]
+            samples = self._shuffled_shard(seed, consumed_in_epoch)
         else:
-            # All ranks share one order of whole micro-batches, and take turns.
-            order = randperm(self.total_samples // size * size, seed)
-            remaining = order[consumed:]
-            samples = remaining[self.data_parallel_rank :: self.data_parallel_size]
+            samples = self._turns_in_shared_order(seed, consumed_in_epoch)
 
         # The last samples, which do not fill a micro-batch, are left out.
+        size = self.micro_batch_size
         for start in range(0, len(samples) - size + 1, size):
             yield samples[start : start + size].tolist()
+
+    def _shuffled_shard(self, seed: int, consumed: int) -> NDArray[np.int64]:
+        """Return what is left of the samples of this rank, if each rank shuffles its own.
+
+        For example, of 8 samples rank 0 has 0 to 3 and rank 1 has 4 to 7. The shuffle 2 0 3 1 is
+        the same for all ranks, and gives rank 1 the samples 6 4 7 5.
+
+        Args:
+            seed: Seed of the shuffle.
+            consumed: Samples of the epoch that all ranks have consumed.
+        """
+        n_of_rank = self.total_samples // self._step * self.micro_batch_size
+        order = randperm(n_of_rank, seed)
+        first_of_rank = self.data_parallel_rank * n_of_rank
+        consumed_by_rank = consumed // self.data_parallel_size
+        return first_of_rank + order[consumed_by_rank:]
+
+    def _turns_in_shared_order(self, seed: int, consumed: int) -> NDArray[np.int64]:
+        """Return what is left of the samples of this rank, if all ranks share one shuffled order.
+
+        The ranks take turns: of the order 5 2 0 3 4 1, rank 0 of 2 gets 5 0 4.
+
+        Args:
+            seed: Seed of the shuffle.
+            consumed: Samples of the epoch that all ranks have consumed.
+        """
+        n_micro_batches = self.total_samples // self.micro_batch_size
+        order = randperm(n_micro_batches * self.micro_batch_size, seed)
+        remaining = order[consumed:]
+        return remaining[self.data_parallel_rank :: self.data_parallel_size]
 
     @property
     def _epoch_samples(self) -> int:
@@ -428,7 +448,14 @@ def randperm(count: int, seed: int) -> NDArray[np.int64]:
 
 
 def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
-    """Return the numbers that `torch.randperm` gives, without torch.
+    """Return the numbers 0 to count - 1 in the order of `torch.randperm`, without torch.
+
+    It swaps each entry with a random one from itself to the last. For 4 numbers and the random
+    numbers 6, 4 and 3:
+
+        entry 0    6 % 4 = 2 entries further    0 1 2 3  →  2 1 0 3
+        entry 1    4 % 3 = 1 entry further      2 1 0 3  →  2 0 1 3
+        entry 2    3 % 2 = 1 entry further      2 0 1 3  →  2 0 3 1
 
     Args:
         count: How many numbers.
@@ -450,9 +477,8 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
     if count < 2:
         return np.array(order, dtype=np.int64)
 
-    # Like torch's `randperm_cpu`, swap each entry i with entry i + draw % (count - i), a random one
-    # from itself to the last. Both libraries draw with a Mersenne Twister.
-    generator = np.random.RandomState(seed & 0xFFFFFFFF)  # torch takes 32 bits of the seed, too
+    # Both libraries have the same generator, a Mersenne Twister. torch uses 32 bits of the seed.
+    generator = np.random.RandomState(seed & 0xFFFFFFFF)
     draws = generator.randint(0, 2**32, size=count - 1, dtype=np.uint32)
     n_candidates = np.arange(count, 1, -1)  # (count - 1,) entries from each one to the last
     targets = np.arange(count - 1) + draws % n_candidates

@@ -92,20 +92,23 @@ class SampleForm:
         """Return the dictionaries of many samples, faster than `sample` for each.
 
         Args:
-            texts: Tokens of the samples, shape (n, sample_tokens).
+            texts: Tokens of each sample, shape (n, sample_tokens).
             indices: For each sample, the index that the trainer requested, or None for padding.
             cu_seqlens: Where documents begin, shape (n, sequence_length + 1); None leaves it out of
                 the dictionaries.
         """
-        parts = self._arrays(texts, cu_seqlens)
+        # Name → array for all samples together: its first axis has one entry for each sample.
+        arrays = self._arrays(texts, cu_seqlens)
         padding_rows = [row for row, index in enumerate(indices) if self._is_padding(index)]
         if padding_rows:
-            parts["loss_mask"][padding_rows] = 0.0
+            arrays["loss_mask"][padding_rows] = 0.0
 
-        # Divide the arrays of all samples into a dictionary for each sample: entry k of an array
-        # belongs to sample k.
-        rows = zip(*parts.values(), strict=True)
-        return [dict(zip(parts, row, strict=True)) for row in rows]
+        # Divide all arrays into their entries, and give each sample a dictionary of its own.
+        names = list(arrays)
+        dictionaries: list[Sample] = []
+        for entries_of_sample in zip(*arrays.values(), strict=True):
+            dictionaries.append(dict(zip(names, entries_of_sample, strict=True)))
+        return dictionaries
 
     def _is_padding(self, index: int | None) -> bool:
         """Return whether the trainer requests padding: a sample that the loss leaves out."""
@@ -226,22 +229,22 @@ class SampleForm:
         """Return the attention mask: True for later tokens and, by an option, other documents.
 
         Args:
-            shape: Shape of the tokens, (…, sequence_length).
+            shape: Shape of the tokens: (sequence_length,), or (n, sequence_length) for n samples.
             is_end: True at each end-of-document token, of this shape; None if no option depends on
                 it.
 
         Returns:
-            Bool, shape (…, 1, sequence_length, sequence_length). If all samples share one array, as
-            in Megatron-LM, many samples get a list with this array once for each.
+            Bool, shape (1, sequence_length, sequence_length) for one sample. For n samples, an
+            array with n of these, or a list with the same array n times.
         """
-        # The mask without documents: (1, sequence_length, sequence_length)
+        # The mask of later tokens, which is the same for all samples.
         if self._causal is None:
             self._causal = ~np.tri(self.length, dtype=bool)[np.newaxis]
         if self.reset_attention and is_end is not None:
             return self._causal | _is_of_later_document(is_end)
 
-        # All samples have this mask. Megatron-LM makes a copy for each sample if any option depends
-        # on the ends of documents, and lets them share the array otherwise. Do the same.
+        # Megatron-LM makes a copy of it for each sample if any option depends on the ends of
+        # documents, and otherwise lets all samples share the array. Do the same.
         if self.needs_ends:
             shape_of_masks = (*shape[:-1], *self._causal.shape)
             return np.broadcast_to(self._causal, shape_of_masks).copy()

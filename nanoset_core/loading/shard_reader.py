@@ -140,15 +140,8 @@ class ShardReader:
             StaleError: The loaded state was saved by another worker.
         """
         # Which worker of a DataLoader this process is. Outside of a DataLoader, there is only one.
-        worker = _torch_worker()
-        if worker is None:
-            worker = _ONLY_WORKER
-
-        # A position is only valid for the worker that has read up to it, since each worker reads
-        # other shards.
-        is_started = self._position != _START
-        if is_started and self._state_worker not in (None, worker):
-            raise _foreign_state(found=str(self._state_worker), expected=str(worker))
+        worker = _torch_worker() or _ONLY_WORKER
+        self._check_position_is_of(worker)
         self._state_worker = worker
 
         # Continue in the shard and at the sample of the position.
@@ -174,6 +167,18 @@ class ShardReader:
                     yield bounded_sample(context, self.eod_token)
             sample = 0  # the next shard is read from its start
         self._position = _START
+
+    def _check_position_is_of(self, worker: _Worker) -> None:
+        """Check that a worker may continue at the current position, since it has read up to it.
+
+        Each worker reads other shards, so a position means nothing to another one.
+
+        Raises:
+            StaleError: Another worker has read up to the position.
+        """
+        is_started = self._position != _START
+        if is_started and self._state_worker not in (None, worker):
+            raise _foreign_state(found=str(self._state_worker), expected=str(worker))
 
     def state_dict(self) -> dict[str, Any]:
         """Return this worker's position, for `load_state_dict`.
@@ -268,10 +273,22 @@ def _shards_of_rank(
             most_samples=most_samples,
             manifest=manifest,
         )
+    n_samples = fewest_samples if division.uneven == "drop" else most_samples
+    return _with_samples(shards, n_samples)
 
-    # Take shards until there are enough samples. Only some samples of the last one may be needed.
-    n_missing = fewest_samples if division.uneven == "drop" else most_samples
+
+def _with_samples(shards: list[_RankShard], n_samples: int) -> list[_RankShard]:
+    """Return shards that have a number of samples together, repeated if there are too few.
+
+    For example, 12 samples of two shards of 5 samples each are 5, 5, and 2 of the first shard
+    again.
+
+    Args:
+        shards: The shards, which are used in this order; one of them has samples.
+        n_samples: Number of samples; at least 1.
+    """
     chosen: list[_RankShard] = []
+    n_missing = n_samples
     for shard in cycle(shards):
         chosen.append(shard._replace(taken=min(shard.samples, n_missing)))
         n_missing -= shard.samples

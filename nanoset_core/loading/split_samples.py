@@ -101,14 +101,20 @@ class SplitSamples:
     def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
         """Return where documents begin in many samples: the cumulative sequence lengths.
 
-        Attention kernels for samples of several documents take this array, by this name.
+        Attention kernels for samples of several documents take this array, by this name. For
+        example, a sample of 8 tokens has documents of 3, 2 and 3 tokens, which begin at 0, 3 and 5.
+        Its row is
+
+            0 3 5 8 8 8 8 8 8
+
+        Samples have different numbers of documents, so rows are filled up with the end of the
+        sample.
 
         Args:
             indices: Integers, shape (n,); negative ones count from the end.
 
         Returns:
-            Shape (n, sequence_length + 1). For documents of 3, 2 and 3 tokens, a row is
-            0 3 5 8 8 8 8 8 8: the first token of each document, and sequence_length after these.
+            Shape (n, sequence_length + 1).
 
         Raises:
             SampleIndexError: There is no such sample.
