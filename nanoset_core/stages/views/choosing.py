@@ -42,6 +42,7 @@ from nanoset_core.stages.views.facts import choice_facts
 from nanoset_core.stages.views.ids import Ids, read_ids
 from nanoset_core.stages.views.rules import (
     Budget,
+    DocumentValues,
     HashSplit,
     Listed,
     Repeat,
@@ -154,14 +155,23 @@ def _places_of(project: Project, dataset: Manifest, documents: Collection[int]) 
     for values in document_values(project, dataset.name, dataset, ["file", "line", "id"]):
         is_requested = np.isin(values.numbers, sorted(documents))
         for row in np.flatnonzero(is_requested).tolist():
-            file = values.columns["file"][row].as_py()
-            line = values.columns["line"][row].as_py()
-            document_id = values.columns["id"][row].as_py()
-            origin = f"{dataset.name}/{file}:{line}"
-            if document_id is not None:
-                origin += f", id {document_id!r}"
-            origins[int(values.numbers[row])] = origin
+            number = int(values.numbers[row])
+            origins[number] = f"{dataset.name}/{_origin_of(values, row)}"
     return origins
+
+
+def _origin_of(values: DocumentValues, row: int) -> str:
+    """Return the file, line and, if it has one, id of a document: `part-0.jsonl:17, id 'x1'`.
+
+    Args:
+        values: Some documents, with these columns.
+        row: Which of them.
+    """
+    file = values.columns["file"][row].as_py()
+    line = values.columns["line"][row].as_py()
+    document_id = values.columns["id"][row].as_py()
+    origin = f"{file}:{line}"
+    return origin if document_id is None else f"{origin}, id {document_id!r}"
 
 
 def plan_view(project: Project, name: str) -> ChosenView:
@@ -244,16 +254,8 @@ def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
         ConfigError: The corpus does not have a column, or documents are ranked by texts.
         MissingError: The tables with the columns have not been made.
     """
-    # The columns that all documents have, such as `id`, and those that users add, such as
-    # `quality`. The latter are in other tables. If no table has any of these, they are None.
-    schema = document_schema()
     needed_columns = columns_used(project.config, name)
-    if needed_columns:
-        shards = shards_of(project.outputs, dataset)
-        tables = columns_of(project, dataset.name, shards, needed_columns)
-        if tables is not None:
-            schema = joined_schema(tables.schema)
-
+    schema = _schema_with(needed_columns, project, dataset)
     missing_columns = sorted(needed_columns.difference(schema.names))
     if missing_columns:
         all_columns = sorted({*schema.names, *built_columns(project, dataset.name)})
@@ -272,6 +274,27 @@ def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
         top = project.config.views[view].top
         if top is not None:
             _check_numbers(schema, top.by, f"{project.config.file}: views.{view}.top.by")
+
+
+def _schema_with(columns: Collection[str], project: Project, dataset: Manifest) -> Any:
+    """Return the pyarrow.Schema of a corpus's documents, with the columns that rules need.
+
+    All documents have columns such as `id`. Those that users add, such as `quality`, are in other
+    tables, which are only looked for if one of them is needed.
+
+    Args:
+        columns: Columns that are needed in addition to those that all documents have. One that does
+            not exist is not in the result.
+        project: The project.
+        dataset: The dataset of the corpus.
+    """
+    if not columns:
+        return document_schema()
+    shards = shards_of(project.outputs, dataset)
+    tables = columns_of(project, dataset.name, shards, columns)
+    if tables is None:  # no table has any of them
+        return document_schema()
+    return joined_schema(tables.schema)
 
 
 def _check_numbers(schema: Any, column: str, where: str) -> None:
@@ -372,18 +395,8 @@ def _steps_of(project: Project, view: str, *, inputs_exist: bool) -> _ViewSteps:
         The steps, in the order in which `ViewSpec` documents the rules.
     """
     spec = project.config.views[view]
-    steps: list[Step] = []
-
-    # Rules that name files of ids: `include` keeps the documents with these ids, `exclude` the
-    # others. The ids are returned, too, so that those of no document can be reported.
-    ids_by_key: dict[str, Ids] = {}
-    for key in ID_LIST_KEYS:
-        for pattern in spec.files(key) or ():
-            files = given_files(project, pattern, f"views.{view}.{key}")
-            ids = read_ids(files.folder, files.names)
-            ids_by_key[f"views.{view}.{key}: {pattern}"] = ids
-            keeps_listed = key == "include"
-            steps.append(Listed(view, ids, keep=keeps_listed, text=f"{key} {pattern}"))
+    listed = _listed_steps(project, view, spec)
+    steps = list(listed.steps)
 
     # Reports list the documents that contain a text of evaluation files.
     if inputs_exist:
@@ -399,6 +412,29 @@ def _steps_of(project: Project, view: str, *, inputs_exist: bool) -> _ViewSteps:
         start, stop = spec.split.keep
         steps.append(HashSplit(view, spec.split.by, start, stop, spec.split.seed))
     steps += _sizing_steps(view, spec)
+    return _ViewSteps(steps, listed.ids_by_key)
+
+
+def _listed_steps(project: Project, view: str, spec: ViewSpec) -> _ViewSteps:
+    """Return the steps of the rules `include` and `exclude`, which name files of ids.
+
+    `include` keeps the documents with these ids, and `exclude` all others. The ids are returned,
+    too, so that those of no document can be reported.
+
+    Args:
+        project: The project.
+        view: The view.
+        spec: Its settings.
+    """
+    steps: list[Step] = []
+    ids_by_key: dict[str, Ids] = {}
+    for key in ID_LIST_KEYS:
+        for pattern in spec.files(key) or ():
+            files = given_files(project, pattern, f"views.{view}.{key}")
+            ids = read_ids(files.folder, files.names)
+            ids_by_key[f"views.{view}.{key}: {pattern}"] = ids
+            keeps_listed = key == "include"
+            steps.append(Listed(view, ids, keep=keeps_listed, text=f"{key} {pattern}"))
     return _ViewSteps(steps, ids_by_key)
 
 

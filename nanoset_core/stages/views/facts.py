@@ -183,19 +183,19 @@ def top_rows(top: Mapping[str, Any]) -> list[TopRow]:
     if not top["ascending"]:  # the greatest values are the best ones
         bins = bins[::-1]
     n_without_value = {"null": top["nulls"], "NaN": top["nans"]}
-    most_documents = max([*n_without_value.values(), *(row["documents"] for row in bins)])
+    longest_bar = max([*n_without_value.values(), *(row["documents"] for row in bins)])
 
     rows: list[TopRow] = []
     for row in bins:
         n_documents = row["documents"]
         n_chosen = row["chosen_documents"]
-        bar = _split_bar(n_documents, n_chosen, most_documents)
+        bar = _split_bar(n_documents, n_chosen, longest_bar)
         rows.append(TopRow(row["values"], n_documents, row["tokens"], n_chosen, bar))
 
     # Documents without a value are never chosen. The manifest does not record their tokens.
     for name, n_documents in n_without_value.items():
         if n_documents > 0:
-            bar = _split_bar(n_documents, 0, most_documents)
+            bar = _split_bar(n_documents, 0, longest_bar)
             rows.append(TopRow(name, n_documents, tokens=None, chosen=0, bar=bar))
     return rows
 
@@ -247,25 +247,28 @@ def cut_text(top: Mapping[str, Any]) -> str:
     values are chosen, and 3 of the 7 documents with this value, by hash".
 
     Args:
-        top: What the manifest records about the rule: its text (`step`), its column, the value at
-            which its budget is used up (`cut`), and how many documents have this value (`tied`).
+        top: What the manifest records about the rule. For this example, `step` is "top 10 documents
+            by quality", `column` is "quality", `cut` is 4, and `tied` is {"documents": 7, "chosen":
+            3}. If the budget is never used up, `cut` is None.
     """
     column = top["column"]
-    if top["cut"] is None:
+    cut = top["cut"]
+    if cut is None:
         return f"{top['step']}: all documents with a value of {column} fit"
-    if isinstance(top["cut"], str):  # "inf" or "-inf": JSON has no such numbers
-        cut = top["cut"]
-    else:
-        cut = format_number(top["cut"])
+
+    cut_number = cut if isinstance(cut, str) else format_number(cut)  # JSON has "inf" as a text
     side = "lower" if top["ascending"] else "higher"
-    text = f"{top['step']}: the cut is at {column} = {cut}. Documents with {side} values are chosen"
+    text = (
+        f"{top['step']}: the cut is at {column} = {cut_number}. "
+        f"Documents with {side} values are chosen"
+    )
 
     # Documents with the value of the cut are chosen by hash, as far as there is room.
-    tied = format_count(top["tied"]["documents"], "document")
     n_chosen = top["tied"]["chosen"]
+    documents = format_count(top["tied"]["documents"], "document")
     if n_chosen == 0:
-        return f"{text}, and none of the {tied} with this value"
-    return f"{text}, and {n_chosen:,} of the {tied} with this value, by hash"
+        return f"{text}, and none of the {documents} with this value"
+    return f"{text}, and {n_chosen:,} of the {documents} with this value, by hash"
 
 
 def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
@@ -290,9 +293,10 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each rule `top` that is short of documents since some have no value.
+    """Yield a warning for each rule `top` that could not choose as many documents as requested.
 
-    The rule takes the documents with the best values of a column, until its budget is used up.
+    The rule takes the documents with the best values of a column, up to a number of documents or
+    tokens. Documents without a value are not taken. So if many have none, too few may be left.
 
     Args:
         facts: The facts of the view's manifest.
@@ -302,11 +306,10 @@ def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
         if top["view"] != name:
             continue
         unit = top["unit"]  # documents or tokens
-        n_without_value = top["nulls"] + top["nans"]
         n_chosen = sum(histogram_bin[f"chosen_{unit}"] for histogram_bin in top["histogram"])
-        takes_all_values = top["cut"] is None  # no value at which the budget is used up
-        has_room = n_chosen < top["budget"]
-        if takes_all_values and has_room and n_without_value > 0:
+        n_without_value = top["nulls"] + top["nans"]
+        takes_all_values = top["cut"] is None
+        if takes_all_values and n_chosen < top["budget"] and n_without_value > 0:
             documents = format_count(n_without_value, "document")
             yield (
                 f"`top` of {top['budget']:,} {unit} holds {n_chosen:,}: "
@@ -335,9 +338,10 @@ def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[s
             continue  # another kind of step, such as `where …`
         limit = int(budget["limit"].replace(",", ""))
         unit = budget["unit"]
-        available = before.amount(unit)
         used = after.amount(unit)
-        if available > limit and used < FULL_SHARE * limit:
+        leaves_documents_out = before.amount(unit) > limit
+        is_far_from_full = used < FULL_SHARE * limit
+        if leaves_documents_out and is_far_from_full:
             usage = _usage_text(limit, unit, used)
             yield f"{usage}: the next document does not fit; `nanoset view {name}` names it"
 

@@ -126,10 +126,27 @@ def _ids_in_lines(path: RawFolder) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # Arrow splits millions of lines without making a Python string of each.
+    text = _text_of(path).replace("\r\n", "\n")
+    lines = pc.split_pattern(pa.array([text], pa.large_string()), "\n").flatten()
+    is_comment = pc.starts_with(lines, COMMENT)
+    is_id = pc.and_(pc.not_equal(lines, ""), pc.invert(is_comment))
+    return lines.filter(is_id)
+
+
+def _text_of(path: RawFolder) -> str:
+    """Return the text of a file in UTF-8.
+
+    Args:
+        path: The file, which may begin with a byte order mark.
+
+    Raises:
+        InputError: A line is not UTF-8.
+    """
     with path.open("rb") as file:
         data = file.read()
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         found = f"byte {data[error.start]:#04x}"
@@ -143,12 +160,6 @@ def _ids_in_lines(path: RawFolder) -> Any:
             expected="one id on each line, in UTF-8",
             remedy="write the file in UTF-8, or as a table that ends in .parquet or .arrow",
         ) from None
-    # Arrow splits millions of lines without making a Python string of each.
-    whole_text = pa.array([text.replace("\r\n", "\n")], pa.large_string())
-    lines = pc.split_pattern(whole_text, "\n").flatten()
-    is_comment = pc.starts_with(lines, COMMENT)
-    is_id = pc.and_(pc.not_equal(lines, ""), pc.invert(is_comment))
-    return lines.filter(is_id)
 
 
 _EXPECTED_TABLE = f"a column {ID_COLUMN!r}, or a single column, with an id in each row"

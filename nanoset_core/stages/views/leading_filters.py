@@ -57,34 +57,53 @@ class _FilterNode(NamedTuple):
     """A filter of the documents that the parent keeps; None for the root, which keeps all."""
 
 
+class _FilterTree(NamedTuple):
+    """The filters with which some views begin. Views share the filters that they begin with."""
+
+    nodes: list[_FilterNode]
+    """The nodes by their numbers: the root, and further ones after their parents."""
+    paths: list[list[int]]
+    """For each view, the numbers of the nodes from the root to its last leading filter."""
+
+
+def _tree_of(rules: Sequence[Rule]) -> _FilterTree:
+    """Arrange the filters with which views begin as a tree.
+
+    If view A begins with the filters x, y, and view B with x, z, then the tree has the nodes
+
+        0 (root) ── 1 (x) ─┬─ 2 (y)     path of A: 0, 1, 2
+                           └─ 3 (z)     path of B: 0, 1, 3
+
+    Args:
+        rules: Rules of the views.
+    """
+    root = _FilterNode(parent=0, step=None)
+    number_by_node = {root: 0}
+    paths = []
+    for rule in rules:
+        path = [0]
+        for step in rule.leading_filters:
+            node = _FilterNode(parent=path[-1], step=step)
+            # A node with the same parent and filter is shared, and a new one gets the next number.
+            number = number_by_node.setdefault(node, len(number_by_node))
+            path.append(number)
+        paths.append(path)
+    return _FilterTree(list(number_by_node), paths)
+
+
 class LeadingFilters:
     """The leading filters of some views, and which documents of a corpus they keep."""
 
     def __init__(self, rules: Sequence[Rule], scratch: Path) -> None:
-        """Build a tree of the filters with which views begin, so that views share equal filters.
-
-        If view A begins with the filters x, y, and view B with x, z, then the tree has the nodes
-
-            0 (root) ── 1 (x) ─┬─ 2 (y)     path of A: 0, 1, 2
-                               └─ 3 (z)     path of B: 0, 1, 3
+        """Prepare to apply the filters with which views begin, before any documents are added.
 
         Args:
             rules: Rules of the views. Methods name a view by its position here.
             scratch: An empty folder for scratch files.
         """
-        # Number the nodes in the order in which they first occur. `setdefault` returns the number
-        # of an equal node, which has the same parent and filter, or else adds this one.
-        root = _FilterNode(parent=0, step=None)
-        number_by_node = {root: 0}
-        self._paths: list[list[int]] = []
-        """A path for each view: numbers of the nodes from the root to its last leading filter."""
-        for rule in rules:
-            path = [0]
-            for step in rule.leading_filters:
-                node = _FilterNode(parent=path[-1], step=step)
-                path.append(number_by_node.setdefault(node, len(number_by_node)))
-            self._paths.append(path)
-        self._nodes = list(number_by_node)
+        tree = _tree_of(rules)
+        self._nodes = tree.nodes
+        self._paths = tree.paths
 
         # How many documents and tokens each node keeps, shape (n_nodes,).
         self._document_counts = np.zeros(len(self._nodes), np.int64)

@@ -178,7 +178,10 @@ class _ViewWriter:
         return pair_name(config.tokenization.preset, self.chosen.name, text_key)
 
     def _place_tokens(self, folder: Path) -> dict[str, FileFact]:
-        """Make the corpus's .bin appear next to the view's .idx, where trainers expect the tokens.
+        """Make the tokens of the corpus appear next to the index of the view, where trainers look.
+
+        A view has an index of its own, the .idx, but its tokens are in the .bin of the corpus. To
+        save space, that is linked, except in buckets, which have no links.
 
         Args:
             folder: The temporary folder in which the view is written.
@@ -189,14 +192,13 @@ class _ViewWriter:
         outputs = self.project.outputs
         bin_name = f"{self._prefix}.bin"
         if not outputs.access.has_links:
-            # Buckets have no links, but copy files without a download.
             return copy_tokens(outputs, self.dataset, self.recipe, folder, bin_name)
+
         corpus_bin_name = f"{self.dataset.facts['prefix']}.bin"
         link(
             source=self.dataset.folder / corpus_bin_name,
             target=folder / bin_name,
-            # A complete folder is renamed to this one. Relative links must be right then.
-            final_folder=outputs.place(self.recipe),
+            final_folder=outputs.place(self.recipe),  # what `folder` is renamed to at the end
         )
         return {bin_name: self.dataset.files[corpus_bin_name]}
 

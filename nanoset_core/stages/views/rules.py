@@ -150,16 +150,24 @@ class DocumentValues:
 def _is_among(numbers: NDArray[np.int64], listed: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which numbers are in a list of numbers, shape (n_numbers,).
 
-    Both are ascending. For the numbers 3, 5 and 8, and the list 1, 5, 9, only 5 is.
+    For example, of the numbers 3, 5 and 8, and the list 1, 5, 7, 9, only 5 is.
+
+    Args:
+        numbers: The numbers, ascending, shape (n_numbers,).
+        listed: The list, ascending, shape (n_listed,). Usually few of it are in the range of the
+            numbers, so these are looked up, and not the numbers.
     """
     mask = np.zeros(len(numbers), np.bool_)
-    if len(numbers):
-        # Look up those that are listed, since usually few are in the range of the numbers.
-        start, stop = np.searchsorted(listed, [numbers[0], numbers[-1] + 1])
-        in_range = listed[start:stop]
-        positions = np.searchsorted(numbers, in_range)
-        is_equal = numbers[positions] == in_range
-        mask[positions[is_equal]] = True
+    if not len(numbers):
+        return mask
+    # Those from the first to the last of the numbers: 5 and 7.
+    start, stop = np.searchsorted(listed, [numbers[0], numbers[-1] + 1])
+    in_range = listed[start:stop]
+    # Where each would be inserted: 5 before 5, and 7 before 8. None is greater than the last
+    # number, so there is always a number at this position.
+    positions = np.searchsorted(numbers, in_range)  # [1, 2]
+    is_equal = numbers[positions] == in_range  # [True, False]
+    mask[positions[is_equal]] = True
     return mask
 
 
@@ -261,7 +269,10 @@ class HashSplit:
         return f"split by {self.by}, [{self.start:g}, {self.stop:g}){seed_text}"
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
-        """Return which of some documents are kept.
+        """Return which of some documents are kept: those whose hash is in a part of all hashes.
+
+        For example, from 0.1 to 0.3 are the hashes from 0.1 * 2**64 to 0.3 * 2**64, which a fifth
+        of all documents have.
 
         Args:
             documents: The documents. The column `by` is hashed, unless another view has needed its
@@ -270,7 +281,8 @@ class HashSplit:
         Returns:
             bool, shape (n_documents,).
         """
-        # The salt makes the choice independent of those of budgets and repeats.
+        # The salt, a text that is hashed with each value, makes the choice independent of those of
+        # budgets and repeats, and of splits with other seeds.
         salt = "split" if self.seed is None else f"split {self.seed}"
         hashes = salted(documents.hashes(self.by), salt)
         is_kept = below(hashes, self.stop)

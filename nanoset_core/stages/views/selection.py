@@ -139,15 +139,15 @@ class Selection:
         if self.copy_counts is not None:
             max_copies = int(self.copy_counts.max(initial=0))  # 0 if there are no candidates
         for copy_number in range(max_copies):
-            # Read the candidates again for every copy, since memory may not hold all of them.
-            stop = 0
+            # Memory may not hold all candidates, so they are read in chunks, once for each copy.
+            n_read = 0
             for documents in self.read_candidates():
-                start = stop
-                stop = start + len(documents)
-                indices = np.arange(start, stop)
-                # A document with two copies has those with the numbers 0 and 1.
+                start = n_read
+                n_read += len(documents)
+                indices = np.arange(start, n_read)
                 if self.copy_counts is not None:
-                    has_copy = self.copy_counts[start:stop] > copy_number
+                    # A document with two copies has those with the numbers 0 and 1.
+                    has_copy = self.copy_counts[start:n_read] > copy_number
                     documents = documents[has_copy]
                     indices = indices[has_copy]
                 if len(documents):
@@ -191,11 +191,11 @@ class _CandidateFiles:
         )
 
     def append(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
-        """Write to the scratch files what the later steps of a view need of its next candidates.
+        """Store what will be needed of some documents when all documents of the corpus were read.
 
-        Candidates are the documents that the first filters of the view keep. Later steps are
-        budgets, which need hashes and token counts, tops, which need values of a column, and
-        filters that follow these.
+        A view takes its documents in steps. The first filters are applied while the documents are
+        read, and what they keep are the *candidates*. Of these, steps that look at all documents
+        together need a hash, the number of tokens, or a value of a column to rank by.
 
         Args:
             documents: Documents of the corpus.
@@ -207,12 +207,14 @@ class _CandidateFiles:
             return  # so that the ids of the documents need not be hashed
         self.hashes.append(documents.hashes()[candidate_rows])
         self.tokens.append(documents.tokens[candidate_rows])
-        # Evaluate the filters already now, while the columns that they need are in memory.
+        for name, column in self.ranked_columns.items():
+            column.append(documents.columns[name].take(pa.array(candidate_rows)))
+
+        # Filters that are applied after such steps are evaluated already now, while the columns
+        # that they need are in memory.
         for later_filter in self.later_filters.values():
             is_kept = later_filter.step.mask(documents)  # (n_documents,)
             later_filter.mask.append(is_kept[candidate_rows])
-        for name, column in self.ranked_columns.items():
-            column.append(documents.columns[name].take(pa.array(candidate_rows)))
 
 
 def _later_filters(rule: Rule, path: Path) -> dict[int, _LaterFilter]:
@@ -414,14 +416,17 @@ def _find_listed(ids: Ids, shard: ShardDocuments) -> NDArray[np.int64]:
 def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
     """Return a query that reads what some views need of the documents of their corpus.
 
+    For example, for `where lang = 'en'` and `top 10 documents by quality`, it evaluates the
+    condition, and reads the columns `tokens` and `quality`, and the ids to be hashed.
+
     Args:
         rules: The rule of each view: steps that choose documents, such as `where`, and an order.
     """
-    columns = {TOKENS_COLUMN}  # read, since all views count tokens
-    hashed_columns: set[str] = set()  # read, and then hashed for choices that look random
-    conditions: dict[Condition, None] = {}  # evaluated by the query; each once, in order
+    columns = {TOKENS_COLUMN}  # all views count tokens
+    hashed_columns: set[str] = set()
+    conditions: dict[Condition, None] = {}  # each once, in order
     for rule in rules:
-        if rule.needs_hashes:  # of ids, for budgets, repeats and shuffled orders
+        if rule.needs_hashes:  # for steps that take documents in the order of a hash of their ids
             hashed_columns.add(ID_COLUMN)
         if rule.order is not None and rule.order.by is not None:
             columns.add(rule.order.by)
@@ -434,7 +439,8 @@ def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
                 columns.add(step.by)
     return DocumentScan(
         columns,
-        # Of documents without a value in these columns, the file and line are hashed instead.
+        # These columns are read, too. Of a document without a value, the file and line are read and
+        # hashed instead.
         identifying=hashed_columns,
         conditions=list(conditions),
         # Leave out documents for which none of these is true. They are in no view.
@@ -484,10 +490,19 @@ def _apply_later_steps(
         step_counts=_counts_after_leading_filters(view, leading_filters),
         read_candidates=partial(leading_filters.chunks, view.number),
     )
-    # Without files, no other steps follow.
+    # Scratch files were only written if other steps follow the filters, or for a shuffle.
     if view.files is not None:
         selection = _apply_steps(view.rule, view.files, selection, copies_path)
+    return _in_order_of(view, selection)
 
+
+def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
+    """Return a selection whose documents are in the order that the rule of the view demands.
+
+    Args:
+        view: The view. Its order is by a column, shuffled by a seed, or that of the corpus.
+        selection: The documents of the view.
+    """
     order = view.rule.order
     if order is None:
         return selection

@@ -73,7 +73,15 @@ class DerivedStage(Stage):
     """
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        """Return the key of each dataset that the section of nanoset.yaml names."""
+        """Return the key of each dataset that the stage makes: what it is made from, and its name.
+
+        For the setting `views: {clean: {of: web}}`, the key is that of the dataset `clean`, which
+        is made from the corpus `web`.
+
+        Args:
+            config: The settings of nanoset.yaml. The section is named like the folder of the stage.
+            corpora: All corpora, which are not needed here.
+        """
         section = self.layout.folder
         return [
             Key(base_of(config.derived, name), name, requested_at=f"{section}.{name}.of")
@@ -89,17 +97,17 @@ class ViewStage(DerivedStage, Planned, Advising):
     version = VERSION
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        """Return the outputs that a view is made from.
+        """Return the outputs of other stages that a view is made from.
 
         These are the dataset of the corpus, tables with the columns that the view's rules name, and
         contamination reports. A view may be chosen from another view, whose rules then count, too.
 
         Args:
             config: The settings of nanoset.yaml.
-            key: The view: its subject is the corpus, its part the name of the view.
+            key: Names the view and its corpus.
 
         Returns:
-            Name of the input → the output.
+            Name of the input, such as "dataset" → the output: the stage that makes it, and its key.
         """
         from nanoset_core.stages.attributes.column_sources import column_nodes
         from nanoset_core.stages.views.choosing import columns_used
@@ -121,20 +129,22 @@ class ViewStage(DerivedStage, Planned, Advising):
         return inputs
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return everything that decides the bytes of a view.
+        """Return everything that decides the bytes of a view; if it changes, the view is rebuilt.
 
         These are its rules, its inputs, and the content of the files of ids that its rules name. If
         it is chosen from another view, the rules of that one belong to it, too.
 
         Args:
             project: The project.
-            key: The view.
+            key: Names the view and its corpus.
             parents: Name of each input → its digest.
         """
-        # If `b` is a view of `a`, and `a` is a view of a corpus, the chain of `b` is `a`, `b`.
+        # A view may be chosen from another view. If `b` is a view of `a`, and `a` is a view of a
+        # corpus, the chain of `b` is `a`, `b`.
         name = self.layout.name_of(key)
         views = project.config.views
         chain = chain_of(views, name)
+
         options: dict[str, Any] = {"of": chain[:-1]}  # the views between the corpus and this one
         for view in chain:
             # The keys contain the name of the view, such as `views.english.where`.
@@ -198,7 +208,7 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
     If an option of the recipe changes, the view is rebuilt. For a view `clean` with the settings
     {of: web, exclude: takedown.txt, tokens: 5e9}, they are
 
-        views.clean.exclude    [digest of what the file contains]
+        views.clean.exclude    [digest of what takedown.txt contains]
         views.clean.tokens     5e9
 
     Args:
@@ -206,16 +216,10 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
         name: The view.
         spec: Its settings.
     """
-    options: dict[str, Any] = {}
-    for key in ID_LIST_KEYS:  # include, exclude
-        patterns = spec.files(key)
-        if patterns is not None:
-            setting = f"views.{name}.{key}"
-            options[key] = [_content_digest(project, pattern, setting) for pattern in patterns]
+    options = _id_list_options(project, name, spec)
     if spec.split is not None:
         options |= _split_options(spec.split)
-    if spec.order != "stored":
-        # By a column or by a seed, rather than as the documents are stored in the corpus.
+    if not isinstance(spec.order, str):  # the text "stored": as the corpus has the documents
         options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
     if spec.where is not None:
         options["where"] = spec.where
@@ -228,6 +232,21 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
     if spec.repeat != 1:
         options["repeat"] = spec.repeat
     return {f"views.{name}.{key}": value for key, value in options.items()}
+
+
+def _id_list_options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
+    """Return the rules `include` and `exclude` of a view as options of a recipe.
+
+    They name files of ids. A recipe has the digests of what these contain, so that the view is
+    rebuilt if a file changes.
+    """
+    options: dict[str, Any] = {}
+    for key in ID_LIST_KEYS:
+        patterns = spec.files(key)
+        if patterns is not None:
+            setting = f"views.{name}.{key}"
+            options[key] = [_content_digest(project, pattern, setting) for pattern in patterns]
+    return options
 
 
 def _split_options(spec: ViewSplitSpec) -> dict[str, Any]:

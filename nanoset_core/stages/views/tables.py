@@ -78,11 +78,14 @@ def document_values(
         project: The project.
         corpus: The corpus.
         dataset: A version of the corpus's dataset.
-        columns: The columns, of those that all documents have: `DOCUMENT_COLUMNS`.
-        identifying: Further columns, such as `id`, by which the caller identifies documents. For
-            documents without a value, their file, line and byte offset are read in its place.
+        columns: The columns to read, of those that all documents have: `DOCUMENT_COLUMNS`.
+        identifying: Further columns to read, such as `id`, by which the caller tells documents
+            apart. For a document without a value, its file, line and byte offset are read, too.
         only_ids: An Arrow array of texts. Only documents with one of these ids are returned. None
             for all documents.
+
+    Yields:
+        Some consecutive documents, with their numbers in the corpus and their values.
 
     Raises:
         MissingError: The shards were not made, or were deleted.
@@ -180,7 +183,7 @@ def joined_schema(further: Any) -> Any:
 
 
 def joined_tables(tables: Iterable[ShardTables], first_document: int) -> Iterator[JoinedTables]:
-    """Join the tables of consecutive shards that one query can read.
+    """Group the tables of consecutive shards, so that one query can read those of a group.
 
     DuckDB prepares each query for some milliseconds. In this time it could read 100,000 documents,
     so a query for each small shard would take much longer than one for several.
@@ -193,21 +196,21 @@ def joined_tables(tables: Iterable[ShardTables], first_document: int) -> Iterato
         The tables of up to _DOCUMENTS_PER_QUERY documents, or of one shard with more. All of these
         have the same columns, since one query cannot read different ones.
     """
-    pending: list[ShardTables] = []  # shards that the next query reads
-    n_pending = 0  # how many documents they have
+    group: list[ShardTables] = []  # shards that the next query reads
+    n_documents = 0  # of the group
     for shard in tables:
-        if pending:
-            is_too_large = n_pending + shard.n_documents > _DOCUMENTS_PER_QUERY
-            has_same_columns = shard.relation.has_layout_of(pending[0].relation)
+        if group:
+            is_too_large = n_documents + shard.n_documents > _DOCUMENTS_PER_QUERY
+            has_same_columns = shard.relation.has_layout_of(group[0].relation)
             if is_too_large or not has_same_columns:
-                yield _joined(pending, first_document)
-                first_document += n_pending
-                pending = []
-                n_pending = 0
-        pending.append(shard)
-        n_pending += shard.n_documents
-    if pending:
-        yield _joined(pending, first_document)
+                yield _joined(group, first_document)
+                first_document += n_documents
+                group = []
+                n_documents = 0
+        group.append(shard)
+        n_documents += shard.n_documents
+    if group:
+        yield _joined(group, first_document)
 
 
 def _joined(tables: Sequence[ShardTables], first_document: int) -> JoinedTables:

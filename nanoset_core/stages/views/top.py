@@ -135,10 +135,14 @@ class TopEnd:
     """How many documents or tokens are taken."""
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range are taken.
+        """Return which candidates of a range are taken, since they are before this end.
 
-        These are the candidates with a better value than the one at which the step ends, and those
-        with this value and a smaller hash than the first that does not fit.
+        Candidates are taken in the order of their values, and those with equal values by hash. For
+        example, the best are the highest values, and the end is the value 4 with the hash 35:
+
+            value    5       4       4     2
+            hash     70      17      35    52
+            taken    True    True    no    no
 
         Args:
             chunk: The range, as indices among the candidates.
@@ -146,13 +150,24 @@ class TopEnd:
         Returns:
             bool, shape (n_candidates_in_range,).
         """
-        rank_keys = self.ranking.rank_keys(chunk)
-        is_before = rank_keys < self.cut_key
-        tied = np.flatnonzero(rank_keys == self.cut_key)  # often few: few hashes are computed
-        tied_hashes = budget_hashes(self.ranking.candidates.hashes[chunk][tied])
-        is_before[tied] = tied_hashes < self.hash_limit
-        is_taken: NDArray[np.bool_] = is_before & self.ranking.is_eligible(chunk)
-        return is_taken
+        rank_keys = self.ranking.rank_keys(chunk)  # smaller for better values
+        has_better_value = rank_keys < self.cut_key
+        is_taken = has_better_value
+
+        # Of the candidates with the value of the end, those with smaller hashes are taken, too.
+        # There are often few, so only their hashes are computed.
+        tied = np.flatnonzero(rank_keys == self.cut_key)
+        is_taken[tied] = self._hashes(chunk, tied) < self.hash_limit
+        return is_taken & self.ranking.is_eligible(chunk)
+
+    def _hashes(self, chunk: slice, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
+        """Return the hashes by which candidates with equal values are taken; shape (n_rows,).
+
+        Args:
+            chunk: A range of candidates.
+            rows: Some of them, as indices in the range.
+        """
+        return budget_hashes(self.ranking.candidates.hashes[chunk][rows])
 
     def is_at(self, chunk: slice) -> NDArray[np.bool_]:
         """Return which candidates of a range are the first that do not fit.
@@ -166,9 +181,8 @@ class TopEnd:
             bool, shape (n_candidates_in_range,).
         """
         is_at_end: NDArray[np.bool_] = self.ranking.rank_keys(chunk) == self.cut_key
-        tied = np.flatnonzero(is_at_end)
-        tied_hashes = budget_hashes(self.ranking.candidates.hashes[chunk][tied])
-        is_at_end[tied] = tied_hashes == self.hash_limit
+        tied = np.flatnonzero(is_at_end)  # the candidates with the value of the end
+        is_at_end[tied] = self._hashes(chunk, tied) == self.hash_limit
         return is_at_end & self.ranking.is_eligible(chunk)
 
 
@@ -265,14 +279,16 @@ def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
     Returns:
         None if all documents with a value fit.
     """
-    # Find the best value whose documents do not all fit: in the example, 4.
+    # Add up the tokens value by value, from the best one on. The sums are 4, 12 and 14, so the
+    # value 4 is the first whose documents do not all fit.
     first_misfit = first_excess(partial(_amounts_by_value, budget, ranking), budget.limit)
     if first_misfit is None:
         return None
     cut_key = first_misfit.key
     amount_above_cut = first_misfit.amount_below  # 4 tokens: better values have smaller keys
 
-    # Find the smallest hash of these documents that does not fit into the rest: of 6 tokens, 35.
+    # Among its documents, add up the tokens hash by hash. The sums are 3 and 8, and 6 tokens are
+    # left: the hash 35 is the first that does not fit.
     rest = budget.limit - amount_above_cut
     tied_misfit = first_excess(partial(_amounts_by_hash, budget, ranking, cut_key), rest)
     if tied_misfit is None:
@@ -314,16 +330,20 @@ def _amounts_by_hash(
 
 
 def _count_tied(end: TopEnd) -> TiedDocuments:
-    """Count the documents with the value at which a step `top` ends, and how many it takes."""
+    """Count the documents with the value at which a step `top` ends, and how many it takes.
+
+    Of these documents, the step takes those with the smallest hashes, as many as fit. For example,
+    5 documents have the value 4, and 2 of them are taken.
+    """
     n_tied = 0
-    n_chosen = 0
+    n_taken = 0
     ranking = end.ranking
     for chunk in ranking.candidates.chunks:
         copy_counts = ranking.candidates.amounts(chunk, "documents")
         is_tied = (ranking.rank_keys(chunk) == end.cut_key) & ranking.is_eligible(chunk)
         n_tied += int(copy_counts[is_tied].sum())
-        n_chosen += int(copy_counts[is_tied & end.precedes(chunk)].sum())
-    return TiedDocuments(n_tied, n_chosen)
+        n_taken += int(copy_counts[is_tied & end.precedes(chunk)].sum())
+    return TiedDocuments(documents=n_tied, chosen=n_taken)
 
 
 def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedValues]:

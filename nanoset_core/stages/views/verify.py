@@ -87,23 +87,39 @@ def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
         pointers = view_index.sequence_pointers[chunk][has_tokens]
         is_known = _has_sequences(dataset_index, pointers, lengths)  # (n_sequences,)
         if not is_known.all():
-            first_unknown = int(np.argmin(is_known))
-            length = int(lengths[first_unknown])
-            pointer = int(pointers[first_unknown])
-            report.error(
-                "a sequence of a view is none of its dataset",
-                where=idx_path(view.folder / view.facts["prefix"]),
-                found=f"{length:,} tokens from byte {pointer:,} on",
-                expected=f"one of {dataset.url()}",
-                remedy=f"delete {view.url()}, and {BUILD}",
-            )
+            row = int(np.argmin(is_known))  # the first that is not known
+            sequence = f"{int(lengths[row]):,} tokens from byte {int(pointers[row]):,} on"
+            _report_unknown_sequence(report, dataset, view, sequence)
             return
+
+
+def _report_unknown_sequence(
+    report: Report, dataset: Manifest, view: Manifest, sequence: str
+) -> None:
+    """Add to a report that a sequence of a view is not one of its dataset.
+
+    Args:
+        report: The report.
+        dataset: Manifest of the dataset that the view was chosen from.
+        view: Manifest of the view.
+        sequence: The sequence in words, such as "12 tokens from byte 48 on".
+    """
+    report.error(
+        "a sequence of a view is none of its dataset",
+        where=idx_path(view.folder / view.facts["prefix"]),
+        found=sequence,
+        expected=f"one of {dataset.url()}",
+        remedy=f"delete {view.url()}, and {BUILD}",
+    )
 
 
 def _has_sequences(
     index: Index, pointers: NDArray[np.int64], lengths: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
     """Return which of some sequences an index has; shape (n_sequences,).
+
+    For example, an index has sequences of 10 and 5 tokens at the bytes 0 and 40. It has one of 5
+    tokens at byte 40, but none of 3 tokens there, and none at byte 20.
 
     Args:
         index: The index.
@@ -112,7 +128,10 @@ def _has_sequences(
     """
     # Only the last sequence of the index that does not begin after the pointer can be the same.
     candidates = last_not_greater(index.sequence_pointers, pointers)
-    exists = candidates >= 0  # -1 if all begin after the pointer
+
+    # If all begin after the pointer, the candidate is -1. It stands for the last sequence below,
+    # with which the pointer is compared in vain.
+    exists = candidates >= 0
     has_same_start = index.sequence_pointers[candidates] == pointers
     has_same_length = index.sequence_lengths[candidates] == lengths
     has_sequence: NDArray[np.bool_] = exists & has_same_start & has_same_length

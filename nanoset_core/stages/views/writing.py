@@ -48,30 +48,41 @@ def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
         chunks: Returns the numbers of the documents, in chunks. It is called again for each array,
             so that memory need not hold more than one chunk.
     """
-    # The header contains the lengths of the arrays, so count first.
+    size = _size_of(base, chunks)
+    n_indices = size.documents + 1
+    with path.open("xb") as file:
+        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(base.dtype), size.sequences, n_indices))
+        for sequences in _sequence_chunks(base, chunks):
+            file.write(_bytes_of(base.sequence_lengths[sequences]))
+        for sequences in _sequence_chunks(base, chunks):
+            file.write(_bytes_of(base.sequence_pointers[sequences]))
+        for indices in _document_index_chunks(base, chunks):
+            file.write(_bytes_of(indices))
+    return size
+
+
+def _size_of(base: Index, chunks: DocumentChunks) -> ViewSize:
+    """Count the chosen documents and their sequences."""
     n_documents = 0
     n_sequences = 0
     for documents in chunks():
         n_documents += len(documents)
         n_sequences += int(_sequence_counts(base, documents).sum())
-
-    with path.open("xb") as file:
-        header = HEADER.pack(MAGIC, VERSION, dtype_code(base.dtype), n_sequences, n_documents + 1)
-        file.write(header)
-        for sequences in _sequence_chunks(base, chunks):
-            file.write(_bytes_of(base.sequence_lengths[sequences]))
-        for sequences in _sequence_chunks(base, chunks):
-            file.write(_bytes_of(base.sequence_pointers[sequences]))
-
-        # Documents of 1, 2 and 1 sequences have the document_indices 0, 1, 3, 4: after the 0, these
-        # are the ends of the documents.
-        file.write(np.zeros(1, "<i8").tobytes())
-        n_earlier_sequences = 0
-        for documents in chunks():
-            stops = n_earlier_sequences + np.cumsum(_sequence_counts(base, documents))
-            file.write(_bytes_of(stops.astype("<i8", copy=False)))
-            n_earlier_sequences = int(stops[-1])
     return ViewSize(n_sequences, n_documents)
+
+
+def _document_index_chunks(base: Index, chunks: DocumentChunks) -> Iterator[NDArray[np.int64]]:
+    """Yield the entries of the array `document_indices`, some at a time.
+
+    Documents of 1, 2 and 1 sequences have the entries 0, 1, 3, 4: a 0, and then the number of
+    sequences up to the end of each document.
+    """
+    yield np.zeros(1, "<i8")
+    n_earlier_sequences = 0
+    for documents in chunks():
+        stops = n_earlier_sequences + np.cumsum(_sequence_counts(base, documents))
+        yield stops.astype("<i8", copy=False)
+        n_earlier_sequences = int(stops[-1])
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
