@@ -247,7 +247,7 @@ def _disk_line(plan: DryRun) -> str:
         plan: What the build would make, and where.
 
     Returns:
-        Such as "takes about 3 MB in outputs (shards 2 MB, datasets 1 MB); 80 GB are free".
+        Such as "takes about 3.00 MB in out (shards 2.00 MB, datasets 1.00 MB); 80.0 GB are free".
     """
     total = format_bytes(sum(plan.disk_bytes.values()))
     line = f"takes about {total} in {plan.place}"

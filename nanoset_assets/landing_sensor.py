@@ -66,12 +66,14 @@ def _evaluate(
 ) -> dg.SensorResult:
     """Return the builds that one tick of the sensor requests, and the cursor for the next tick.
 
+    A tick is one call of the sensor by Dagster. The cursor is what it remembers until the next one:
+    `{"web": 4711}` says that the materialisation with this id was handled for the corpus `web`.
+
     Args:
         context: Dagster's context of the tick, with the cursor that the last tick stored.
         project_defs: The names and settings of the project in Dagster.
         assets: The assets that write ("land") the raw text of corpora.
     """
-    # The cursor is JSON: corpus → id of the latest materialisation that this sensor handled.
     handled_ids: dict[str, int] = json.loads(context.cursor or "{}")
     # Corpus → id of a later materialisation of the asset that lands its text.
     landing_ids = _landed_since(context.instance, project_defs, assets, handled_ids)
@@ -109,7 +111,7 @@ def _candidates(
     """Select the first corpora that need not wait for an active run, at most `MAX_REQUESTS`.
 
     Args:
-        instance: The instance, for the active runs.
+        instance: The instance of Dagster, for the active runs.
         project_defs: The names and settings of the project in Dagster.
         due: The corpora whose text has landed.
 
@@ -195,7 +197,7 @@ def _landed_since(
     numbers all events; later ones have larger ids.
 
     Args:
-        instance: The instance, whose history has the events.
+        instance: The instance of Dagster, whose history has the events.
         project_defs: The names and settings of the project in Dagster.
         assets: The assets that land text.
         handled: Corpus → id of the latest landing event that led to a request.

@@ -242,7 +242,7 @@ def _quick_digest(
         project_defs: What the definitions of the project were made from.
         automation: What builds missing and stale outputs.
         project: The project, with the current configuration.
-        instance: The instance, for the latest runs.
+        instance: The instance of Dagster, for the latest runs.
         repository: All definitions of the code location; None if they are unknown.
     """
     names = project_defs.names

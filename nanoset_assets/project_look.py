@@ -2,7 +2,7 @@
 
 It shows what the project contains, which outputs are stale and why, how long they took to build,
 and which of the host's other assets were made from them. For example, "**1,234,567 tokens** in
-5,000 documents of 2 corpora; 8 MB of outputs", and a table with a row for each corpus.
+5,000 documents of 2 corpora; 8.00 MB of outputs", and a table with a row for each corpus.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def condition_note(
     Args:
         project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs.
-        instance: The instance, which records which sensors are switched on.
+        instance: The instance of Dagster, which records which sensors are switched on.
         repository: All definitions of the code location; if None, there is no note.
 
     Returns:
@@ -207,7 +207,7 @@ def _summary_sentences(totals: Mapping[str, Any], n_corpora: int) -> list[str]:
         n_corpora: The number of corpora.
 
     Returns:
-        Such as ["**1,200 tokens** in 30 documents of 2 corpora; 8 MB of outputs.", "**12.0%** of
+        Such as ["**1,200 tokens** in 30 documents of 2 corpora; 8.00 MB of outputs.", "**12.0%** of
         the target of 10,000 tokens."]
     """
     corpora = "corpus" if n_corpora == 1 else "corpora"
@@ -399,7 +399,7 @@ def _reader_row(instance: dg.DagsterInstance, reader: Reader) -> dict[str, Any]:
     """Return the row of one asset that depends on an asset of this project.
 
     Args:
-        instance: The instance, for the history of materialisations.
+        instance: The instance of Dagster, for the history of materialisations.
         reader: The asset, and the project's asset that it depends on, which has no partitions.
     """
     source = reader.source.to_user_string()

@@ -93,7 +93,7 @@ def _output_state(
     """Return which outputs of the project are missing, stale or current.
 
     Args:
-        instance: The instance, which knows the project's corpora as partitions.
+        instance: The instance of Dagster, which knows the project's corpora as partitions.
         project: The project with its current settings.
         names: The names of the project in Dagster.
         active_runs: The runs that have not ended.

@@ -1,7 +1,7 @@
 """The page of `raw_jsonl`: the files of a corpus, and what changed since the last build.
 
 An inventory lists the raw files of a corpus with their sizes and digests. Its page sums them up,
-for example "**3 files** (2 .jsonl, 1 .txt), 12 MB as stored", and warns of files that are empty,
+for example "**3 files** (2 .jsonl, 1 .txt), 12.0 MB as stored", and warns of files that are empty,
 ignored, or still being written.
 """
 
@@ -109,7 +109,7 @@ def _summary(inventory: Inventory, size_by_file: Mapping[str, int]) -> str:
         size_by_file: Path of each file → its size in bytes, as stored.
 
     Returns:
-        Such as "**3 files** (2 .jsonl, 1 .txt), 12 MB as stored."
+        Such as "**3 files** (2 .jsonl, 1 .txt), 12.0 MB as stored."
     """
     files_by_suffix = Counter(map(suffix_of, size_by_file))
     kinds = [f"{count:,} {suffix}" for suffix, count in files_by_suffix.most_common()]

@@ -2,7 +2,7 @@
 
 A `.pbin` is one file with all tokens of a dataset and an index of its documents; the trainer
 Modalities reads it. The page shows its size, for example "**5,000 documents, 1,234,567 tokens** of
-2 bytes each, 2.5 MB", and how fast the tokens were written.
+2 bytes each, 2.47 MB", and how fast the tokens were written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The page of `tokenized_shards`: what became of each file, lost text, and speed.
 
 A corpus is tokenized into shards, each with the token ids of some megabytes of text. The page sums
-up what became of its lines, for example "**5,000 documents, 1,234,567 tokens** of 6 MB of lines;
+up what became of its lines, for example "**5,000 documents, 1,234,567 tokens** of 6.10 MB of lines;
 3 of 5,003 lines rejected", and shows tables of raw files, rejected lines and lengths.
 """
 

@@ -191,7 +191,7 @@ def _tars_summary(tars: Sequence[TarFacts], *, n_new: int) -> str:
         n_new: How many of them this run has written.
 
     Returns:
-        Such as "**2 tars, 1,000 contexts**, 4 MB; 1 written now."
+        Such as "**2 tars, 1,000 contexts**, 4.20 MB; 1 written now."
     """
     n_tars = format_count(len(tars), "tar")
     contexts = format_count(sum(tar.sequences for tar in tars), "context")
@@ -267,7 +267,7 @@ def _webdataset_summary(facts: Mapping[str, Any]) -> str:
         facts: Counts of the webdataset; `shards_written` are its tars.
 
     Returns:
-        Such as "**5,000 contexts of 2,048 tokens in 4 tars**, 10,000,000 tokens, 21 MB."
+        Such as "**5,000 contexts of 2,048 tokens in 4 tars**, 10,240,000 tokens, 20.5 MB."
     """
     n_bytes = sum(shard["size_bytes"] for shard in facts["shards_written"])
     contexts = format_count(facts["sequences"], "context")
