@@ -74,7 +74,8 @@ def build_index(
 ) -> int:
     """Write an index by which the first row with an id is found quickly.
 
-    The module's docstring shows an example. The index is sorted by the hashes of the ids.
+    For example, if the rows 0 to 3 have the ids b, a, b and c, the index has the hashes of a, b and
+    c in ascending order, with the rows 1, 0 and 3.
 
     Args:
         folder: Receives the files of the index.

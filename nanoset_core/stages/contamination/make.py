@@ -204,6 +204,8 @@ class SearchTask(DocumentsTask):
     def write(self, folder: Path) -> Written:
         """Search the documents of one shard for evaluation texts, in a worker process.
 
+        The matches are few, so they are stored in the manifest and not in a file.
+
         Args:
             folder: Folder of the output. No file is written to it.
 

@@ -375,7 +375,8 @@ class NgramIndex:
     def search(self, words: DocumentWords, threshold: float) -> TextMatches:
         """Return the passages of documents that match an evaluation text.
 
-        The module's docstring explains the four steps with an example.
+        For example, the passage "how tired are their" matches the text "how tired are their seven
+        donkeys" by 57 %: it has 16 of its 28 letters.
 
         Args:
             words: The words of the documents.

@@ -48,7 +48,7 @@ _IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"
 
 
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return what decides which held-out documents train reads: datasets, splits and settings.
+    """Return what decides which held-out documents the split train reads: datasets and settings.
 
     Args:
         project: The project.
@@ -71,10 +71,11 @@ def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, s
 
 @holding
 def compare_held_out(project: Project, name: str) -> Manifest:
-    """Find the documents of valid and test that train reads, too, and make the result current.
+    """Find the documents that the split train reads although valid or test hold them out.
 
     Copies, which are other documents with the same tokens, are found only if the nanoset has the
-    setting `held_out`: all documents must be read to find them.
+    setting `held_out`: all documents must be read to find them. The result becomes the current
+    version.
 
     Args:
         project: The project.
@@ -98,7 +99,7 @@ def compare_held_out(project: Project, name: str) -> Manifest:
 
 
 def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manifest:
-    """Find the documents of valid and test that train reads, too, and commit the list of them.
+    """Find the held-out documents that the split train reads, and commit the list of them.
 
     Args:
         project: The project.
@@ -153,7 +154,7 @@ class _Copies:
 
 
 def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[ReadCorpus]) -> _Copies:
-    """Find copies of documents that train reads, by hashes of the tokens of all documents.
+    """Find documents with the tokens of another one that the split train reads, by their hashes.
 
     Args:
         project: The project.

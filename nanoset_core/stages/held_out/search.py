@@ -210,7 +210,7 @@ class HeldOutPairs(NamedTuple):
 
 
 def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
-    """Find out which documents of its corpora each split of a nanoset reads.
+    """Find out which documents each split (train, valid, test) of a nanoset reads.
 
     Args:
         project: The project.
@@ -282,7 +282,9 @@ def _unread_corpus(dataset: Dataset, project: Project) -> ReadCorpus:
 
 
 def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
-    """Return the documents that both train and another split read, each as a pair with itself.
+    """Return the documents that both the split train and another split read.
+
+    They are held out in name only. Each is returned as a pair with itself.
 
     Args:
         corpora: The corpora that the nanoset reads.
@@ -298,7 +300,7 @@ def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
 
 
 def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> HeldOutPairs:
-    """Find held-out documents that are copies of a document that train reads.
+    """Find held-out documents that are copies of a document that the split train reads.
 
     A document is held out if valid or test reads it, and a copy if its tokens have the same hash.
     Memory grows by 24 bytes for each held-out document, and not with train.
@@ -344,7 +346,7 @@ def count_train_copies(
     hashes_of: HashesOfCorpus,
     max_documents: int = _MAX_SORTED_DOCUMENTS,
 ) -> list[TrainCopies]:
-    """Count the documents of train that are copies of an earlier document of train.
+    """Count the documents of the split train that are copies of an earlier document of it.
 
     Of documents with the same tokens, all but the first one are copies, in the order of the corpora
     and of their documents. A view that repeats a document does not make it a copy.
@@ -484,9 +486,10 @@ def _hashed_shards(
 def _train_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, n_groups: int, remainder: int
 ) -> _HashedDocuments:
-    """Return those documents of train whose hashes leave a certain remainder when divided.
+    """Return those documents of the split train whose hashes leave a certain remainder.
 
-    With all remainders in turn, this gives all documents of train in groups of similar size.
+    Equal hashes have equal remainders. So with all remainders in turn, documents with equal hashes
+    are always in one group, and a group is small enough to be sorted.
 
     Args:
         corpora: The corpora.
@@ -504,7 +507,7 @@ def _train_documents(
 def _held_out_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus
 ) -> _HashedDocuments:
-    """Return the documents that valid or test read and train does not, with their hashes.
+    """Return the documents that the splits valid or test read, and train does not.
 
     Args:
         corpora: The corpora.

@@ -29,7 +29,7 @@ older versions, and those without hashes, do not have it.
 
 
 def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
-    """Return whether a nanoset may train on documents that valid or test hold out.
+    """Return whether the split train of a nanoset may read documents that valid or test hold out.
 
     For example, a view may repeat each document, and train and valid may read one copy each.
 

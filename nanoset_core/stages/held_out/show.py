@@ -26,7 +26,7 @@ class HeldOutFinding(NamedTuple):
 
 
 def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
-    """Describe the held-out documents that train reads, or of which it reads a copy.
+    """Describe the held-out documents that the split train reads, or of which it reads a copy.
 
     Args:
         facts: What a comparison of a nanoset's splits has found. `first` lists the first documents.
@@ -134,7 +134,7 @@ class CopiedText(NamedTuple):
 
 
 def total_train_copies(facts: Mapping[str, Any]) -> CopiedText:
-    """Return how many documents of train are copies of others, over all corpora.
+    """Return how many documents of the split train are copies of others, over all corpora.
 
     Args:
         facts: What a comparison that searched for copies has found. Its fact TRAIN_COPIES has the

@@ -89,7 +89,7 @@ TOKEN_HASHES = InternalStage(Layout(HASHES_FOLDER), HELD_OUT)
 def comparison_before_training(config: ProjectConfig, name: str) -> dict[str, Node]:
     """Return the comparison of a nanoset's splits, if it must precede a training run.
 
-    With `held_out: block`, a run must not start if train reads documents of valid or test.
+    With `held_out: block`, a run must not start if the split train has documents of valid or test.
 
     Args:
         config: The settings of nanoset.yaml.

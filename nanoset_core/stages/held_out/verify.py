@@ -16,7 +16,7 @@ from nanoset_core.stages.stage import Key
 
 
 def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Report:
-    """Check the comparison of a nanoset's splits, and report documents that leaked into train.
+    """Check the comparison of a nanoset's splits, and report held-out documents that train reads.
 
     Args:
         project: The project.

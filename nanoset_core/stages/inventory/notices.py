@@ -161,7 +161,7 @@ def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[
 
 
 def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:
-    """Return a notice if train reads files that are named like validation or test data.
+    """Return a notice if the split train reads files that are named like validation or test data.
 
     For example, `valid-0001.jsonl` is probably for validation. There is no notice if the user has
     chosen the files by the key `files` of nanoset.yaml.

@@ -325,7 +325,7 @@ def _check_documents(
     dataset: MMapIndexedDataset,
     stream: Stream | None,
 ) -> bool:
-    """Check that the index of a file has the documents of its dataset.
+    """Check that the index of a `.pbin` has the documents of its dataset.
 
     The index of a correct file is computed from the dataset, and compared byte by byte.
 
