@@ -24,7 +24,7 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
 
     Args:
         outputs: The output root of both.
-        dataset: Manifest of the dataset.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
         strict: Raise an error if the manifest of a set is damaged, instead of skipping the set.
 
     Raises:
@@ -56,7 +56,7 @@ def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
 
     Args:
         tokenized: Manifest of the set of shards.
-        dataset: Manifest of the dataset.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
     """
     # Both have one parent: the inventory of the raw files.
     has_same_files = tokenized.recipe["parents"] == dataset.recipe["parents"]
@@ -73,7 +73,7 @@ def _has_same_token_options(tokenized: Manifest, dataset: Manifest) -> bool:
 
     Args:
         tokenized: Manifest of the set of shards.
-        dataset: Manifest of the dataset.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
     """
     options = dataset.recipe["options"]
     shard_options = tokenized.recipe["options"]

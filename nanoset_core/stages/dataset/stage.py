@@ -52,7 +52,7 @@ class DatasetStage(CorpusStage, Estimated):
         not name the shards, but what decides their tokens.
 
         Args:
-            project: The project.
+            project: Its settings decide the tokens.
             key: The corpus.
             parents: Name of each input, which are the inventory and the shards → its digest.
         """
@@ -114,7 +114,7 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
     If a dataset of the same text and settings exists, it is not merged again.
 
     Args:
-        project: The project.
+        project: Its outputs have the shards, and get the dataset.
         corpus: Name of the corpus.
 
     Returns:
@@ -146,7 +146,7 @@ def _merge(project: Project, tokenized: Manifest, recipe: Recipe, folder: Path) 
     """Merge the shards of a corpus into a pair in a folder, and return the facts for its manifest.
 
     Args:
-        project: The project.
+        project: Its nanoset.yaml says how the files are named.
         tokenized: Manifest of the tokenized corpus.
         recipe: Recipe of the dataset.
         folder: The folder.

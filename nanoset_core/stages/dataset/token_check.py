@@ -464,7 +464,7 @@ class TokenCheck:
 
         Args:
             report: Report to add to; gets an error for the first sequence with other tokens.
-            dataset: The dataset.
+            dataset: The dataset, with its .bin and .idx opened.
         """
         # In a bucket, only the first and the last sequence: each sequence takes two requests.
         n_sequences = QUICK_PLACES if dataset.is_here else 2
@@ -478,7 +478,7 @@ class TokenCheck:
         """Describe the first and last tokens of a sequence, unless they are the expected ones.
 
         Args:
-            dataset: The dataset.
+            dataset: The dataset, with its .bin and .idx opened.
             sequence: Number of the sequence.
         """
         length = int(dataset.sequence_lengths[sequence])
@@ -568,7 +568,7 @@ def _stored_tokens(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArr
     """Return where the tokens of a dataset are stored: all bytes of its .bin.
 
     Args:
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
         as_copies: Read the local copy of a file in a bucket, if it exists.
     """
     store, prefix = dataset.stored(as_copies=as_copies)
@@ -585,7 +585,7 @@ def _stored_lengths(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredAr
     """Return where the lengths of sequences are stored: after the header of the dataset's .idx.
 
     Args:
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
         as_copies: Read the local copy of a file in a bucket. It exists: opening the dataset has
             downloaded the .idx.
     """

@@ -80,7 +80,7 @@ def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest])
     """Return the sequences at which ranges of about 128 MiB begin.
 
     Args:
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
         pieces: Digests of the pieces that its .bin was joined from. If there are any, ranges begin
             only where a piece begins.
 
@@ -158,7 +158,7 @@ def _complete_sequences(
     """Return the sequences that are completely in a chunk of a .bin; None if there are none.
 
     Args:
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
         start_byte: First byte of the chunk.
         stop_byte: Byte after the chunk.
     """

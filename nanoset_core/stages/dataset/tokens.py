@@ -30,7 +30,7 @@ def open_dataset(dataset: Manifest, *, is_sampled: bool = False) -> MMapIndexedD
     """Open a dataset, whose tokens are downloaded as they are read.
 
     Args:
-        dataset: Manifest of the dataset.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
         is_sampled: Whether little of it will be read, so that small blocks are downloaded.
     """
     access = replace(dataset.access, is_sampled=is_sampled)
@@ -43,7 +43,7 @@ def readable_prefix(dataset: Manifest) -> str:
     A reader downloads the tokens that it reads, unless a local copy of the .bin exists.
 
     Args:
-        dataset: Manifest of the dataset.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
 
     Returns:
         Path of the .bin and .idx without their endings.
@@ -78,7 +78,7 @@ def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:
     """Return the digests of the pieces that a bucket joined to the .bin of a dataset.
 
     Args:
-        dataset: Manifest of the dataset.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
 
     Returns:
         The digests, in order; none if the .bin was written as a whole.
@@ -107,7 +107,7 @@ def copy_tokens(
 
     Args:
         outputs: The output root of both.
-        dataset: Manifest of the dataset.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
         recipe: Recipe of the output that gets the copy.
         folder: Local folder for small files of this output, which are uploaded later.
         target_name: Name of the copy.

@@ -60,7 +60,7 @@ def verify_corpus_dataset(
     """Check the current dataset of a corpus.
 
     Args:
-        project: The project.
+        project: Its outputs have the dataset and the shards. Its raw text is read, too.
         corpus: Name of the corpus.
         deep: Read all tokens and compare checksums, and compare the length of every document with
             its shard.
@@ -90,9 +90,9 @@ def _check_pair(
     """Check the .bin and .idx of a dataset on their own.
 
     Args:
-        report: Report on the dataset.
-        project: The project.
-        dataset: Manifest of the dataset.
+        report: Report on the dataset, to which errors are added.
+        project: Its tokenizer says which ids tokens may have.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
         deep: Read all tokens.
         run: Function that has ranges of tokens checked, in this process or on other machines.
     """
@@ -115,9 +115,9 @@ def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: 
     """Compare a dataset with what it was made from: the shards of its corpus, and the raw text.
 
     Args:
-        report: Report on the dataset.
-        project: The project.
-        dataset: Manifest of the dataset.
+        report: Report on the dataset, to which errors are added.
+        project: Its outputs have the shards. Its raw text is read, too.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
         deep: Compare the length of every document with its shard.
     """
     # The counts in the manifests of the shards.
@@ -137,7 +137,7 @@ def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
 
     Args:
         project: The project, whose tokenizer may have changed since the dataset was made.
-        dataset: Manifest of the dataset.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
     """
     options = dataset.recipe["options"]
 
@@ -158,9 +158,9 @@ def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None
     Such a change often means that the raw text was exported in another way by mistake.
 
     Args:
-        report: Report on the dataset.
-        outputs: The outputs of the project.
-        dataset: Manifest of the dataset.
+        report: Report on the dataset, to which errors are added.
+        outputs: The output root of the project, which has all versions of outputs.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
     """
     previous = outputs.previous(dataset)
     if previous is None or not previous.facts["documents"] or not dataset.facts["documents"]:
@@ -199,9 +199,9 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
     A dataset is fresh if its inputs and settings have not changed since it was made.
 
     Args:
-        report: Report on the dataset.
-        project: The project.
-        dataset: Manifest of the dataset.
+        report: Report on the dataset, to which errors are added.
+        project: Its outputs have the shards.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
     """
     # The current shards of the corpus.
     try:
@@ -222,8 +222,8 @@ def _compare_counts(report: Report, dataset: Manifest, tokenized: Manifest) -> N
     """Check that a dataset has the counts of the shards that it was merged from.
 
     Args:
-        report: Report on the dataset.
-        dataset: Manifest of the dataset.
+        report: Report on the dataset, to which errors are added.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
         tokenized: Manifest of the shards.
     """
     for name in _COUNTS:
@@ -242,7 +242,7 @@ def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndex
     Args:
         report: Report on the dataset; gets an error for the first document that differs.
         lineage: Finds the rows of the dataset's documents in the tables of its shards.
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
     """
     # The table of a shard has a row for each of its documents, with the length.
     for shard, table in lineage.tables(range(len(lineage.shards))):
@@ -267,7 +267,7 @@ def _document_lengths(dataset: MMapIndexedDataset, documents: range) -> NDArray[
     """Return the number of tokens of consecutive documents, int64, shape (n_documents,).
 
     Args:
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
         documents: Numbers of the documents.
     """
     # (n_documents + 1,) the first sequence of each document, and of the one after them
@@ -284,10 +284,10 @@ def _check_round_trip(
     documents are left out. So are documents far inside compressed files, unless the check is deep.
 
     Args:
-        report: Report on the dataset.
-        project: The project.
+        report: Report on the dataset, to which errors are added.
+        project: Its tokenizer is used, and its raw text is read.
         lineage: Finds the source lines of the dataset's documents.
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
         deep: Decompress files up to a document, however far inside it is.
     """
     tokenizer_file = project.config.tokenizer_file
@@ -342,9 +342,9 @@ def _sources_of(
 
     Args:
         sampled: Where the documents are in the raw text.
-        project: The project.
+        project: It names the folder of the raw text.
         lineage: Knows the corpus of the dataset, and how it was read.
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
         deep: Decompress files up to a document, however far inside it is.
     """
     origins = [origin for origin in sampled if origin.tokens <= _MAX_COMPARED_TOKENS]
@@ -486,7 +486,7 @@ def _report_mismatches(
     """Report the first error and the first warning, each with the number of similar documents.
 
     Args:
-        report: Report on the dataset.
+        report: Report on the dataset, to which errors are added.
         mismatches: The documents that differ, in their order.
         n_sampled: Number of documents in the sample.
     """
@@ -517,7 +517,7 @@ def _tokens_of_documents(
     They are valid until those of the next document are requested: then their memory may be freed.
 
     Args:
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
         documents: Numbers of the documents, shape (n_documents,).
     """
     # The range of each document in the .bin, in tokens: (n_documents,) each.

@@ -96,7 +96,7 @@ def _check_samples(report: Report, dataset: MMapIndexedDataset, check: TokenChec
     """Check evenly spread chunks of tokens, and the ends of evenly spread sequences.
 
     Args:
-        report: Report on the pair.
+        report: Report on the pair, to which errors are added.
         dataset: The pair, with at least one sequence.
         check: The check of its tokens.
     """
@@ -111,7 +111,7 @@ def _check_piece_sizes(
     """Check that the pieces that a .bin was joined from have as many bytes as the .bin.
 
     Args:
-        report: Report on the pair.
+        report: Report on the pair, to which errors are added.
         dataset: The pair.
         pieces: Size and digest of each piece.
 
@@ -138,7 +138,7 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     """Check that the .idx of a pair fits its .bin, and has the expected counts and type of token.
 
     Args:
-        report: Report on the pair.
+        report: Report on the pair, to which errors are added.
         dataset: The pair. Its .idx has been validated on its own.
         expected: The counts and the type of token that it must have.
 
@@ -163,7 +163,7 @@ def _check_dtype(report: Report, dataset: MMapIndexedDataset, expected: Expected
     """Check that the tokens of a pair have the type that the tokenizer requires.
 
     Args:
-        report: Report on the pair.
+        report: Report on the pair, to which errors are added.
         dataset: The pair.
         expected: Its `dtype` is the name of the type, such as "uint16"; None if any will do.
     """
@@ -181,7 +181,7 @@ def _check_size(report: Report, dataset: MMapIndexedDataset, expected_bytes: int
     """Check that a .bin has as many bytes as its sequences, and return whether it has.
 
     Args:
-        report: Report on the pair.
+        report: Report on the pair, to which errors are added.
         dataset: The pair.
         expected_bytes: Bytes of all sequences, which do not overlap.
     """
@@ -295,7 +295,7 @@ def _check_recorded_lines(report: Report, prefix: Location, record: Mapping[str,
     """Check that each line of the text became a document, or was skipped or rejected.
 
     Args:
-        report: Report on the pair.
+        report: Report on the pair, to which errors are added.
         prefix: Prefix of the pair.
         record: The record next to the pair, with these counts; it may be empty.
     """
@@ -330,7 +330,7 @@ def _check_recorded_files(report: Report, prefix: Location, record: Mapping[str,
     """Check that files have the sha256 that `nanoset tokenize` recorded; missing ones are skipped.
 
     Args:
-        report: Report on the pair.
+        report: Report on the pair, to which errors are added.
         prefix: Prefix of the pair.
         record: The record next to the pair; it may be empty.
     """

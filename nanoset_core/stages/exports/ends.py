@@ -114,7 +114,7 @@ def check_end_tokens(
     Args:
         export_format: The format, whose reader needs the end tokens.
         traits: Properties of the dataset, for messages.
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
         stream: Order of its tokens, if they are not in order in the .bin.
         end_ids: Special tokens of the tokenizer, one of which must be the end token. Empty if they
             are not known.
@@ -171,7 +171,7 @@ def _tokens_at(
     """Return single tokens of a dataset.
 
     Args:
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
         stream: Order of its tokens, if they are not in order in the .bin.
         positions: Numbers of the tokens in the order of the dataset, shape (n_positions,).
 

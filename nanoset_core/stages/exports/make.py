@@ -85,7 +85,7 @@ def make_export(project: Project, name: str) -> Manifest:
     """Write the dataset of an export in the export's format, and make the export current.
 
     Args:
-        project: The project.
+        project: Its nanoset.yaml has the settings of the export.
         name: Name of the export. Its section of nanoset.yaml names a corpus or view, and a format.
 
     Returns:
@@ -122,7 +122,7 @@ def sample_files(
 
     Args:
         project: Its outputs contain the dataset and the export.
-        dataset: Manifest of the dataset.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
         place: Folder of the export.
         export_format: Format of the export.
         traits: Properties of the dataset that the format depends on.

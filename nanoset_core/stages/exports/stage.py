@@ -76,7 +76,7 @@ class ExportStage(Planned, Resumable, Estimated):
         """Estimate the disk space that an export takes in addition to its dataset.
 
         Args:
-            project: The project.
+            project: Its nanoset.yaml has the settings of the export.
             key: The export.
             text_of: Returns an estimate of the text of a corpus.
         """
@@ -104,7 +104,7 @@ class ExportStage(Planned, Resumable, Estimated):
         """Return why a build of an export should not start, judging by the settings alone.
 
         Args:
-            project: The project.
+            project: Its nanoset.yaml has the settings of the export.
             key: The export.
             recipe: Recipe of the export that would be built, with the name of its format.
             reading: Not used, since nothing is read.

@@ -37,7 +37,7 @@ def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = Fals
     those of the dataset.
 
     Args:
-        project: The project.
+        project: Its outputs have the export and its dataset.
         stage: The stage of exports.
         key: The export.
         deep: Also compare the sha256 of the files, and all tokens with those of the dataset.

@@ -142,7 +142,7 @@ def count_documents(dataset: MMapIndexedDataset, stream: Stream | None) -> int:
     """Return how many documents of a dataset have tokens.
 
     Args:
-        dataset: The dataset.
+        dataset: The dataset, with its .bin and .idx opened.
         stream: Order of its tokens; None if they are in order in the .bin.
     """
     return sum(len(lengths) for _, lengths in document_spans(dataset, stream))

@@ -53,7 +53,7 @@ class NanosetLookup:
         """Look up a nanoset by name.
 
         Args:
-            project: The project.
+            project: Its nanoset.yaml has the settings, and its outputs the datasets.
             name: Name of the nanoset.
             reader: Reads .idx files; may be shared, so that each file is read once.
             datasets: Datasets that are known already, by corpus; others are added.

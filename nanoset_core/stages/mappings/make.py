@@ -81,7 +81,7 @@ class IndexFileWriter:
         """Write the index of a blend, which says which dataset each sample is from.
 
         Args:
-            plan: Plan of the split.
+            plan: Plan of the split: its datasets, and how many samples of each.
             blend: Plan of its blend.
 
         Returns:

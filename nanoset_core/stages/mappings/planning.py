@@ -286,7 +286,7 @@ class NanosetContext(NanosetLookup):
         `on_exhaustion` decides that.
 
         Args:
-            split: The split.
+            split: `train`, `valid` or `test`.
             config: The settings as nanoset.yaml has them, with the samples of all splits.
             limit_by_prefix: Path of a dataset, without ending → how often it may be read.
 
@@ -324,7 +324,7 @@ class NanosetContext(NanosetLookup):
         its first corpus is used up. Without weights, a number that is not set stays so.
 
         Args:
-            split: The split.
+            split: `train`, `valid` or `test`.
             config: Settings, which may request samples of other splits, too.
         """
         samples = config.samples(split)
@@ -383,7 +383,7 @@ class NanosetContext(NanosetLookup):
 
         Args:
             config: The settings, with a weighted blend.
-            split: The split.
+            split: `train`, `valid` or `test`.
 
         Returns:
             The number of samples; None if the split has no share of the data.

@@ -80,7 +80,7 @@ def _corpus_errors(
         where: The key of the nanoset.
         all_data: The keys of the nanoset and of each phase. Each has a `blend`, which is corpora
             with weights, or a `mix`, which is a tree of shares with corpora as leaves.
-        nanoset: The settings.
+        nanoset: The settings of the nanoset, as nanoset.yaml has them.
     """
     for keys in all_data:
         key = "blend" if keys.mix is None else "mix"
@@ -240,7 +240,7 @@ def _phases_fill_run(nanoset: NanosetSpec, iterations: int) -> bool:
     """Return whether the phases of a run follow one another up to its end, and none is empty.
 
     Args:
-        nanoset: The settings.
+        nanoset: The settings of the nanoset, as nanoset.yaml has them.
         iterations: Number of iterations of the run.
     """
     ends = [phase.until for phase in nanoset.phases]
@@ -284,7 +284,7 @@ def _start_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
     Args:
         where: The key of the nanoset.
-        nanoset: The settings.
+        nanoset: The settings of the nanoset, as nanoset.yaml has them.
     """
     if nanoset.continue_ and not nanoset.phases:
         yield ConfigError(
@@ -308,7 +308,7 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
     Args:
         where: The key of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
         key: The key that requests that a run continues, such as "….continue_from".
-        nanoset: The settings.
+        nanoset: The settings of the nanoset, as nanoset.yaml has them.
     """
     yield from _continuing_trainer_errors(where, key, nanoset)
     blend = _blend_without_weights(nanoset)
@@ -426,7 +426,7 @@ def _trainer_errors(
 
     Args:
         where: The key of the nanoset.
-        nanoset: The settings.
+        nanoset: The settings of the nanoset, as nanoset.yaml has them.
         trainer: The section: the version of Megatron-LM and its tokenizer options.
     """
     has_identifiers = bool(nanoset.tokenizer_identifiers)

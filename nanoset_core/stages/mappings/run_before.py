@@ -67,7 +67,7 @@ def handoff_and_splits(outputs: OutputRoot, nanoset: str, digest: str) -> dict[s
     """Return the manifests of a handoff and of the splits that it was made from.
 
     Args:
-        outputs: The outputs of the project.
+        outputs: The output root of the project, which has all versions of outputs.
         nanoset: Name of the nanoset.
         digest: Digest of the handoff.
 
@@ -91,7 +91,7 @@ def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Man
     """Return the version with a digest, searching several outputs.
 
     Args:
-        outputs: The outputs of the project.
+        outputs: The output root of the project, which has all versions of outputs.
         names: Names of the outputs, in the order in which they are searched.
         digest: Digest of the version.
 
@@ -123,7 +123,7 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
     A handoff is a folder with the files that started the trainer.
 
     Args:
-        outputs: The outputs of the project.
+        outputs: The output root of the project, which has all versions of outputs.
         continue_from: Names the handoff, and how many samples the run has consumed until now.
 
     Raises:
@@ -229,7 +229,7 @@ def _with_digest(outputs: OutputRoot, handoff: str) -> str:
         "nanosets/web/handoff/77cd"      stays as it is: it names a version
 
     Args:
-        outputs: The outputs of the project.
+        outputs: The output root of the project, which has all versions of outputs.
         handoff: A name of one of these forms.
 
     Raises:

@@ -63,7 +63,7 @@ class _SplitStage(OutsideFiles, SharesFiles):
         """Check that the index files in the trainer's cache have the sizes that were written.
 
         Args:
-            project: The project.
+            project: Its output root contains the trainer's cache.
             key: The split.
             manifest: Manifest of its current version, which records the files.
 
@@ -123,7 +123,7 @@ class MappingsStage(_SplitStage, Planned):
         """Return why a build of the split would fail, or None if no reason is known yet.
 
         Args:
-            project: The project.
+            project: Its outputs have the datasets that the split reads.
             key: The split of a nanoset.
             recipe: Recipe that the index mappings would have.
             reading: Counts the bytes that may still be read before a build.
@@ -267,9 +267,9 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     An index file has the order in which a trainer reads the samples of a dataset.
 
     Args:
-        project: The project.
+        project: Its outputs have the datasets, and get the index files.
         name: Name of the nanoset.
-        split: One of its splits.
+        split: `train`, `valid` or `test`.
 
     Returns:
         Manifest that lists the index files.
@@ -317,7 +317,7 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     """Write the index files of a split's blend, and make them current.
 
     Args:
-        project: The project.
+        project: Its outputs have the index mappings, and get the index of the blend.
         name: Name of the nanoset.
         split: One of its splits, whose index mappings are current.
 
@@ -394,7 +394,7 @@ def _index_bytes(project: Project, name: str, recipe: Recipe) -> int | None:
     """Return the size of all .idx files that planning a split of a nanoset would read.
 
     Args:
-        project: The project.
+        project: Its outputs have the datasets.
         name: Name of the nanoset.
         recipe: Recipe of the split, which names the versions of its datasets.
 

@@ -80,7 +80,7 @@ def _placed_sets(plan: SplitPlan, config: NanosetConfig) -> list[PlacedSet]:
     """Return which index files a split has, and where they go.
 
     Args:
-        plan: The plan of the split.
+        plan: The plan of the split: its datasets, and how many samples of each.
         config: The settings. If the folder of the index files is in a bucket, all of them go there.
 
     Returns:
@@ -166,7 +166,7 @@ def _write_split(
     """Write the index files of one split.
 
     Args:
-        plan: The plan of the split.
+        plan: The plan of the split: its datasets, and how many samples of each.
         config: The settings of the nanoset.
         placed_sets: A set of files for each dataset, and one for the blend if there is one.
     """

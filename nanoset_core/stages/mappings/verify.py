@@ -52,9 +52,9 @@ def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool
     samples are read: they must be complete, and all of their tokens in the vocabulary.
 
     Args:
-        project: The project.
+        project: Its outputs have the index files, and what they were made from.
         name: Name of the nanoset.
-        split: One of its splits.
+        split: `train`, `valid` or `test`.
         deep: Also compare sha256, and compare each index file with one that is built again in
             memory. Very large ones are not built; the figure `entries_not_rebuilt` counts their
             entries.
@@ -97,9 +97,9 @@ def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool = 
     `verify_mappings`, and it must have been made from the current index mappings.
 
     Args:
-        project: The project.
+        project: Its outputs have the index files, and what they were made from.
         name: Name of the nanoset.
-        split: One of its splits.
+        split: `train`, `valid` or `test`.
         deep: Also compare sha256, and compare the index files with some that are built again in
             memory.
     """
@@ -141,7 +141,7 @@ def _check_files(
     """Check that the files that the trainer will look for are as they were written.
 
     Args:
-        report: Report on the index mappings or the blend.
+        report: Report on the index mappings or the blend, to which errors are added.
         manifest: Manifest of the index mappings or the blend, which records the written files.
         file_sets: The files that the plan requires: a set for each dataset, or for the blend. All
             are in one folder.
@@ -188,7 +188,7 @@ def _check_index_file(
     """Check that an index file is as it was written.
 
     Args:
-        report: Report on the index mappings or the blend.
+        report: Report on the index mappings or the blend, to which errors are added.
         manifest: Manifest of the index mappings or the blend, which records the written files.
         folder: The trainer's cache.
         name: Path of the file below this folder.
@@ -222,7 +222,7 @@ def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
     It is a file next to them that says what they were made from, and their sizes and digests.
 
     Args:
-        report: Report on the index mappings or the blend.
+        report: Report on the index mappings or the blend, to which errors are added.
         manifest: Manifest of the index mappings or the blend, which records the written files.
         files: The files that the plan requires. Their sidecar exists.
     """
@@ -251,8 +251,8 @@ def _check_dataset(report: Report, project: Project, name: str, member: MemberPl
     """Check that the .idx of a dataset is the one that the index files were made from.
 
     Args:
-        report: Report on the index mappings.
-        project: The project.
+        report: Report on the index mappings, to which errors are added.
+        project: Its output root contains the .idx.
         name: Name of the nanoset.
         member: The plan of the dataset, which has the sha256 of the .idx.
     """
@@ -282,8 +282,8 @@ def _check_contents(
     """Check what the index files of one dataset contain, by reading samples through them.
 
     Args:
-        report: Report on the index mappings.
-        project: The project.
+        report: Report on the index mappings, to which errors are added.
+        project: Its tokenizer says which ids tokens may have.
         manifest: Manifest of the index mappings.
         config: The settings of the nanoset that decide its samples.
         member: The plan of the dataset.
@@ -348,7 +348,7 @@ def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: Ble
 
     Args:
         report: Gets an error for the first wrong entry.
-        plan: The plan of the split.
+        plan: The plan of the split: its datasets, and how many samples of each.
         files: The index files of the blend.
         indices: The stored arrays: for each sample of the blend, its dataset and its number there.
     """
@@ -398,7 +398,7 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
 
     Args:
         report: Gets an error for the first wrong token.
-        project: The project.
+        project: Its tokenizer says which ids tokens may have.
         nanoset: The samples of the dataset.
     """
     samples = spread_rows(len(nanoset), _SAMPLED_SAMPLES)  # (n_samples,)

@@ -51,12 +51,12 @@ def write_buckets(
     Each source is read once, from start to end, and each row is appended to the file of its shard.
 
     Args:
-        plan: Plan of the tars.
-        sources: Sources of the plan.
+        plan: Says which context (sample) goes into which tar.
+        sources: The tokens of each source of the plan, such as a corpus.
         shards_by_file: Path of a bucket file → its run of neighbouring shards. The runs are in
             ascending order, and may leave out shards, which are then not written.
         memory_bytes: Memory for the rows that are sorted at once.
-        options: How the tars are written.
+        options: How the tars are written, such as the number of processes.
 
     Raises:
         StorageError: The disk has too little room.
@@ -119,8 +119,8 @@ def _gather_records(
     """Fill an array with a record for each context (sample): its number, then its tokens.
 
     Args:
-        plan: Plan of the tars.
-        sources: Sources of the plan.
+        plan: Says which context (sample) goes into which tar.
+        sources: The tokens of each source of the plan, such as a corpus.
         contexts: Numbers of the contexts, shape (n_rows,).
         records: The array, shape (n_rows, record_bytes).
     """
@@ -182,7 +182,7 @@ def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
     some neighbouring tars. So it has all contexts whose keys are in an interval.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         ranks: For each file, the positions of its contexts in this order. No range is empty.
     """
     # The ends of an interval are the keys at the first and the last rank of the bucket.
@@ -199,7 +199,7 @@ def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
     """Read a bucket file: the rows of a run of neighbouring shards.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         shards: The run.
         path: The bucket file, to which `write_buckets` has appended the rows.
 
@@ -231,7 +231,7 @@ def run_ranks(plan: ShufflePlan, shards: range) -> range:
     A shard is a tar, and the shuffled order is that of all rows of tokens (contexts) in all tars.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         shards: Numbers of the shards, at least one.
 
     Returns:

@@ -126,7 +126,7 @@ class ContextTable:
 
         Args:
             sources: Name and token count of each source, in the order that numbers the contexts.
-            settings: Settings of the plan.
+            settings: Settings of the plan, such as the length of contexts.
 
         Raises:
             ConfigError: Two sources have one name, or the streams of a source have more or fewer
@@ -463,7 +463,7 @@ def _cut_streams(lengths_by_source: Sequence[Sequence[int]], settings: PlanSetti
 
     Args:
         lengths_by_source: Tokens of each stream of each source.
-        settings: Settings of the plan.
+        settings: Settings of the plan, such as the length of contexts.
     """
     if settings.tail == "carry":
         source_tokens = [sum(lengths) for lengths in lengths_by_source]
@@ -591,7 +591,7 @@ def _counts_of(
         name: Name of the source.
         tokens: Its tokens.
         streams: The rows of its streams.
-        settings: Settings of the plan.
+        settings: Settings of the plan, such as the length of contexts.
     """
     # Every row occurs `repeats` times, and `n_chosen` of them once more.
     frequency = (settings.frequencies or {}).get(name, 1.0)

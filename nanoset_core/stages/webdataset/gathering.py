@@ -364,7 +364,7 @@ def sweep(
 
     Args:
         plan: Plan of the contexts.
-        sources: Sources of the plan.
+        sources: The tokens of each source of the plan, such as a corpus.
         contexts: Numbers of the contexts, in any order, shape (n_contexts,).
         rows: Where their rows are written, in the same order, shape (n_contexts, sequence_length).
     """

@@ -43,7 +43,7 @@ def write_lists(
     """Write the lists by which readers find the tars of a plan, next to the tars.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         tars: Facts of all tars, in order.
         folder: Folder of the tars.
         name: Name of the dataset, for the lists.
@@ -121,7 +121,7 @@ def _exp_data(
     """Return DCLM's record of a dataset, a JSON object with its counts and settings.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         tars: Facts of all tars.
         name: Name of the dataset.
         tokenizer: Name of the tokenizer; None if it is not known.

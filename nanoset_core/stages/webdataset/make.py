@@ -51,7 +51,7 @@ def make_plan(project: Project, name: str) -> Manifest:
     `holding` protects the datasets from deletion by `nanoset gc` meanwhile.
 
     Args:
-        project: The project.
+        project: Its datasets are planned for, and its outputs get the plan.
         name: Name of the webdataset.
 
     Returns:
@@ -87,7 +87,7 @@ def _plan(project: Project, name: str, datasets: Mapping[str, Manifest]) -> Shuf
     """Plan the tars of a webdataset.
 
     Args:
-        project: The project.
+        project: Its section of the webdataset has the settings.
         name: Name of the webdataset.
         datasets: Name → manifest of each dataset that it reads.
     """
@@ -131,7 +131,7 @@ def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
     The shards are divided as evenly as possible: 10 shards in 4 groups are 2, 3, 2 and 3.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         groups: Number of groups.
         group: Number of the group, from 0 on.
 
@@ -151,7 +151,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     time. The webdataset counts as complete only after `finish` has written its lists.
 
     Args:
-        project: The project.
+        project: Its outputs have the plan and the datasets, and get the tars.
         name: Name of the webdataset.
         group: Number of the group, from 0 on.
 
@@ -229,7 +229,7 @@ def _prepare_folder(project: Project, recipe: Recipe, written: list[TarFacts]) -
     A marker is a small file with the facts of a finished tar.
 
     Args:
-        project: The project.
+        project: Its output root contains the folder.
         recipe: What the webdataset is made from. It decides the folder.
         written: Facts of the tars that are known to be written.
     """
@@ -267,7 +267,7 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
     """Return the options for writing a group of tars, such as the memory that may be used.
 
     Args:
-        project: The project.
+        project: Its settings are used, and the processes or machines that it runs work on.
         name: Name of the webdataset.
         group: Number of the group of tars, for progress.
     """
@@ -322,7 +322,7 @@ def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts 
     A webdataset is written in groups of tars, according to its current plan.
 
     Args:
-        project: The project.
+        project: Its outputs have the plan, and perhaps the tars.
         name: Name of the webdataset.
         group: Number of the group.
 
@@ -365,7 +365,7 @@ def finish(project: Project, name: str) -> Manifest:
     This writes the lists of its tars, which readers need, and its manifest.
 
     Args:
-        project: The project.
+        project: Its outputs have the tars, and get the lists and the manifest.
         name: Name of the webdataset.
 
     Returns:
@@ -399,9 +399,9 @@ def _complete(
     """Write the lists and the manifest of a webdataset whose tars are all written.
 
     Args:
-        project: The project.
+        project: Its outputs have the tars, and get the lists and the manifest.
         recipe: What the webdataset is made from. It decides the folder.
-        plan: Plan of its tars.
+        plan: Says which context (sample) goes into which tar.
         digest_by_source: Name of each source of the plan → digest of its dataset.
 
     Returns:
@@ -440,7 +440,7 @@ def _facts(
     """Return the facts that the manifest of a webdataset records.
 
     Args:
-        plan: Plan of its tars.
+        plan: Says which context (sample) goes into which tar.
         tars: Facts of the tars, in order.
         sources: Counts of its sources.
     """
@@ -463,9 +463,9 @@ def _check_all_written(
     """Check that all tars of a webdataset are written.
 
     Args:
-        project: The project.
+        project: Its output root contains the tars.
         recipe: What the webdataset is made from. It decides the folder.
-        plan: Plan of its tars.
+        plan: Says which context (sample) goes into which tar.
         facts: Number of a shard → facts of its tar, for those that are written.
 
     Raises:
@@ -492,8 +492,8 @@ def _padding_by_source(
     datasets have no padding, and are not in the result.
 
     Args:
-        project: The project.
-        plan: Plan of the tars.
+        project: Its outputs have the datasets.
+        plan: Says which context (sample) goes into which tar.
         digest_by_source: Name of each source of the plan → digest of its dataset.
 
     Returns:
@@ -517,7 +517,7 @@ def _planned_dataset(project: Project, name: str, digest: str) -> Manifest:
     """Return the version of a packed dataset that a plan was made from, current or not.
 
     Args:
-        project: The project.
+        project: Its outputs are searched.
         name: Name of the dataset.
         digest: Digest of the version.
 

@@ -242,7 +242,7 @@ class StoredShufflePlan(Record):
         """Return what plan.json stores of a plan.
 
         Args:
-            plan: The plan.
+            plan: Says which context (sample) goes into which tar.
 
         Returns:
             Its settings, its sources with their counts, and the counts of all together.
@@ -311,7 +311,7 @@ def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> Shuf
 
     Args:
         sources: Sources in the order that numbers the contexts.
-        settings: Settings of the plan.
+        settings: Settings of the plan, such as the length of contexts.
 
     Raises:
         ConfigError: Settings do not fit these sources.
@@ -332,7 +332,7 @@ def plan_lengths(
         lengths: Name and number of tokens of each source, in the order that numbers the contexts.
             Names are unique.
         dtype: Name of the integer dtype that holds the tokens of all sources.
-        settings: Settings of the plan.
+        settings: Settings of the plan, such as the length of contexts.
 
     Raises:
         ConfigError: Settings do not fit these sources.

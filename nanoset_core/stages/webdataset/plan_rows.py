@@ -53,7 +53,7 @@ def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
     count, too. Columns that tell nothing, such as a frequency of 1 in all rows, are left out.
 
     Args:
-        plan: The plan.
+        plan: Says which context (sample) goes into which tar.
         most: Greatest number of rows; the first sources are shown.
 
     Returns:

@@ -30,7 +30,7 @@ def settings_of(
     """Return the settings by which a webdataset is planned, from nanoset.yaml and the datasets.
 
     Args:
-        project: The project.
+        project: Its tokenizer has the special tokens.
         spec: Section of the webdataset in nanoset.yaml.
         datasets: Name → manifest of each dataset that it reads.
 
@@ -72,7 +72,7 @@ def _check_end_token(project: Project, settings: PlanSettings) -> None:
     """Check that documents end with the token that tokshuf-rust expects: the one with id 0.
 
     Args:
-        project: The project.
+        project: Its nanoset.yaml names the end token.
         settings: Settings of the plan. `eod` is the id of the project's end-of-document token.
 
     Raises:
@@ -96,8 +96,8 @@ def _tokens_of_files(project: Project, dataset: Manifest) -> list[int]:
     """Return the number of tokens that a dataset has of each raw file, in the order of the files.
 
     Args:
-        project: The project.
-        dataset: Manifest of the dataset.
+        project: Its outputs have the shards and the inventory of the corpus.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
 
     Raises:
         ConfigError: The dataset is a view, whose documents are not in files.
@@ -129,8 +129,8 @@ def _inventory_of_both(project: Project, dataset: Manifest, tokenized: Manifest)
     """Return the current files of a corpus, if its dataset and its shards were made from them.
 
     Args:
-        project: The project.
-        dataset: Manifest of the dataset.
+        project: Its outputs are read.
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
         tokenized: Manifest of the current set of shards.
 
     Raises:

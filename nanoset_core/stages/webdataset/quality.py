@@ -60,7 +60,7 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
     which depend on neighbours.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
 
     Returns:
         JSON values. Next to each measure is its expectation for an even shuffle.
@@ -168,7 +168,7 @@ def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) 
     """Count the pairs of contexts that follow each other in shards, and how many are related.
 
     Args:
-        plan: The plan.
+        plan: Says which context (sample) goes into which tar.
         contexts_of_shards: Numbers of the contexts of each shard that is measured, in its order.
     """
     n_pairs = 0
@@ -194,7 +194,7 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
     should be from a source, the standard error is about 3, and 16 contexts are a deviation of 2.
 
     Args:
-        plan: The plan.
+        plan: Says which context (sample) goes into which tar.
         contexts: Numbers of the contexts of the shard, shape (n_contexts,).
 
     Returns:

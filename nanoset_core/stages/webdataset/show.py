@@ -10,7 +10,7 @@ def webdataset_summary(manifest: Manifest) -> Summary:
     """Return what `nanoset status` shows of a complete webdataset.
 
     Args:
-        manifest: Manifest of the webdataset.
+        manifest: Manifest of the webdataset: its files, and facts about each tar.
 
     Returns:
         Counts of shards, sequences and tokens, and how many tokens of the sources are in no

@@ -71,7 +71,7 @@ def choose_engine(
     """Choose the engine for a plan, and compute its need of memory and disk.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         available_memory: Bytes of memory that are free. None: the memory that is free now.
         engine: Requested engine. `auto` chooses `mmap` if the sources fit into the system's cache,
             and `buckets` otherwise.
@@ -115,7 +115,7 @@ def _default_budget(plan: ShufflePlan, available_memory: int, workers: int) -> i
     """Return the memory budget in bytes of all workers together if none is set.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         available_memory: Bytes of memory that are free, of which at most half is taken.
         workers: Number of processes that write, each of which needs memory for one shard.
     """
@@ -129,7 +129,7 @@ def _buckets_choice(
     """Return the engine `buckets`, which sorts rows in the memory of the workers, and its needs.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         memory_bytes: Memory budget of all workers together.
         workers: Number of processes that write.
         n_shards: Number of shards to write.
@@ -155,7 +155,7 @@ def _check_budget(plan: ShufflePlan, worker_bytes: int) -> None:
     """Check that a worker can hold the rows of at least one shard.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         worker_bytes: Memory budget of a worker.
 
     Raises:
@@ -183,7 +183,7 @@ def least_bytes(plan: ShufflePlan, rows: int = 0) -> int:
     """Return the smallest memory budget of a worker with which both engines work.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         rows: Rows to hold in memory; the rows of one shard count if they are more.
 
     Returns:

@@ -139,7 +139,7 @@ class TarsStage(InParts, Estimated):
         built.
 
         Args:
-            project: The project.
+            project: Its nanoset.yaml has the settings of the webdataset.
             key: The webdataset, and the number of the group.
             text_of: Returns an estimate of the text of a corpus.
         """
@@ -175,7 +175,7 @@ class TarsStage(InParts, Estimated):
         """Return why a group of tars has to be written, or None if it is complete.
 
         Args:
-            project: The project.
+            project: Its outputs are searched for the tars.
             key: The webdataset is its subject, and the number of the group its part.
             recipe: Recipe of the webdataset, which names the plan that the tars should have.
         """
@@ -198,7 +198,7 @@ def _is_current_plan(project: Project, name: str, digest: str) -> bool:
     """Return whether a plan of a webdataset is the current one, and not out of date.
 
     Args:
-        project: The project.
+        project: Its outputs are searched.
         name: Name of the webdataset.
         digest: Digest of the plan.
     """

@@ -183,7 +183,7 @@ class StoredRows:
         contexts are neighbours in this order, so their rows are consecutive in each part.
 
         Args:
-            plan: Plan of the tars.
+            plan: Says which context (sample) goes into which tar.
             contexts: Numbers of the contexts, in the shuffled order, shape (n_contexts,).
         """
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
@@ -282,7 +282,7 @@ def is_worth_storing(
     sources are read again for each group of shards that memory holds.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         sources: Sources of the plan, in a store.
         max_shards: Shards whose rows memory holds at once.
         engine: Engine that the user requested; `buckets` requests stored rows.
@@ -312,11 +312,11 @@ def store_rows(
     rows as a worker can hold. Parts that an interrupted build has stored are kept.
 
     Args:
-        plan: Plan of the tars.
-        sources: Sources of the plan.
+        plan: Says which context (sample) goes into which tar.
+        sources: The tokens of each source of the plan, such as a corpus.
         store: Where the rows go.
         memory_bytes: Memory of each worker.
-        options: How the tars are written.
+        options: How the tars are written, such as the number of processes.
 
     Returns:
         The stored rows, from which tars can be written.
@@ -338,7 +338,7 @@ def _begin_progress(
     """Begin to report how many bytes of rows are stored; the parts that exist count as done.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         missing_parts: The contexts of each part that is not stored yet.
         options: They have the receiver of the progress.
     """
@@ -356,7 +356,7 @@ def _contexts_in_memory(plan: ShufflePlan, memory_bytes: int) -> int:
     small that these blocks take nearly all of it, a quarter is used for the rows.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         memory_bytes: Memory of each worker.
     """
     memory_for_rows = max(memory_bytes // 4, memory_bytes - _SENDING_BYTES)
@@ -374,8 +374,8 @@ def _store_part(
     A part has the rows of some neighbouring contexts. A row is the tokens of one context.
 
     Args:
-        plan: Plan of the tars.
-        sources: Sources of the plan.
+        plan: Says which context (sample) goes into which tar.
+        sources: The tokens of each source of the plan, such as a corpus.
         stored: Where the parts are stored.
         part: Numbers of the contexts of the part.
     """

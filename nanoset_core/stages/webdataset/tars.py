@@ -75,7 +75,7 @@ def write_tar(
     wait for each.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         shard: Number of the shard.
         contexts: Number of each context of the shard, shape (n_samples,).
         folder: Where the tar goes.
@@ -140,7 +140,7 @@ def _blocks(
     next ones are requested, which may overwrite them.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         shard: Number of the tar, which is part of the names of its members.
         samples: Number of samples in the tar.
         fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into `out`.
@@ -161,7 +161,7 @@ def _json_gz_blocks(
     """Yield the bytes of a tar of `.json.gz` members, a batch of members at a time.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         shard: Number of the tar, which is part of the names of its members.
         samples: Number of samples in the tar. Each becomes a member.
         batch_size: Number of members in a batch; the last may have fewer.
@@ -191,7 +191,7 @@ def _npy_blocks(
     only the tokens and the names are replaced.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         shard: Number of the tar, which is part of the names of its members.
         samples: Number of samples in the tar. Each becomes a member.
         batch_size: Number of members in a batch; the last may have fewer.
@@ -213,7 +213,7 @@ def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
     an estimate.
 
     Args:
-        plan: Plan of the tars.
+        plan: Says which context (sample) goes into which tar.
 
     Returns:
         (size in bytes, whether it is exact).

@@ -66,7 +66,7 @@ def verify_webdataset(
     may not be copied to this machine, only the first and the last member of each tar are compared.
 
     Args:
-        project: The project.
+        project: Its outputs have the webdataset, the plan and the datasets.
         name: Name of the webdataset.
         deep: Whether to read every byte.
         run: Runs the parts of a deep check, here or on other machines.
@@ -106,7 +106,7 @@ def _quick_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
     If a file is missing or damaged, none is opened.
 
     Args:
-        manifest: Manifest of the webdataset.
+        manifest: Manifest of the webdataset: its files, and facts about each tar.
         intact_files: Names of the intact files.
 
     Returns:
@@ -125,7 +125,7 @@ def _intact_files(report: Report, manifest: Manifest) -> set[str]:
 
     Args:
         report: Gets an error for each of the other files.
-        manifest: Manifest of the webdataset.
+        manifest: Manifest of the webdataset: its files, and facts about each tar.
     """
     tars = {_tar_name(row) for row in manifest.facts["shards_written"]}
     intact_files: set[str] = set()
@@ -142,7 +142,7 @@ def _deep_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
     Each part is checked by one task, so that several processes can share the work.
 
     Args:
-        manifest: Manifest of the webdataset.
+        manifest: Manifest of the webdataset: its files, and facts about each tar.
         intact_files: Names of the intact files.
 
     Returns:
@@ -165,7 +165,7 @@ def verify_plan(project: Project, name: str) -> Report:
     """Check that the current plan of a webdataset is as it was written, and shuffles evenly.
 
     Args:
-        project: The project.
+        project: Its outputs have the plan.
         name: Name of the webdataset.
     """
     key = Key(name)
@@ -186,7 +186,7 @@ def verify_group(project: Project, name: str, group: str) -> Report:
     `verify_webdataset`.
 
     Args:
-        project: The project.
+        project: Its outputs have the plan and the tars.
         name: Name of the webdataset.
         group: Number of the group, as text.
     """
@@ -226,7 +226,7 @@ def _check_tar_of_group(
 
     Args:
         report: Report on the group of the tar.
-        project: The project.
+        project: Its outputs have the tar, and the datasets that it was made from.
         plan: Manifest of the current plan of the webdataset.
         tar: Path of the tar, which may be in a bucket only.
         facts: What was recorded when the tar was written.
@@ -245,7 +245,7 @@ def _check_tars(
     """Check some tars of a webdataset; may be called in any process.
 
     Args:
-        project: The project.
+        project: Its outputs have the webdataset and the datasets.
         tar_numbers: Numbers of the tars.
         name: Name of the webdataset.
         digest: Digest of its version.
@@ -279,7 +279,7 @@ def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
 
     Args:
         report: Gets an error if it differs.
-        manifest: Manifest of the webdataset.
+        manifest: Manifest of the webdataset: its files, and facts about each tar.
         tar_name: Name of the tar.
     """
     if not manifest.access.is_here(manifest.folder / tar_name):
@@ -345,7 +345,7 @@ def _expected_contexts(
     still exist. The length of contexts, and the greatest id, are known in any case.
 
     Args:
-        project: The project.
+        project: Its outputs have the plan and the datasets.
         manifest: Manifest of the webdataset, or of its plan.
         plan_digest: Digest of the plan that the tars were made from.
         deep: Whether all tokens will be read.
@@ -369,8 +369,8 @@ def _planned_sources(project: Project, plan: ShufflePlan, *, deep: bool) -> tupl
     """Open the tokens of a plan's datasets, in the order of the plan.
 
     Args:
-        project: The project.
-        plan: The plan.
+        project: Its outputs have the datasets.
+        plan: Says which context (sample) goes into which tar.
         deep: Whether all tokens will be read.
 
     Raises:
@@ -528,7 +528,7 @@ def _open_source(project: Project, corpus: str, *, deep: bool) -> TokenSource:
     """Open the tokens of a corpus: a local file, or blocks that are fetched from a bucket.
 
     Args:
-        project: The project.
+        project: Its outputs have the dataset of the corpus.
         corpus: Name of the corpus.
         deep: Whether all tokens will be read.
     """

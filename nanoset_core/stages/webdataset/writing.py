@@ -84,8 +84,8 @@ def write_shards(
     """Write some shards of a plan into a folder, each whole or not at all.
 
     Args:
-        plan: The plan.
-        sources: The sources of the plan.
+        plan: Says which context (sample) goes into which tar.
+        sources: The tokens of each source of the plan, such as a corpus.
         shards: Numbers of the shards to write. Those that an earlier call has written are left
             alone.
         folder: Where the tars go. Markers in its folder `.shards` record which are written.
@@ -141,10 +141,10 @@ def _write_missing(
 
     Args:
         target: The plan, and where the tars go.
-        sources: The sources of the plan.
+        sources: The tokens of each source of the plan, such as a corpus.
         shards: Numbers of the shards, ascending.
         scratch: Folder for bucket files.
-        options: How the tars are written.
+        options: How the tars are written, such as the number of processes.
 
     Returns:
         The facts of the tars, in the order in which they were finished.
@@ -189,10 +189,10 @@ def _engine_choice(
     """Choose the engine that writes shards, with the memory that it may use.
 
     Args:
-        plan: Plan of the tars.
-        sources: The sources of the plan.
+        plan: Says which context (sample) goes into which tar.
+        sources: The tokens of each source of the plan, such as a corpus.
         shards: Numbers of the shards.
-        options: How the tars are written.
+        options: How the tars are written, such as the number of processes.
     """
     engine = _permitted_engine(options, are_tokens_in_store=_are_in_store(sources))
     return choose_engine(
@@ -240,7 +240,7 @@ def _rows_of_stored_tokens(
         sources: The sources of the plan, in a store.
         max_shards: Greatest number of shards in a run.
         worker_memory: Memory of each worker, in bytes.
-        options: How the tars are written.
+        options: How the tars are written, such as the number of processes.
     """
     plan = target.plan
     # Rows can be stored only next to the tars, and only if these are in a store.
@@ -269,11 +269,11 @@ def _write_by_buckets(
 
     Args:
         target: The plan, and where the tars go.
-        sources: The sources of the plan.
+        sources: The tokens of each source of the plan, such as a corpus.
         runs: The shards of each run.
         choice: The engine, with the memory that it may use.
         scratch: Folder for the bucket files.
-        options: How the tars are written.
+        options: How the tars are written, such as the number of processes.
 
     Returns:
         The facts of the tars, in the order in which they were finished.
@@ -313,9 +313,9 @@ def _fitting_division(
     time must fit into half of the disk; tokens that are fetched from the store may need the rest.
 
     Args:
-        plan: The plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         access: Access to the folder of the tars, from which old copies of files are deleted.
-        options: How the tars are written.
+        options: How the tars are written, such as the number of processes.
 
     Raises:
         StorageError: The disk has no room for a single tar.
@@ -334,7 +334,7 @@ def _tars_on_disk(plan: ShufflePlan, access: FileAccess) -> int:
     The result is at least one, which may then need more than the room for unsent files.
 
     Args:
-        plan: The plan of the tars.
+        plan: Says which context (sample) goes into which tar.
         access: Access to the folder of the tars, from which old copies of files are deleted.
 
     Raises:
@@ -357,7 +357,7 @@ def _write_runs(
     Args:
         target: The plan, and where the tars go.
         runs: The division of the work: neighbouring shards (tars), and what supplies their samples.
-        options: How the tars are written.
+        options: How the tars are written, such as the number of processes.
 
     Returns:
         The facts of the tars, in the order in which they were finished.
@@ -436,7 +436,7 @@ def _write_shard(
     together. Then shard 3 has the rows 100 to 200 of what was gathered.
 
     Args:
-        plan: The plan.
+        plan: Says which context (sample) goes into which tar.
         run: The neighbouring shards whose samples were gathered, such as `range(2, 4)`.
         rows: The samples of these shards, in their order.
         folder: Where the tar goes.
