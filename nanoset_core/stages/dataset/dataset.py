@@ -340,8 +340,9 @@ class Dataset(ABC):
     ) -> tuple[int, int]:
         """Narrow a range of sequences to those that start in a range of bytes of the `.bin`.
 
-        If the sequences are not in the order of their tokens, as in a shuffled view, the range is
-        returned as it is.
+        If sequences start at the bytes 0, 100, 200 and 300, those in the bytes 150 to 300 are
+        [2, 3). If the sequences are not in the order of their tokens, as in a shuffled view, the
+        range is returned as it is.
 
         Args:
             rows: Numbers (start, stop) of sequences.
@@ -422,16 +423,15 @@ class Dataset(ABC):
         # the first sequence of the document.
         document_starts = self._token_starts(first_sequences[documents])
         tokens_before = self._token_starts(sequences) - document_starts  # (n_sequences,)
-        for sequence, length, n_before, document in zip(
+        rows = zip(
             sequences.tolist(),
             lengths.tolist(),
             tokens_before.tolist(),
             documents.tolist(),
             strict=True,
-        ):
-            yield DocumentPiece(
-                sequence=sequence, start=0, stop=length, first=n_before, document=document
-            )
+        )
+        for sequence, length, n_before, document in rows:
+            yield DocumentPiece(sequence, start=0, stop=length, first=n_before, document=document)
 
     def _token_starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the position in the `.bin`, in tokens, at which sequences start.

@@ -111,7 +111,8 @@ DATASET = DatasetStage()
 def make_dataset(project: Project, corpus: str) -> Manifest:
     """Merge the current shards of a corpus into a dataset, and make it the current version.
 
-    If a dataset of the same text and settings exists, it is not merged again.
+    A shard has the tokens of a part of the corpus. A dataset has all of them, in one pair of files
+    for trainers. If a dataset of the same text and settings exists, it is not merged again.
 
     Args:
         project: Its outputs have the shards, and get the dataset.

@@ -302,7 +302,6 @@ class TokenCheck:
             pieces = PieceCheck(token_range.pieces, token_range.start_byte)
 
         facts = _combined([self._check_block(block, pieces) for block in self._blocks(token_range)])
-
         changed_bytes = None if pieces is None else pieces.fault()
         if changed_bytes is not None:
             facts = replace(facts, changed_bytes=(changed_bytes,))
@@ -445,7 +444,7 @@ class TokenCheck:
             yield self.tokens.read(start, min(start + tokens_per_read, block_stop))
 
     def _describe_ends(self, sequence: int, start: int, length: int) -> TokenFault:
-        """Read the first and last tokens of a sequence, and describe them as wrong ones.
+        """Read the first and last tokens of a sequence, and describe them for an error message.
 
         Args:
             sequence: Number of the sequence.

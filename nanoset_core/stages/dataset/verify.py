@@ -211,7 +211,7 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
         report.add_exception(error, severity="warning")
         return
 
-    # Otherwise the dataset was merged from other shards, whose counts may well differ.
+    # Compare the counts only if the dataset was merged from these shards, and not from older ones.
     is_fresh = check_freshness(report, project, DATASET, Key(dataset.name), dataset)
     has_same_files = tokenized.recipe["parents"] == dataset.recipe["parents"]
     if is_fresh and has_same_files:

@@ -14,7 +14,7 @@ A split has two outputs, its index mappings and its blend. Their manifests have 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -137,23 +137,26 @@ def cache_files(manifest: Manifest) -> FileNotes:
 
 
 def files_in_use(manifest: Manifest) -> set[str]:
-    """Return the names of the files in the cache that an output of a split needs.
+    """Return the names of the files in the trainer's cache that an output of a split needs.
 
-    These are its index files, and the notes next to them on what they were made from.
+    These are its index files, and the notes next to them on what they were made from. `nanoset gc`
+    must not delete them.
 
     Args:
-        manifest: Manifest of the index mappings or the blend of a split.
+        manifest: Manifest of the output, which records its files, and has a plan next to it.
+
+    Returns:
+        The files that the manifest records, and those that the plan names.
 
     Raises:
         FormatError: The plan of the split cannot be read.
         StorageError: The bucket cannot be reached.
     """
-    names = set(cache_files(manifest))
     try:
         content = manifest.access.read_current(manifest.folder / PLAN_FILE)
-        names.update(_planned_names(content))
+        planned_names = _planned_names(content)
     except FileNotFoundError:
-        return names  # a plan that was deleted names no further files
+        planned_names = set()  # a plan that was deleted names no files
     except StorageError:
         # It is also an OSError, but the next clause must not call the file damaged.
         raise
@@ -164,16 +167,17 @@ def files_in_use(manifest: Manifest) -> set[str]:
             found=repr(error),
             remedy="run `nanoset build`",
         ) from error
-    return names
+    return planned_names.union(cache_files(manifest))
 
 
-def _planned_names(content: bytes) -> Iterator[str]:
-    """Yield the names of all index files in a stored plan, which may be of an old format."""
+def _planned_names(content: bytes) -> set[str]:
+    """Return the names of all index files in a stored plan, which may be of an old format."""
     # Each dataset of the split has index files, and so has the blend of several datasets. A sidecar
     # is a note next to the files that says what they were made from.
     plan = json.loads(content)["plan"] or {}
-    parts = [*plan.get("members", ()), plan.get("blend")]
-    for part in parts:
+    names: set[str] = set()
+    for part in [*plan.get("members", ()), plan.get("blend")]:
         if part:  # a split of one dataset has no blend
-            yield from part["files"].values()
-            yield part["sidecar"]
+            names.update(part["files"].values())
+            names.add(part["sidecar"])
+    return names

@@ -230,7 +230,8 @@ def _bound_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
 def _excluding_key_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
     """Yield an error for keys of a part that exclude each other.
 
-    These are two amounts, or a bound of the share together with an amount that is no share.
+    These are two amounts, such as `{tokens: 1e9, epochs: 2}`; or an amount that is no share,
+    together with a limit of the share, such as `{tokens: 1e9, max_share: 0.5}`.
 
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
@@ -253,7 +254,8 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
     """Yield errors of the parts of a group that do not fit together.
 
     The keys tokens and epochs fix the amount that is read of a part. The parts without them share
-    what these leave.
+    what these leave: in `{web: {share: 0.7}, code: {share: 0.3}, books: {tokens: 1e9}}`, web gets
+    70 % of what books leaves.
 
     Args:
         where: Key of the group in nanoset.yaml, for the errors.
@@ -328,6 +330,8 @@ def _total_errors(
     where: str, parts: Collection[MixPart], *, all_parts_share: bool
 ) -> Iterator[ConfigError]:
     """Yield an error if the floors or caps of parts allow no shares that add up to 1.
+
+    For example, two parts that each have `min_share: 0.6` would get 1.2 of their group.
 
     Args:
         where: Key of the group.

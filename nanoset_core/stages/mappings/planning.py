@@ -180,7 +180,8 @@ class NanosetContext(NanosetLookup):
             config: The settings of the train split.
 
         Raises:
-            ConfigError: It has not.
+            ConfigError: The run has consumed all samples.
+            InputError: Limits on epochs leave fewer samples than the phase has.
         """
         check_remaining_samples(config)
         if self.spec.continue_:
@@ -230,6 +231,9 @@ class NanosetContext(NanosetLookup):
 
     def _reads_of_earlier_phases(self, prefix: str, order: Order) -> MemberReads:
         """Return what a run has read of a dataset that only its earlier phases contain.
+
+        A run may have phases with different data. The present phase reads nothing of this dataset,
+        but may read the same documents through another one.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
@@ -380,6 +384,8 @@ class NanosetContext(NanosetLookup):
         self, config: NanosetConfig, split: SplitName
     ) -> int | None:
         """Return the number of samples of a blend that ends when its first corpus is used up.
+
+        With equal weights, 100 samples of web and 300 of code, that is about 200.
 
         Args:
             config: The settings, with a weighted blend.

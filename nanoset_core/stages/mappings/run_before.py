@@ -66,6 +66,9 @@ def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
 def handoff_and_splits(outputs: OutputRoot, nanoset: str, digest: str) -> dict[str, Manifest]:
     """Return the manifests of a handoff and of the splits that it was made from.
 
+    A handoff is a folder with the arguments that a trainer is started with. Its splits are the
+    index files by which the trainer reads train, valid and test.
+
     Args:
         outputs: The output root of the project, which has all versions of outputs.
         nanoset: Name of the nanoset.

@@ -93,7 +93,11 @@ class SharedDocuments:
         return self._counted[key]
 
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
-        """Count the tokens of each corpus, grouped by their copies; see `parts`."""
+        """Count the tokens of each corpus, grouped by how many copies the datasets have of them.
+
+        Args:
+            rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
+        """
         results: list[CorpusParts] = []
         for members in self._members_by_corpus(rows_by_prefix).values():
             corpus = members[0].dataset.corpus
@@ -107,12 +111,17 @@ class SharedDocuments:
         return results
 
     def _members_by_corpus(self, rows_by_prefix: Mapping[str, Rows]) -> dict[str, list[_Member]]:
-        """Return digest of a corpus → the datasets that were made from it.
+        """Group datasets by the corpus that they were made from.
 
-        Only these can have documents in common. Versions of a corpus count as different corpora.
+        Only datasets of one corpus can have documents in common. Versions of a corpus count as
+        different corpora.
 
         Args:
-            rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
+            rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count. A
+                prefix is a path without .bin and .idx.
+
+        Returns:
+            Digest of a version of a corpus → the datasets.
         """
         members_by_corpus: dict[str, list[_Member]] = {}
         for prefix, rows in rows_by_prefix.items():

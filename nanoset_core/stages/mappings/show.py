@@ -24,8 +24,10 @@ def split_summary(manifest: Manifest) -> Summary:
 def mappings_summary(manifest: Manifest) -> Summary:
     """Return what `nanoset status` shows of index mappings, with a warning if they are empty.
 
+    Index mappings are files with the order in which a trainer reads the samples of a split.
+
     Args:
-        manifest: Manifest of the index mappings.
+        manifest: Manifest of the index mappings, with facts such as the number of samples.
 
     Returns:
         Counts, details, and at most one warning: why there is no sample.

@@ -26,7 +26,7 @@ def dataset_prefixes(nanoset: NanosetLookup, splits: Sequence[SplitName]) -> dic
 
     Args:
         nanoset: The nanoset, with the current versions of its datasets.
-        splits: The splits.
+        splits: Some of `train`, `valid` and `test`.
 
     Returns:
         Name of a corpus or view → path of its dataset without .bin and .idx.
@@ -99,11 +99,13 @@ def _data_arguments(
 
     Args:
         nanoset: The nanoset.
-        splits: The splits. If each split has its own blend, those of other splits are left out.
+        splits: Some of `train`, `valid` and `test`. If each split has its own blend, those of other
+            splits are left out.
         prefix_by_corpus: Name of each corpus → prefix of its dataset, a path without .bin and .idx.
 
     Returns:
-        Either `data_path` and `split`, or `blend_per_split`.
+        Either one blend for all splits, as `{"data_path": {"/data/web": 0.7, …}, "split":
+        "98,1,1"}`; or `{"blend_per_split": […]}` with one for each.
     """
     spec = nanoset.spec
     # One blend, whose documents are divided among the splits.

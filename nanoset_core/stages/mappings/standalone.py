@@ -119,13 +119,13 @@ def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> No
 
 
 def _check_replaceable(placed: PlacedSet) -> None:
-    """Check that writing a set of index files replaces no files of another origin.
+    """Check that writing the index files of a dataset replaces no files of another origin.
 
     Args:
-        placed: The set, and where it will be written.
+        placed: The index files of a dataset or a blend, and where they will be written.
 
     Raises:
-        ConfigError: Files of another dataset, or of unknown origin, have the names of the set's.
+        ConfigError: Files of another dataset, or of unknown origin, have the same names.
     """
     file_set, folder = placed
     store = store_of(folder)

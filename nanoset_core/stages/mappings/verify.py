@@ -374,6 +374,9 @@ def _lead_nowhere(
 ) -> NDArray[np.bool_]:
     """Return which entries of a blend name a dataset or a sample that does not exist.
 
+    A blend mixes datasets. Each of its entries is a sample for training: the number of a dataset,
+    and the number of a sample in it.
+
     Args:
         plan: The plan of the split, with its datasets.
         datasets: Number of the dataset of each entry, shape (n_entries,).

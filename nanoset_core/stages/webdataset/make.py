@@ -267,7 +267,7 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
     """Return the options for writing a group of tars, such as the memory that may be used.
 
     Args:
-        project: Its settings are used, and the processes or machines that it runs work on.
+        project: Its settings say how much memory and which machines are used.
         name: Name of the webdataset.
         group: Number of the group of tars, for progress.
     """

@@ -251,7 +251,8 @@ def _size_of_parts(
     none of them is missing.
 
     Args:
-        first_contexts_by_size: The stored parts, as `_stored_parts` returns them.
+        first_contexts_by_size: The stored parts: number of contexts in a full part → the first
+            context of each, such as `{100: {0, 200}}`.
         contexts: Number of contexts of the plan.
         max_contexts: Most contexts of a part that memory holds.
 
