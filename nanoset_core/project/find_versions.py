@@ -136,20 +136,20 @@ def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
         MissingError: A purge erased the version.
     """
     stored = _stored_versions(outputs)
+    is_prefix = _DIGEST_PREFIX.fullmatch(digest) is not None
     matching: list[Path] = []
-    erasure: Erasure | None = None
-    if _DIGEST_PREFIX.fullmatch(digest):
+    if is_prefix:
         matching = [folder for folder in stored if folder.name.startswith(digest)]
-        if not matching:
-            erasure = erasure_of_version(outputs.access, stage="", name="", digest=digest)
     if len(matching) == 1:
         manifest = outputs.manifest_at(matching[0])
         if manifest is not None:
             return manifest
 
-    if erasure is not None:
-        where = outputs.access.url(outputs.folder / DATASET.layout.folder)
-        raise _erased_error(where, digest, erasure)
+    if is_prefix and not matching:
+        erasure = erasure_of_version(outputs.access, stage="", name="", digest=digest)
+        if erasure is not None:
+            where = outputs.access.url(outputs.folder / DATASET.layout.folder)
+            raise _erased_error(where, digest, erasure)
     raise _no_version_error(outputs, digest, stored, matching)
 
 

@@ -430,20 +430,29 @@ def _sweep_store(
     """
     access = outputs.access
     # Leave files on this machine alone, which `sweep` removes, and links, which may lead nowhere.
-    object_names = [access.name(path) for path in unfinished if not os.path.lexists(path)]
-    in_parallel(access.store.delete, object_names)
+    objects = [path for path in unfinished if not os.path.lexists(path)]
+    in_parallel(access.store.delete, [access.name(path) for path in objects])
+    uploads = _abort_uploads(outputs, busy_names)
+    return replace(uploads, unfinished=(*objects, *uploads.unfinished))
 
-    # Uploads that were cut short take up space invisibly.
-    upload_names: list[str] = []
-    left_alone: tuple[LeftAlone, ...] = ()
+
+def _abort_uploads(outputs: OutputRoot, busy_names: Collection[str]) -> GarbageCollection:
+    """Abort uploads to a bucket that were cut short, since they take up space invisibly.
+
+    Args:
+        outputs: The output root.
+        busy_names: Names of corpora, nanosets and so on whose uploads may still be running.
+
+    Returns:
+        As `unfinished`, the objects that were uploaded; as `left_alone`, what could not be done.
+    """
+    store = outputs.access.store
     try:
-        aborted = access.store.abort_uploads(lambda name: _is_idle(name, busy_names))
-        upload_names = list(aborted)
+        names = list(store.abort_uploads(lambda name: _is_idle(name, busy_names)))
     except StorageError as error:
         why = f"uploads that were cut short cannot be looked for: {error.found}"
-        left_alone = (LeftAlone(outputs.folder, why),)
-    removed = tuple(outputs.folder / name for name in [*object_names, *upload_names])
-    return GarbageCollection(unfinished=removed, left_alone=left_alone)
+        return GarbageCollection(left_alone=(LeftAlone(outputs.folder, why),))
+    return GarbageCollection(unfinished=tuple(outputs.folder / name for name in names))
 
 
 def _is_idle(name: str, busy_names: Collection[str]) -> bool:

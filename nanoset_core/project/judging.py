@@ -66,25 +66,43 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
         manifest = read_manifest(folder, listing)
     except (FormatError, OSError) as error:
         return LeftAlone(folder, f"its manifest cannot be read: {getattr(error, 'what', error)}")
-
-    # Leave the folder alone if it is not a version that nanoset wrote there.
     our_files = _our_files(listing, output, folder, manifest)
     if our_files is None:
         return LeftAlone(folder, "it has no manifest, and no markers of nanoset")
-    name = f"{output.stage_folder}/{output.name}"
-    if manifest is not None and _place_of(manifest) != f"{name}/{digest}":
-        return LeftAlone(folder, f"its manifest is that of {_place_of(manifest)}")
-    if _is_linked(listing, folder):
-        return LeftAlone(folder, "a symbolic link leads to it")
+    reason = _reason_of_place(listing, output, folder, manifest)
+    if reason is not None:
+        return LeftAlone(folder, reason)
 
     # Leave it alone if it contains any other file, which may be somebody's only copy.
     entries = dict(files_below(listing, folder))
     reason = _reason_to_leave_alone(entries, our_files)
     if reason is not None:
         return LeftAlone(folder, reason)
+    name = f"{output.stage_folder}/{output.name}"
     kind: GarbageKind = "unfinished" if manifest is None else "version"
     size = sum(entry.size for entry in entries.values())
     return Garbage(folder, name, output.subject, kind, size)
+
+
+def _reason_of_place(
+    listing: FileAccess, output: StoredOutput, folder: Path, manifest: Manifest | None
+) -> str | None:
+    """Return why a folder is not a version that nanoset stored there, or None.
+
+    For example, it was copied from the folder of another output.
+
+    Args:
+        listing: Access to the output root.
+        output: The output in whose folder the version is.
+        folder: Folder of the version.
+        manifest: Its manifest; None for an unfinished version.
+    """
+    place = f"{output.stage_folder}/{output.name}/{folder.name}"
+    if manifest is not None and _place_of(manifest) != place:
+        return f"its manifest is that of {_place_of(manifest)}"
+    if _is_linked(listing, folder):
+        return "a symbolic link leads to it"
+    return None
 
 
 def _our_files(

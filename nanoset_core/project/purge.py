@@ -233,17 +233,29 @@ def _shorten_tasks(
     tasks = []
     for shard, manifest in zip(to_shorten, manifests, strict=True):
         source = ranges[shard.number]  # shard k was made from range k of the text
-        rows = np.array([document.row for document in shard.documents], np.int64)  # (n_erased,)
-        tasks.append(
-            ShortenTask(
-                root=current.project.outputs,
-                recipe=shard_recipe(current.corpus, source, manifest.recipe["options"]),
-                shard=manifest,
-                files=source.files,
-                rows=rows,
-            )
-        )
+        tasks.append(_shorten_task(current, shard, manifest, source))
     return tasks
+
+
+def _shorten_task(
+    current: _CurrentShards, shard: _ShardToShorten, manifest: Manifest, source: SourceRange
+) -> ShortenTask:
+    """Return the task that makes one shard without the documents to be erased.
+
+    Args:
+        current: The current shards of the corpus.
+        shard: The shard, and these documents.
+        manifest: Its manifest.
+        source: The range of the text that it was made from, without these documents.
+    """
+    rows = np.array([document.row for document in shard.documents], np.int64)  # (n_erased,)
+    return ShortenTask(
+        root=current.project.outputs,
+        recipe=shard_recipe(current.corpus, source, manifest.recipe["options"]),
+        shard=manifest,
+        files=source.files,
+        rows=rows,
+    )
 
 
 def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:
