@@ -182,6 +182,9 @@ class BlendedNanoset(SplitSamples):
     def _by_dataset(self, positions: NDArray[np.int64]) -> Iterator[_DatasetSamples]:
         """Group the samples at some positions of the blend by their dataset.
 
+        For example, the samples at four positions are from the datasets 1, 0, 1 and 1. Then dataset
+        0 fills row 1 of the batch, and dataset 1 the rows 0, 2 and 3.
+
         Args:
             positions: Indices in the blend, shape (n,).
 
@@ -203,11 +206,10 @@ class BlendedNanoset(SplitSamples):
         for dataset_number in np.unique(dataset_numbers):
             dataset = self.datasets[dataset_number]
             rows = np.flatnonzero(dataset_numbers == dataset_number)
-            dataset_samples = samples[rows]
-            # Some trainers start a dataset again when its samples are used up.
-            if self._wraps:
-                dataset_samples = dataset_samples % len(dataset)
-            yield _DatasetSamples(dataset, rows, dataset_samples)
+            samples_of_dataset = samples[rows]
+            if self._wraps:  # a trainer that starts a dataset again when its samples are used up
+                samples_of_dataset = samples_of_dataset % len(dataset)
+            yield _DatasetSamples(dataset, rows, samples_of_dataset)
 
     def _locate(self, index: int) -> tuple[int, int]:
         """Find out which sample of which dataset is at an index of the blend.

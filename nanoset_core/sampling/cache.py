@@ -511,34 +511,47 @@ def _open_arrays(
     """Map index files into memory, and check their shapes.
 
     Args:
-        files: Part, such as document_index → file name.
-        shapes: Part → shape that was planned.
+        files: Name of each array, such as document_index → file name.
+        shapes: Name of each array → shape that was planned.
         folder: Folder of the files.
         access: Fetches the files if they are in a store; None reads them from this machine.
 
     Returns:
-        Part → array.
+        Name of each array → the array.
 
     Raises:
         MissingError: A file is missing.
         StaleError: A file is not the one that was planned.
     """
     arrays = {}
-    for part, shape in shapes.items():
-        path = folder / files[part]
+    for name, shape in shapes.items():
+        path = folder / files[name]
         url = path if access is None else access.url(path)
-        array = _open_array(path, url, access)
-        is_integer = array.dtype.kind in "iu" and array.dtype.isnative
-        if array.shape != shape or not is_integer:
-            raise StaleError(
-                "an index file is not the one that was planned",
-                where=url,
-                found=f"shape {array.shape}, {array.dtype.str}",
-                expected=f"shape {shape}, whole numbers",
-                remedy="build the nanoset again",
-            )
-        arrays[part] = array
+        arrays[name] = _open_array(path, url, access)
+        _check_array(arrays[name], shape, url)
     return arrays
+
+
+def _check_array(array: NDArray[Any], shape: tuple[int, ...], url: object) -> None:
+    """Check that the array of an index file consists of integers, and has the planned shape.
+
+    Args:
+        array: The array.
+        shape: The planned shape.
+        url: Path or address of the file, for the error.
+
+    Raises:
+        StaleError: It does not.
+    """
+    is_integer = array.dtype.kind in "iu" and array.dtype.isnative
+    if array.shape != shape or not is_integer:
+        raise StaleError(
+            "an index file is not the one that was planned",
+            where=url,
+            found=f"shape {array.shape}, {array.dtype.str}",
+            expected=f"shape {shape}, whole numbers",
+            remedy="build the nanoset again",
+        )
 
 
 def _open_array(path: Path, url: object, access: FileAccess | None) -> NDArray[Any]:

@@ -523,6 +523,9 @@ def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend |
 def _plain_blend(where: str, blend: Blend) -> PlainBlend:
     """Return a blend in plain types.
 
+    A blend is a prefix, prefixes without weights, or prefixes with weights. A prefix may be a path
+    object, which becomes a string: {Path("web"): 3} → {"web": 3.0}.
+
     Args:
         where: Name of the setting, for messages.
         blend: The blend as it was given.
@@ -538,17 +541,15 @@ def _plain_blend(where: str, blend: Blend) -> PlainBlend:
             found=repr(blend),
             expected="a prefix, {prefix: weight}, or a list of prefixes, not empty",
         )
-
-    # A blend is a single prefix, prefixes without weights, or prefixes with weights.
     paths = [str(os.fspath(prefix)) for prefix in prefixes]
-    if isinstance(blend, str | os.PathLike):
-        return paths[0]
-    if not isinstance(blend, Mapping):
-        return tuple(paths)
-    weights = {}
-    for path, weight in zip(paths, blend.values(), strict=True):
-        weights[path] = _plain_weight(f"{where}, {path}", weight)
-    return FrozenDict(weights)
+
+    if isinstance(blend, Mapping):
+        weights = {}
+        for path, weight in zip(paths, blend.values(), strict=True):
+            weights[path] = _plain_weight(f"{where}, {path}", weight)
+        return FrozenDict(weights)
+    is_single = isinstance(blend, str | os.PathLike)
+    return paths[0] if is_single else tuple(paths)
 
 
 def _prefixes_in(blend: object) -> list[Any]:

@@ -71,18 +71,27 @@ def histogram(chunks: Chunks) -> list[Bin]:
     Returns:
         The bins, ascending, at most MAX_BINS + 2; empty if there are no numbers.
     """
+    # Read the numbers once to choose round edges between bins, and again to add up the amounts.
     spread = _spread_of(chunks())
     if spread is None:
         return []
     if spread.minimum == spread.maximum:
-        # All numbers are equal: one bin.
-        sums = sum_by_bin(chunks(), edges=[])
-        value = float(spread.minimum)
-        exact_value = Decimal(spread.minimum) if spread.is_whole else value
-        return [Bin(_number_text(exact_value), value, value, tuple(sums[0].tolist()))]
+        return [_only_bin(spread, sum_by_bin(chunks(), edges=[])[0])]
     edges = _round_edges(spread)
     sums = sum_by_bin(chunks(), [float(edge) for edge in edges])  # (n_edges + 1, n_amounts)
     return _bins_of(edges, sums, spread)
+
+
+def _only_bin(spread: _Spread, sums: NDArray[np.int64]) -> Bin:
+    """Return the bin of numbers that are all equal.
+
+    Args:
+        spread: The range of the numbers: a single one.
+        sums: The amounts of all numbers, shape (n_amounts,).
+    """
+    value = float(spread.minimum)
+    exact_value = Decimal(spread.minimum) if spread.is_whole else value
+    return Bin(_number_text(exact_value), value, value, tuple(sums.tolist()))
 
 
 def sum_by_bin(chunks: Iterable[WeighedValues], edges: Sequence[float]) -> NDArray[np.int64]:
@@ -146,23 +155,45 @@ def _spread_of(chunks: Iterable[WeighedValues]) -> _Spread | None:
 
     minimum = min(minima)
     maximum = max(maxima)
-    n_finite = int(counts.sum())
-    if n_finite == 0:  # all numbers are infinite
+    if not counts.any():  # all numbers are infinite
         return _Spread(minimum, maximum, low=0.0, high=0.0, median=0.0, is_whole=is_whole)
-
-    # If all finite numbers were sorted, half a percent at either end would be left out.
-    n_extreme = int(_EXTREME_SHARE * n_finite)
-    low_interval = _interval_of_rank(n_extreme, counts)
-    median_interval = _interval_of_rank(n_finite // 2, counts)
-    high_interval = _interval_of_rank(n_finite - n_extreme - 1, counts)
+    middle = _middle_of(counts)
     return _Spread(
         minimum,
         maximum,
-        low=max(_interval_start(low_interval), minimum),
-        # An interval ends where the next one starts.
-        high=min(_interval_start(high_interval + 1), maximum),
-        median=_interval_start(median_interval + 1),
+        low=max(middle.low, minimum),
+        high=min(middle.high, maximum),
+        median=middle.median,
         is_whole=is_whole,
+    )
+
+
+class _Middle(NamedTuple):
+    """About where the middle 99 % of some numbers are."""
+
+    low: float
+    median: float
+    high: float
+
+
+def _middle_of(counts: NDArray[np.int64]) -> _Middle:
+    """Return about where the middle 99 % of some numbers are, by their counts in intervals.
+
+    Args:
+        counts: Numbers in each interval, shape (n_intervals,); not all are 0.
+    """
+    # If all numbers were sorted, half a percent at either end would be left out.
+    n_numbers = int(counts.sum())
+    n_extreme = int(_EXTREME_SHARE * n_numbers)
+    low_interval = _interval_of_rank(n_extreme, counts)
+    median_interval = _interval_of_rank(n_numbers // 2, counts)
+    high_interval = _interval_of_rank(n_numbers - n_extreme - 1, counts)
+
+    # An interval ends where the next one starts.
+    return _Middle(
+        low=_interval_start(low_interval),
+        median=_interval_start(median_interval + 1),
+        high=_interval_start(high_interval + 1),
     )
 
 
@@ -287,26 +318,28 @@ def _round_step(width: Decimal, *, is_whole: bool) -> Decimal:
 def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread) -> list[Bin]:
     """Return the bins of a histogram, without empty ones at either end.
 
+    For the edges 10 and 20, the bins are below 10, from 10 to 20, and 20 or more.
+
     Args:
         edges: The numbers between the bins, ascending.
         sums: Amounts of each bin, shape (n_edges + 1, n_amounts).
         spread: The range of the numbers.
     """
+    filled = np.flatnonzero(sums.any(axis=1))  # indices of the bins with amounts
+    if not len(filled):
+        return []
     starts = [None, *edges]
     stops = [*edges, None]
-    filled = np.flatnonzero(np.count_nonzero(sums, axis=1))  # numbers of the bins with values
-    if not len(filled):  # all amounts are 0
-        return []
     bins = []
-    for number in range(int(filled[0]), int(filled[-1]) + 1):
-        start = starts[number]
-        stop = stops[number]
+    for index in range(int(filled[0]), int(filled[-1]) + 1):
+        start = starts[index]
+        stop = stops[index]
         bins.append(
             Bin(
                 label=_bin_label(start, stop, is_whole=spread.is_whole),
                 start=None if start is None else float(start),
                 stop=None if stop is None else float(stop),
-                amounts=tuple(sums[number].tolist()),
+                amounts=tuple(sums[index].tolist()),
             )
         )
     return bins

@@ -206,35 +206,50 @@ class _PackFiller:
 def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     """Yield the class of each pack, in the order of the packs, many packs at a time.
 
-    The packs of a class are spread evenly over a line from 0 to 1: pack j of n is at
-    (j + jitter) / n, where the *jitter* is a pseudo-random number from 0 to 1. The packs of all
-    classes are sorted by these positions. To limit the memory, the line is divided into parts of
-    equal length, the *strata*, which are sorted one by one.
+    A *class* of packs has pieces of the same lengths. Its packs are spread evenly over a line from
+    0 to 1, and the packs of all classes are sorted by their positions there. To limit the memory,
+    the line is divided into parts of equal length, the *strata*, which are sorted one by one.
 
     Args:
         plan: The packs of each class.
-        seed: Decides the jitters.
+        seed: Decides where the packs are on the line.
 
     Yields:
         The class of each pack of one stratum, shape (n_packs_of_stratum,).
     """
     n_strata = max(1, -(-plan.pieces // _STRATUM_PIECES))  # rounded up
-    # (n_classes,) a hash of the seed and each class, so that jitters differ between classes
+    # (n_classes,) a hash of the seed and each class, so that positions differ between classes
     class_numbers = np.arange(len(plan.counts), dtype=np.uint64)
     class_hashes = mix(class_numbers * STEP + mix(np.array([seed], np.uint64)))
     for stratum in range(n_strata):
         # Compute the positions only of packs that are in this stratum, or next to it.
         candidates = _candidates(plan.counts, stratum, n_strata)
-        classes = candidates.classes  # (n_candidates,)
-        jitters = _jitters(class_hashes[classes], candidates.numbers)
-        # (n_candidates,) in strata: from k to k + 1 in stratum k
-        positions = (candidates.numbers + jitters) / plan.counts[classes] * n_strata
+        # (n_candidates,) from k to k + 1 in stratum k
+        positions = _positions_of(candidates, plan.counts, class_hashes) * n_strata
 
         # A position at the very end of the line, due to rounding, belongs to the last stratum.
         stratum_of_pack = np.minimum(positions.astype(np.int64), n_strata - 1)
         is_inside = stratum_of_pack == stratum
         order = _order_of(positions[is_inside] - stratum)
-        yield classes[is_inside][order]
+        yield candidates.classes[is_inside][order]
+
+
+def _positions_of(
+    candidates: _Candidates, counts: NDArray[np.int64], class_hashes: NDArray[np.uint64]
+) -> NDArray[np.float64]:
+    """Return where packs are on a line from 0 to 1; shape (n_packs,).
+
+    Pack j of the n packs of a class is somewhere between j / n and (j + 1) / n. For example, the
+    second of 4 packs is between 0.25 and 0.5.
+
+    Args:
+        candidates: The packs.
+        counts: Number of packs of each class, shape (n_classes,).
+        class_hashes: Hash of the seed and each class, shape (n_classes,).
+    """
+    jitters = _jitters(class_hashes[candidates.classes], candidates.numbers)  # from 0 to 1
+    positions: NDArray[np.float64] = (candidates.numbers + jitters) / counts[candidates.classes]
+    return positions
 
 
 class _Candidates(NamedTuple):

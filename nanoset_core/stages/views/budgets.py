@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -273,28 +273,46 @@ def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGa
     """
     if end.amount_before >= FULL_SHARE * budget.limit:
         return None
-
-    # Several documents may be at the end, namely those with the same id: they are kept together or
-    # not at all.
-    next_amount = 0
-    n_next_documents = 0
-    next_positions: list[int] = []
-    for chunk in candidates.chunks:
-        amounts = candidates.amounts(chunk, budget.unit)
-        copy_counts = candidates.copy_counts[chunk]
-        is_next = end.is_at(chunk) & (copy_counts > 0)
-        next_amount += int(amounts[is_next].sum())
-        n_next_documents += int(copy_counts[is_next].sum())
-        next_positions += (chunk.start + np.flatnonzero(is_next)).tolist()
-
-    if not next_positions:
+    following = _documents_at(end, candidates, budget.unit)
+    if not following.positions:
         return None
     return BudgetGap(
         view=budget.view,
         unit=budget.unit,
         budget=budget.limit,
         reached=end.amount_before,
-        document=next_positions[0],
-        documents=n_next_documents,
-        amount=next_amount,
+        document=following.positions[0],
+        documents=following.n_documents,
+        amount=following.amount,
     )
+
+
+class _DocumentsAtEnd(NamedTuple):
+    """The documents that do not fit into a budget: one, or several with the same id."""
+
+    positions: list[int]
+    """Positions among the candidates, ascending."""
+    n_documents: int
+    """How many documents these are, each copy counted."""
+    amount: int
+    """What they would take of the budget together."""
+
+
+def _documents_at(end: BudgetEnd, candidates: Candidates, unit: str) -> _DocumentsAtEnd:
+    """Return the documents at the end of a budget, which are kept together or not at all.
+
+    Args:
+        end: Where the budget ends.
+        candidates: The documents before the budget is applied.
+        unit: `documents` or `tokens`: what the budget limits.
+    """
+    positions: list[int] = []
+    n_documents = 0
+    amount = 0
+    for chunk in candidates.chunks:
+        copy_counts = candidates.copy_counts[chunk]
+        is_at_end = end.is_at(chunk) & (copy_counts > 0)
+        positions += (chunk.start + np.flatnonzero(is_at_end)).tolist()
+        n_documents += int(copy_counts[is_at_end].sum())
+        amount += int(candidates.amounts(chunk, unit)[is_at_end].sum())
+    return _DocumentsAtEnd(positions, n_documents, amount)

@@ -224,22 +224,30 @@ def check_rules(project: Project, dataset: Manifest, name: str) -> None:
 def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
     """Return the columns that a view's rules need in addition to those that all documents have.
 
+    For example, the rules `where: quality >= 3` and `order: {by: date}` need `quality` and `date`.
+
     Args:
         config: The settings of nanoset.yaml.
         name: The view. If it is chosen from another view, the rules of that one count, too.
     """
     columns: set[str] = set()
     for view in chain_of(config.views, name):
-        spec = config.views[view]
-        if spec.where is not None:
-            columns |= parse_condition(spec.where, "").columns
-        if spec.split is not None and spec.split.by:
-            columns.add(spec.split.by)
-        if spec.top is not None:
-            columns.add(spec.top.by)
-        if not isinstance(spec.order, str) and spec.order.by:
-            columns.add(spec.order.by)
+        columns |= _columns_in_rules(config.views[view])
     return frozenset(columns - DOCUMENT_COLUMNS)
+
+
+def _columns_in_rules(spec: ViewSpec) -> set[str]:
+    """Return the columns that the rules of one view name."""
+    columns: set[str] = set()
+    if spec.where is not None:
+        columns |= parse_condition(spec.where, "").columns
+    if spec.split is not None and spec.split.by:
+        columns.add(spec.split.by)
+    if spec.top is not None:
+        columns.add(spec.top.by)
+    if not isinstance(spec.order, str) and spec.order.by:
+        columns.add(spec.order.by)
+    return columns
 
 
 def _check_columns(project: Project, dataset: Manifest, name: str) -> None:

@@ -185,19 +185,31 @@ def top_rows(top: Mapping[str, Any]) -> list[TopRow]:
     n_without_value = {"null": top["nulls"], "NaN": top["nans"]}
     longest_bar = max([*n_without_value.values(), *(row["documents"] for row in bins)])
 
-    rows: list[TopRow] = []
-    for row in bins:
-        n_documents = row["documents"]
-        n_chosen = row["chosen_documents"]
-        bar = _split_bar(n_documents, n_chosen, longest_bar)
-        rows.append(TopRow(row["values"], n_documents, row["tokens"], n_chosen, bar))
-
+    rows = [_top_row(row, longest_bar) for row in bins]
     # Documents without a value are never chosen. The manifest does not record their tokens.
     for name, n_documents in n_without_value.items():
         if n_documents > 0:
             bar = _split_bar(n_documents, 0, longest_bar)
             rows.append(TopRow(name, n_documents, tokens=None, chosen=0, bar=bar))
     return rows
+
+
+def _top_row(histogram_bin: Mapping[str, Any], longest_bar: int) -> TopRow:
+    """Return the row of the documents whose values are in one bin of a histogram.
+
+    Args:
+        histogram_bin: What the manifest records about the bin.
+        longest_bar: Documents of the longest bar.
+    """
+    n_documents = histogram_bin["documents"]
+    n_chosen = histogram_bin["chosen_documents"]
+    return TopRow(
+        values=histogram_bin["values"],
+        documents=n_documents,
+        tokens=histogram_bin["tokens"],
+        chosen=n_chosen,
+        bar=_split_bar(n_documents, n_chosen, longest_bar),
+    )
 
 
 def top_table(top: Mapping[str, Any]) -> list[dict[str, str | int]]:

@@ -174,10 +174,12 @@ class LeadingFilters:
             if node.step not in mask_by_filter:
                 mask_by_filter[node.step] = node.step.mask(documents)
             mask = mask_by_filter[node.step]  # (n_documents,)
-            if node.parent == 0:  # all rows: this is faster than to index by them
-                rows_by_node.append(np.flatnonzero(mask))
+            has_all_rows = node.parent == 0
+            if has_all_rows:  # faster than the general case
+                rows = np.flatnonzero(mask)
             else:
-                rows_by_node.append(parent_rows[mask[parent_rows]])
+                rows = parent_rows[mask[parent_rows]]
+            rows_by_node.append(rows)
         return rows_by_node
 
     def kept_rows(self, view: int) -> NDArray[np.int64]:

@@ -148,23 +148,21 @@ class _ViewWriter:
         Returns:
             Facts about the view for its manifest, and checksums of the files.
         """
-        # Write the .idx. `chunks` yields the numbers of the chosen documents. It is a function,
-        # since it is called once for each array of the .idx.
+        view_idx = idx_path(folder / self._prefix)
         corpus_idx = self.dataset.path(f"{self.dataset.facts['prefix']}.idx")
         corpus_index = read_idx(corpus_idx, validate=False)
-        prefix = self._prefix  # both files have this name, and their endings
-        view_idx = idx_path(folder / prefix)
-        selection = self.chosen.selection
-        size = write_view_idx(view_idx, corpus_index, selection.chunks)
+        # `chunks` yields the numbers of the chosen documents. It is passed as a function, since it
+        # is called once for each array of the .idx.
+        size = write_view_idx(view_idx, corpus_index, self.chosen.selection.chunks)
 
         files: FileFacts = {view_idx.name: sha256_file(view_idx)}
         files |= self._place_tokens(folder)  # the .bin
         facts = {
-            "prefix": prefix,
+            "prefix": self._prefix,
             "corpus": self.dataset.name,
             "documents": size.documents,
             "sequences": size.sequences,
-            "tokens": selection.tokens,
+            "tokens": self.chosen.selection.tokens,
             "dtype": self.dataset.facts["dtype"],
             **self.chosen.facts,
         }

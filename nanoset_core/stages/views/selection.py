@@ -633,21 +633,34 @@ def _sorted_documents(
 
     if not sort_values:  # there are no candidates, and so no documents
         return np.empty(0, np.int64)
+    candidate_values = pa.chunked_array(sort_values).combine_chunks()
+
+    # Look up the value of each document among those of all candidates, and sort by these values.
+    chosen = _all_copies(selection)
+    values = candidate_values.take(pa.array(chosen.candidate_indices))
+    direction = "descending" if descending else "ascending"
+    order = pc.array_sort_indices(values, order=direction, null_placement="at_end").to_numpy()
+    sorted_documents: NDArray[np.int64] = chosen.documents[order]
+    return sorted_documents
+
+
+class _AllCopies(NamedTuple):
+    """All documents of a view, each copy listed; shape (n_documents,) each."""
+
+    documents: NDArray[np.int64]
+    """Numbers in the corpus."""
+    candidate_indices: NDArray[np.int64]
+    """Indices among the candidates of the view."""
+
+
+def _all_copies(selection: Selection) -> _AllCopies:
+    """Return all documents of a view together, which it yields in chunks."""
     document_parts = [np.empty(0, np.int64)]
     index_parts = [np.empty(0, np.int64)]
     for copies in selection.copies():
         document_parts.append(copies.documents)
         index_parts.append(copies.candidate_indices)
-    documents = np.concatenate(document_parts)  # (n_documents,)
-    candidate_indices = np.concatenate(index_parts)  # (n_documents,)
-
-    # Look up the value of each document among those of all candidates, and sort by these values.
-    candidate_values = pa.chunked_array(sort_values).combine_chunks()
-    values = candidate_values.take(pa.array(candidate_indices))
-    direction = "descending" if descending else "ascending"
-    order = pc.array_sort_indices(values, order=direction, null_placement="at_end").to_numpy()
-    sorted_documents: NDArray[np.int64] = documents[order]
-    return sorted_documents
+    return _AllCopies(np.concatenate(document_parts), np.concatenate(index_parts))
 
 
 def _shuffled_documents(

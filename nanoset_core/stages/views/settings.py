@@ -243,7 +243,7 @@ def view_errors(
         corpora: The section `corpora`, by name.
     """
     for name, view in views.items():
-        where = f"{file}: views.{name}"
+        where = f"{file}: views.{name}.of"
         # The views from the corpus to this one, which is the last. It is cut off if it is too long,
         # so that a circle of views is finite, too.
         chain = chain_of(views, name)
@@ -251,19 +251,29 @@ def view_errors(
         if has_circle:
             yield ConfigError(
                 "this view is of itself, by way of others",
-                where=f"{where}.of",
+                where=where,
                 found=view.of,
                 remedy="name a corpus at the end of the chain",
             )
         elif len(chain) > MAX_CHAIN_LENGTH:
-            from_this_view_on = reversed(chain)  # "c of b of a"
-            yield ConfigError(
-                "too many views of views",
-                where=f"{where}.of",
-                found=" of ".join(from_this_view_on),
-                remedy=f"name a view that is at most {MAX_CHAIN_LENGTH} views away from a corpus",
-            )
+            yield _long_chain_error(chain, where)
         if name in corpora:
             yield ConfigError(
-                "a view and a corpus share a name", where=f"{where}.of", remedy="rename the view"
+                "a view and a corpus share a name", where=where, remedy="rename the view"
             )
+
+
+def _long_chain_error(chain: list[str], where: str) -> ConfigError:
+    """Return the error for a view that is too many views away from a corpus.
+
+    Args:
+        chain: The views from the corpus to this one.
+        where: The setting that names what the view is chosen from.
+    """
+    from_this_view_on = reversed(chain)  # "c of b of a"
+    return ConfigError(
+        "too many views of views",
+        where=where,
+        found=" of ".join(from_this_view_on),
+        remedy=f"name a view that is at most {MAX_CHAIN_LENGTH} views away from a corpus",
+    )

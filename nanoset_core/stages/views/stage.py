@@ -181,25 +181,33 @@ class ViewStage(DerivedStage, Planned, Advising):
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         """Return the counts of a view, and warnings on unknown ids, budgets and empty views."""
-        # Imported here, since every command imports this module, and few need it.
-        from nanoset_core.stages.views.facts import MISSING_IDS, gap_warnings, top_warnings
-
-        warnings = []
-        for key, count in manifest.facts[MISSING_IDS].items():
-            warnings.append(f"{count:,} ids of {key} match no document")
-        # Budgets far from full, since the next document does not fit, or since documents have no
-        # value by which `top` could rank them.
-        warnings += gap_warnings(manifest.facts, manifest.name)
-        warnings += top_warnings(manifest.facts, manifest.name)
-        if manifest.facts["documents"] == 0:
-            warnings.append("it holds no document")
-
         # The size of a view is that of its files without the .bin, which is a link to the dataset's
         # file, and takes no space.
         figures = counted(manifest, "documents", "tokens")  # and the "bytes" of all files
         bin_name = bin_path(manifest.facts["prefix"]).name
         figures["bytes"] -= manifest.files[bin_name].size
-        return Summary(figures, warnings=warnings)
+        return Summary(figures, warnings=_warnings(manifest))
+
+
+def _warnings(manifest: Manifest) -> list[str]:
+    """Return warnings about a view, in words: what its rules did not find.
+
+    Args:
+        manifest: The manifest of the view.
+    """
+    # Imported here, since every command imports this module, and few need it.
+    from nanoset_core.stages.views.facts import MISSING_IDS, gap_warnings, top_warnings
+
+    warnings = []
+    for key, count in manifest.facts[MISSING_IDS].items():
+        warnings.append(f"{count:,} ids of {key} match no document")
+    # Budgets far from full, since the next document does not fit, or since documents have no
+    # value by which `top` could rank them.
+    warnings += gap_warnings(manifest.facts, manifest.name)
+    warnings += top_warnings(manifest.facts, manifest.name)
+    if manifest.facts["documents"] == 0:
+        warnings.append("it holds no document")
+    return warnings
 
 
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:

@@ -232,22 +232,24 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
     budget = _budget_of(step, counts.ranked)
     end = _find_end(budget, ranking)  # None if all documents with a value fit
 
-    # Describe the end for the user. This needs the documents that will be left out, too.
-    cut = None
-    tied = TiedDocuments()
+    # Describe the result first, since this also needs the documents that are left out below.
     gap = None
-    if end is not None:
-        cut = ranking.value_of(end.cut_key)
-        tied = _count_tied(end)
-        if step.share is None:
-            gap = find_gap(budget, end, candidates)
-    bins = histogram(partial(_histogram_values, ranking, end))
+    if end is not None and step.share is None:
+        gap = find_gap(budget, end, candidates)
+    result = TopResult(
+        step,
+        budget=budget.limit,
+        cut=None if end is None else ranking.value_of(end.cut_key),
+        tied=TiedDocuments() if end is None else _count_tied(end),
+        counts=counts,
+        bins=histogram(partial(_histogram_values, ranking, end)),
+        gap=gap,
+    )
 
-    # Leave out the documents that are not taken.
     for chunk in candidates.chunks:
         is_taken = ranking.is_eligible(chunk) if end is None else end.precedes(chunk)
         candidates.copy_counts[chunk] *= is_taken
-    return TopResult(step, budget.limit, cut, tied, counts, bins, gap)
+    return result
 
 
 def _budget_of(step: Top, n_ranked: int) -> Budget:
