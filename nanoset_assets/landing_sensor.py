@@ -90,9 +90,10 @@ def _evaluate(
     project = project_defs.load()
     with_text = _corpora_with_text(project, candidates.corpora)
     # Runs can only be requested for corpora that are partitions.
-    names = project_defs.names
-    register(context.instance, names, with_text.corpora, project.config)
-    requests = [_run_request(names, corpus, landing_ids[corpus]) for corpus in with_text.corpora]
+    register(context.instance, project_defs.names, with_text.corpora, project.config)
+    requests: list[dg.RunRequest] = []
+    for corpus in with_text.corpora:
+        requests.append(_run_request(project_defs.names, corpus, landing_ids[corpus]))
     notes = [*candidates.notes, *with_text.notes]
     return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled_ids))
 

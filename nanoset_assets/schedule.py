@@ -102,6 +102,7 @@ def _tick_result(
     # that what it has just built is not requested again.
     active_runs = ActiveRuns(context.instance, names)
     text = scan_corpora(project)
+    _log_warnings(context, text, reload_notes(project_defs.config, project.config))
     sweep(project)  # removes temporary files of killed processes
     register(context.instance, names, text.corpora, project.config)  # as partitions
 
@@ -109,14 +110,12 @@ def _tick_result(
     survey = _survey(project, text)
     graph = graph_over(project, survey.recipes)
     state = load_graph_state(graph, context.instance, names, active_runs)
-    _log_warnings(context, text, reload_notes(project_defs.config, project.config))
 
     # Request all assets of corpora with new files, and other outputs whose inputs are ready.
     corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
-    requests = [
-        *_corpus_requests(names, tick_time, text, corpora),
-        *_output_requests(names, tick_time, _due_runs(project_defs, state, active_runs)),
-    ]
+    due = _due_runs(project_defs, state, active_runs)
+    requests = _corpus_requests(names, tick_time, text, corpora)
+    requests += _output_requests(names, tick_time, due)
     if requests:
         return requests[:MAX_NIGHTLY_REQUESTS]  # the sensors and the next tick request the rest
     return _skip_reason(len(state.steps), len(text.corpora), survey.being_written)
