@@ -265,13 +265,14 @@ class Split(NamedTuple):
         Returns:
             The samples, and the reason why some tokens are in none.
         """
-        # Follow the tokens from the dataset through the sample index and the shuffle index to the
-        # samples of the split.
+        # Samples are cut from the sequences of the dataset: find those with tokens of the piece.
         in_sample_index = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
+        # The samples are shuffled, and not all of them may be drawn.
         drawn = _drawn_spans(nanoset, in_sample_index)
+        # If the split is a blend of several datasets, it takes samples of each in turn.
         seen = self._spans_in_split(nanoset, drawn)
 
-        # Count how many of them remain after each step, which shows where the others were lost.
+        # Count how many tokens remain after each step, which shows where the others were lost.
         counts = _PieceCounts(
             tokens=piece.stop - piece.start,
             document_tokens=document_tokens,
@@ -299,11 +300,11 @@ class Split(NamedTuple):
         return blended(self.loaded, dataset_number, spans)
 
     def _reason(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str | None:
-        """Return the sentence that says why some tokens of a document are never seen.
+        """Return the sentence that says why tokens of a piece of a document are never seen.
 
         Args:
             nanoset: The samples of the document's dataset.
-            piece: The piece of the document that these tokens are in.
+            piece: Consecutive tokens of the document, in one sequence of the dataset.
             counts: How many tokens of the piece remain after each step to the samples of the split.
 
         Returns:
@@ -316,8 +317,8 @@ class Split(NamedTuple):
         if counts.unseen == 0:
             return None
 
-        # Other pieces of the document have reasons of their own, so their tokens count as seen
-        # here.
+        # This sentence is about one piece. Tokens of the document that are in other pieces count as
+        # seen: if some are not, a sentence about their piece says so.
         n_seen = counts.document_tokens - counts.unseen
         why = self._why_unseen(nanoset, piece, counts)
         return f"{unseen(n_seen, counts.document_tokens)} in {split}, because {why}"
@@ -334,13 +335,16 @@ class Split(NamedTuple):
         """
         plan = nanoset.member  # which sequences and samples of the dataset the split reads
         start, stop = plan.rows
-        if start <= piece.sequence < stop:
-            # An order says how earlier phases of a run read the dataset.
-            return _step_that_lost(counts, is_phase=plan.order is not None)
+        is_in_split = start <= piece.sequence < stop
+        if not is_in_split:
+            is_whole_document = counts.tokens == counts.document_tokens
+            subject = "it" if is_whole_document else "that part"
+            return f"{subject} belongs to {self._split_with(plan.prefix, piece.sequence)}"
 
-        is_whole_document = counts.tokens == counts.document_tokens
-        subject = "it" if is_whole_document else "that part"
-        return f"{subject} belongs to {self._split_with(plan.prefix, piece.sequence)}"
+        # A run may be divided into phases, which read the dataset in turn. Only the plan of a later
+        # phase has an `order`: it says what the earlier phases have read.
+        is_later_phase = plan.order is not None
+        return _step_that_lost(counts, is_phase=is_later_phase)
 
     def _split_with(self, prefix: str, sequence: int) -> str:
         """Return which split of the nanoset reads a sequence of a dataset, to end a sentence.
@@ -369,11 +373,11 @@ class _PlacedPiece(NamedTuple):
 
 
 def _tokens_in_messages(pieces: Sequence[DocumentPiece], origin: DocumentOrigin) -> int:
-    """Return how many tokens a document has, in messages about tokens that are in no sample.
+    """Return how many tokens a document has, according to messages about tokens in no sample.
 
-    Packing may have left out some of its tokens, which a message of its own reports. If there is
-    just one piece, messages about samples do not count these: of a document of 100 tokens, of which
-    packing left out 10, they say "7 of its 90 tokens".
+    Of a document of 100 tokens, packing may have left out 10, and a sample may lack 7 of the other
+    90. If these 90 are one piece, the message is "7 of its 90 tokens are never seen". If they are
+    in several pieces, messages about each piece count the whole document: "7 of its 100 tokens".
 
     Args:
         pieces: Its pieces in the dataset.
@@ -406,7 +410,7 @@ def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str |
 
 
 def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
-    """Return which step from the dataset to the split lost tokens of a document, as a reason.
+    """Return the clause that says at which step to the samples tokens of a document were lost.
 
     The last tokens of a dataset may fill no sample, not all samples may be drawn, and the blend of
     several datasets may not take all that are drawn.
@@ -422,6 +426,8 @@ def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
     is_lost_in_tail = counts.in_sample_index < counts.tokens
     is_lost_in_draw = counts.drawn < counts.in_sample_index
     is_lost_in_blend = counts.seen < counts.drawn
+
+    # Name the last step that lost tokens. If this is the blend, name the earlier ones as well.
     if is_lost_in_blend:
         why = "the blend takes fewer samples of this corpus than were built"
         if is_lost_in_draw and is_phase:
@@ -429,10 +435,9 @@ def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
         if is_lost_in_tail:
             why += ", and some lie in the tail, which does not fill a sample"
         return why
-
-    if is_lost_in_draw and is_phase:
-        return "earlier phases of the run read the samples that hold them"
     if is_lost_in_draw:
+        if is_phase:
+            return "earlier phases of the run read the samples that hold them"
         return "the samples that hold them are not drawn"
     return "they lie in the tail, which does not fill a sample"
 
@@ -478,10 +483,11 @@ def _one_member_per_dataset(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, 
 
 
 def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
-    """Keep the spans whose samples are read, and number these samples as they are read.
+    """Keep the spans whose samples are read, and number these samples in the order of reading.
 
-    The samples of a dataset are cut first, and then shuffled: the shuffle index [2, 0] says that
-    the first sample to be read is the one that was cut as number 2, and that number 1 is not read.
+    Samples are cut from a dataset first, and then shuffled. For example, the shuffle index [2, 0]
+    says that sample 2 is read first, and then sample 0. So a span of sample 2 becomes a span of
+    sample 0, one of sample 0 becomes one of sample 1, and one of sample 1 is left out.
 
     Args:
         nanoset: The samples of the dataset.
@@ -489,13 +495,13 @@ def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
             the sample index.
 
     Returns:
-        The spans that are left. Their `samples` are positions in `nanoset`.
+        The spans of samples that are read. Their `samples` are positions in `nanoset`.
     """
     drawn = renumbered(spans, _chunks_of(nanoset.shuffle_index))
 
-    # If a training run is divided into phases, earlier phases have read the samples before `begin`.
-    first_sample = nanoset.member.begin
-    return drawn.select(drawn.samples >= first_sample)
+    # A run may be divided into phases. A later one leaves out the samples that earlier phases have
+    # read, which are those at the positions before `begin`.
+    return drawn.select(drawn.samples >= nanoset.member.begin)
 
 
 def _appearances(piece: DocumentPiece, spans: Spans) -> Iterator[Appearance]:
@@ -556,108 +562,38 @@ def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
     return Spans.concatenate([_spans_of_entry(nanoset, entry) for entry in entries])
 
 
-class _CandidateSamples(NamedTuple):
-    """Consecutive samples before they are shuffled; arrays have the shape (n_samples,).
+def _samples_with_entry(sample_index: NDArray[Any], entry: int) -> range:
+    """Return the samples that contain an entry of the document index, or begin or end in it.
 
-    A position is an entry of the document index, which is one reading of a sequence, and an offset
-    in that sequence.
-    """
-
-    first: int
-    """Number of the first sample: its row of the sample index."""
-    start_entries: NDArray[np.int64]
-    start_offsets: NDArray[np.int64]
-    """The position at which each sample begins."""
-    stop_entries: NDArray[np.int64]
-    stop_offsets: NDArray[np.int64]
-    """The position at which each sample ends, and the next one begins."""
-
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        """Numbers of the samples, shape (n_samples,)."""
-        return np.arange(self.first, self.first + len(self.start_entries), dtype=np.int64)
-
-    def starts_in(self, entry: int) -> NDArray[np.int64]:
-        """Return the first token that each sample has of an entry's sequence.
-
-        A sample that begins in an earlier entry has the sequence from its first token on.
-
-        Args:
-            entry: Position in the document index.
-
-        Returns:
-            Positions in the sequence, shape (n_samples,).
-        """
-        return np.where(self.start_entries == entry, self.start_offsets, 0)
-
-    def stops_in(self, entry: int, length: int, overlap: int) -> NDArray[np.int64]:
-        """Return after which token of an entry's sequence each sample ends.
-
-        A sample that ends in a later entry has the sequence up to its last token.
-
-        Args:
-            entry: Position in the document index.
-            length: Tokens of the entry's sequence.
-            overlap: How many tokens at its end a sample has in common with the next one.
-
-        Returns:
-            Positions in the sequence, shape (n_samples,).
-        """
-        return np.where(self.stop_entries == entry, self.stop_offsets + overlap, length)
-
-    def have(self, entry: int) -> NDArray[np.bool_]:
-        """Return which samples begin in an entry or before it, and end in it or after it.
-
-        Args:
-            entry: Position in the document index.
-
-        Returns:
-            A mask, shape (n_samples,).
-        """
-        return (self.start_entries <= entry) & (self.stop_entries >= entry)
-
-
-def _candidates_for(sample_index: NDArray[Any], entry: int) -> _CandidateSamples:
-    """Return the samples that may have tokens of an entry of the document index.
+    For example, samples 0, 1 and 2 begin in the entries 4, 6 and 6. Then sample 0 contains entry 5
+    and ends in entry 6, and samples 1 and 2 begin in entry 6: entry 6 has all three.
 
     Args:
-        sample_index: Row j has the entry at which sample j begins, and the offset in its sequence;
-            ascending, shape (n_samples + 1, 2). The last row says where the last sample ends.
+        sample_index: Row j has the entry in which sample j begins, and an offset; ascending, shape
+            (n_samples + 1, 2). The last row says where the last sample ends.
         entry: Position in the document index.
     """
-    # Take the samples that begin in the entry, and the last one that begins before it.
+    n_samples = len(sample_index) - 1
     start_entries = sample_index[:, 0]
-    first = max(bisect_left(start_entries, entry) - 1, 0)
-    stop = min(bisect_right(start_entries, entry), len(sample_index) - 1)
 
-    # A sample ends where the next one begins, so one row more is needed.
-    rows = sample_index[first : stop + 1].astype(np.int64)  # (n_candidates + 1, 2)
-    begins = rows[:-1]
-    ends = rows[1:]
-    return _CandidateSamples(
-        first=first,
-        start_entries=begins[:, 0],
-        start_offsets=begins[:, 1],
-        stop_entries=ends[:, 0],
-        stop_offsets=ends[:, 1],
-    )
+    # The last sample that begins before the entry, and all samples that begin in it.
+    first = max(bisect_left(start_entries, entry) - 1, 0)
+    stop = min(bisect_right(start_entries, entry), n_samples)
+    return range(first, stop)
 
 
 def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
     """Return which tokens of one entry of the document index are in which sample.
 
     An entry of the document index is one reading of a sequence, in one epoch. Row j of the sample
-    index says at which entry sample j begins, and at which offset in the sequence there. Sample j
-    ends where row j + 1 says. For example, with the rows
+    index has the entry and the offset in its sequence at which sample j begins:
 
         entry   offset
             4        7    sample 0 begins in the sequence of entry 4, with its token 7
-            6        2    sample 0 ends, and sample 1 begins, in the sequence of entry 6
+            6        2    sample 1 begins in the sequence of entry 6, and sample 0 ends there
             6        9    sample 1 ends
 
-    the sequence of entry 5 has one span: all its tokens are in sample 0. The sequence of entry 6
-    has two: tokens 0 and 1 are in sample 0, and tokens 2 to 8 in sample 1. If samples overlap by a
-    token (the label of one is the first input of the next), each has one more at its end.
+    So tokens 0 and 1 of the sequence of entry 6 are in sample 0, and tokens 2 to 8 in sample 1.
 
     Args:
         nanoset: The samples of a dataset.
@@ -666,39 +602,46 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
     Returns:
         The spans. Their `samples` are rows of the sample index.
     """
-    candidates = _candidates_for(nanoset.sample_index, entry)
-    n_candidates = len(candidates.start_entries)
-    if not n_candidates:
+    samples = _samples_with_entry(nanoset.sample_index, entry)
+    if not samples:
         return Spans.concatenate([])
+    rows = nanoset.sample_index[samples.start : samples.stop + 1].astype(np.int64)
+    start_entries, start_offsets = rows[:-1].T  # where each sample begins, (n_samples,) each
+    stop_entries, stop_offsets = rows[1:].T  # where it ends: there, the next one begins
 
-    # Which tokens of this sequence each sample has.
-    sequence = int(nanoset.document_index[entry])
+    # A sample that begins in an earlier entry has the sequence from its first token on, and one
+    # that ends in a later entry has it up to its last token. If samples overlap by a token (the
+    # label of one is the first input of the next), each has one more at its end.
+    sequence = nanoset.document_index[entry]
     length = int(nanoset.dataset.sequence_lengths[sequence])
-    starts = candidates.starts_in(entry)
-    stops = candidates.stops_in(entry, length, nanoset.config.overlap)
-    has_tokens = candidates.have(entry) & (stops > starts)
+    overlap = nanoset.config.overlap
+    starts = np.where(start_entries == entry, start_offsets, 0)
+    stops = np.where(stop_entries == entry, stop_offsets + overlap, length)
 
-    # A span is at the start of its sample, unless the sample begins in an earlier sequence. Only
-    # the first of consecutive samples can do so.
-    offsets = np.zeros(n_candidates, np.int64)
-    offsets[0] = _tokens_before_entry(nanoset, candidates, entry)
-    return Spans(candidates.numbers, offsets, starts, stops).select(has_tokens)
+    # A span is at the start of its sample, unless the sample begins in an earlier entry. Of
+    # consecutive samples, only the first can do so.
+    offsets = np.zeros(len(samples), np.int64)
+    offsets[0] = _tokens_before_entry(nanoset, samples[0], entry)
+
+    numbers = np.arange(samples.start, samples.stop, dtype=np.int64)
+    return Spans(numbers, offsets, starts, stops).select(stops > starts)
 
 
-def _tokens_before_entry(nanoset: Nanoset, candidates: _CandidateSamples, entry: int) -> int:
-    """Return how many tokens of the first of some samples are before an entry's sequence.
+def _tokens_before_entry(nanoset: Nanoset, sample: int, entry: int) -> int:
+    """Return how many tokens a sample has before the sequence of an entry of the document index.
 
     Args:
         nanoset: The samples of the dataset.
-        candidates: Consecutive samples, the first of which may begin in an earlier entry.
-        entry: Position in the document index.
+        sample: A row of its sample index.
+        entry: Position in its document index. The sample begins in this entry, or before it.
     """
-    first_entry = int(candidates.start_entries[0])
-    if first_entry >= entry:
+    start_entry, start_offset = nanoset.sample_index[sample].tolist()
+    if start_entry == entry:
         return 0
-    earlier_sequences = nanoset.document_index[first_entry:entry]
-    lengths = nanoset.dataset.sequence_lengths[earlier_sequences]
-    return int(lengths.sum(dtype=np.int64)) - int(candidates.start_offsets[0])
+    sequences = nanoset.document_index[start_entry:entry]
+    lengths = nanoset.dataset.sequence_lengths[sequences]
+    # The first of these sequences has `start_offset` tokens that are in earlier samples.
+    return int(lengths.sum(dtype=np.int64)) - int(start_offset)
 
 
 def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
@@ -765,66 +708,21 @@ def renumbered(spans: Spans, samples_in_chunks: Iterable[NDArray[np.int64]]) -> 
     Returns:
         The new spans, ordered by sample.
     """
-    runs = _SampleRuns.of(spans)  # the spans of each sample
-    if not len(runs.samples):
-        return Spans.concatenate([])
+    # Sort the spans, so that those of one sample are neighbours.
+    spans = spans.select(np.argsort(spans.samples, kind="stable"))
 
     parts: list[Spans] = []
     chunk_start = 0  # position of the chunk in the list
     for chunk in samples_in_chunks:
-        # Which entries of the chunk are samples that have spans, and which samples these are.
-        nearest = runs.nearest(chunk)  # (n_entries,)
-        hits = np.flatnonzero(runs.samples[nearest] == chunk)
-        parts.append(runs.copied(nearest[hits], samples=chunk_start + hits))
+        # Positions in the chunk of samples that have spans: usually few.
+        hits = np.flatnonzero(np.isin(chunk, spans.samples))  # (n_hits,)
+
+        # The spans of the sample at each of these positions are a range of all spans.
+        first_spans = np.searchsorted(spans.samples, chunk[hits], side="left")
+        stop_spans = np.searchsorted(spans.samples, chunk[hits], side="right")
+        span_counts = stop_spans - first_spans
+
+        copies = spans.select(positions_in(first_spans, span_counts))
+        parts.append(copies._replace(samples=np.repeat(chunk_start + hits, span_counts)))
         chunk_start += len(chunk)
     return Spans.concatenate(parts)
-
-
-class _SampleRuns(NamedTuple):
-    """Spans ordered by sample, so that those of one sample are neighbours: a run.
-
-    For spans of the samples [7, 5, 7], `samples` is [5, 7]: their runs start at [0, 1] and have the
-    lengths [1, 2].
-    """
-
-    spans: Spans
-    """The spans, ordered by sample."""
-    samples: NDArray[np.int64]
-    """The samples that have spans, ascending, shape (n_samples,)."""
-    starts: NDArray[np.int64]
-    """Index of each sample's first span, shape (n_samples,)."""
-    lengths: NDArray[np.int64]
-    """Number of each sample's spans, shape (n_samples,)."""
-
-    @staticmethod
-    def of(spans: Spans) -> _SampleRuns:
-        """Order spans by sample; those of one sample keep their order.
-
-        Args:
-            spans: The spans, in any order.
-        """
-        ordered = spans.select(np.argsort(spans.samples, kind="stable"))
-        samples, starts, lengths = np.unique(ordered.samples, return_index=True, return_counts=True)
-        return _SampleRuns(ordered, samples, starts, lengths)
-
-    def nearest(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the index in `samples` of each number, or of another sample if it has no spans.
-
-        Args:
-            numbers: Numbers of samples, int64, shape (n,).
-
-        Returns:
-            Indices, shape (n,): for the samples [5, 7], the numbers [7, 3] give [1, 0].
-        """
-        return np.minimum(np.searchsorted(self.samples, numbers), len(self.samples) - 1)
-
-    def copied(self, runs: NDArray[np.int64], samples: NDArray[np.int64]) -> Spans:
-        """Return the spans of some runs, as spans of other samples.
-
-        Args:
-            runs: Indices of the runs, shape (n,).
-            samples: The sample that the spans of each run get, shape (n,).
-        """
-        lengths = self.lengths[runs]
-        copies = self.spans.select(positions_in(self.starts[runs], lengths))
-        return copies._replace(samples=np.repeat(samples, lengths))
