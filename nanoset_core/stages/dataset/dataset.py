@@ -326,14 +326,23 @@ class Dataset(ABC):
         # If the rows are sorted, leave out those before and after all rows of these documents.
         first_row, stop_row = self._rows_between(rows, places.start_byte, places.stop_byte)
         for block_start in range(first_row, stop_row, SEQUENCES_AT_ONCE):
-            block = slice(block_start, min(block_start + SEQUENCES_AT_ONCE, stop_row))
-            row_pointers = np.array(self.index.sequence_pointers[block])  # (n_rows,)
-            row_lengths = np.array(self.index.sequence_lengths[block])  # (n_rows,)
-            is_within = places.contain(row_pointers) & (row_lengths > 0)
-            yield DocumentTokens(
-                documents=places.documents_at(row_pointers[is_within]),
-                tokens=row_lengths[is_within].astype(np.int64),
-            )
+            block_stop = min(block_start + SEQUENCES_AT_ONCE, stop_row)
+            yield self._tokens_of_documents(places, slice(block_start, block_stop))
+
+    def _tokens_of_documents(self, places: _PlacesInCorpus, rows: slice) -> DocumentTokens:
+        """Return how many tokens of certain documents are in consecutive rows, which are sequences.
+
+        Args:
+            places: Where the documents are in the .bin of the corpus.
+            rows: Numbers of the rows in this dataset.
+        """
+        row_pointers = np.array(self.index.sequence_pointers[rows])  # (n_rows,) first byte of each
+        row_lengths = np.array(self.index.sequence_lengths[rows])  # (n_rows,) in tokens
+        is_within = places.contain(row_pointers) & (row_lengths > 0)
+        return DocumentTokens(
+            documents=places.documents_at(row_pointers[is_within]),
+            tokens=row_lengths[is_within].astype(np.int64),
+        )
 
     def _rows_between(
         self, rows: tuple[int, int], start_byte: int, stop_byte: int

@@ -693,6 +693,27 @@ class _ExpectedToken:
     """The id that must be there."""
 
 
+def _expected_tokens(
+    starts: NDArray[np.int64], stops: NDArray[np.int64], expected: Expected
+) -> list[_ExpectedToken]:
+    """Return which special tokens sequences must have, and where.
+
+    For example, a sequence from 10 to 20 must begin with the token 1 and end with the tokens 2 and
+    3. Then it must have 1 at position 10, 2 at 18, and 3 at 19.
+
+    Args:
+        starts: First position of each sequence, shape (n_sequences,).
+        stops: Position after its last token, shape (n_sequences,).
+        expected: The special tokens.
+    """
+    tokens: list[_ExpectedToken] = []
+    for distance, token in enumerate(expected.before):
+        tokens.append(_ExpectedToken(starts + distance, token))
+    for distance, token in enumerate(expected.after, start=-len(expected.after)):
+        tokens.append(_ExpectedToken(stops + distance, token))
+    return tokens
+
+
 class _FramingCheck:
     """Finds the sequences of a block that do not begin and end with the expected tokens.
 
@@ -710,18 +731,11 @@ class _FramingCheck:
         is_long_enough = block.lengths >= expected.min_length
         self._wrong_sequences = [np.flatnonzero(~is_long_enough)]
 
-        # Where the others start and stop: (n_long_sequences,) each.
+        # Where the others start and stop, and which tokens they must have there.
         self._long_sequences = np.flatnonzero(is_long_enough)
-        stops = block.stops[self._long_sequences]
+        stops = block.stops[self._long_sequences]  # (n_long_sequences,)
         starts = stops - block.lengths[self._long_sequences]
-
-        # Which tokens they must have there. For example, the first of two tokens at the end is two
-        # tokens before the stop.
-        self._expected_tokens: list[_ExpectedToken] = []
-        for distance, token in enumerate(expected.before):
-            self._expected_tokens.append(_ExpectedToken(starts + distance, token))
-        for distance, token in enumerate(expected.after, start=-len(expected.after)):
-            self._expected_tokens.append(_ExpectedToken(stops + distance, token))
+        self._expected_tokens = _expected_tokens(starts, stops, expected)
 
     def add(self, chunk: Tokens, chunk_start: int) -> None:
         """Compare a chunk of tokens with the special tokens that sequences must have in it.

@@ -187,17 +187,13 @@ class SampledFormat(ExportFormat):
         """
         yield self.file_header(cut, cut.tokens_in(number))
         for chunk in chunks:
-            n_complete = len(chunk) // cut.length
-            stop = n_complete * cut.length
-            if n_complete:
-                samples = chunk[:stop].reshape(n_complete, cut.length)
-                yield _with_headers(self.sample_header(cut.dtype, cut.length), samples)
-
-            # Only the last chunk can end in a shorter sample.
-            rest = chunk[stop:]
-            if len(rest):
-                short_sample = rest.reshape(1, len(rest))
-                yield _with_headers(self.sample_header(cut.dtype, len(rest)), short_sample)
+            stop = len(chunk) // cut.length * cut.length
+            complete_samples = chunk[:stop].reshape(-1, cut.length)
+            short_sample = chunk[stop:].reshape(1, -1)  # only the last chunk has one
+            for samples in (complete_samples, short_sample):
+                if samples.size:
+                    sample_header = self.sample_header(cut.dtype, length=samples.shape[1])
+                    yield _with_headers(sample_header, samples)
 
     def facts(self, cut: Cut) -> dict[str, int]:
         """Return what the manifest of an export records about its samples.

@@ -23,6 +23,7 @@ from nanoset_core.loading.layout import LACKING
 from nanoset_core.loading.plan_file import PLAN_FILE
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.sampling.coverage import MemberCoverage, coverage
+from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.stages.mappings.make import FileNotes
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 
@@ -47,18 +48,37 @@ def split_facts(
         `samples`, `blended` and `members`.
     """
     facts: dict[str, Any] = {"samples": 0, "blended": False, "members": []}
-    plan = planned.plan
-    if plan is not None:  # the split has data
-        # Its members are datasets, of each of which it reads a part.
-        members = _members_read(planned, samples_given)
-        facts["samples"] = plan.samples
-        facts["blended"] = plan.blend is not None
-        facts["members"] = _member_facts(planned, members)
-        facts[CORPORA] = [corpus.to_json() for corpus in nanoset.corpora(planned, members)]
-        if planned.mixture:
-            facts[MIXTURE] = [asdict(row) for row in planned.mixture]
+    if planned.plan is not None:
+        facts |= _data_facts(nanoset, planned, planned.plan, samples_given)
     if planned.lacking is not None:  # why it has no sample, in words
         facts[LACKING] = planned.lacking
+    return facts
+
+
+def _data_facts(
+    nanoset: NanosetContext,
+    planned: PlannedSplit,
+    plan: SplitPlan,
+    samples_given: Sequence[int] | None,
+) -> dict[str, Any]:
+    """Return the facts about the data of a split that has some.
+
+    Args:
+        nanoset: The nanoset.
+        planned: The split. Its members are datasets, of each of which it reads a part.
+        plan: Its samples.
+        samples_given: How many samples the built blend takes of each dataset; None for as many as
+            planned.
+    """
+    members = _members_read(planned, samples_given)
+    facts: dict[str, Any] = {
+        "samples": plan.samples,
+        "blended": plan.blend is not None,
+        "members": _member_facts(planned, members),
+        CORPORA: [corpus.to_json() for corpus in nanoset.corpora(planned, members)],
+    }
+    if planned.mixture:
+        facts[MIXTURE] = [asdict(row) for row in planned.mixture]
     return facts
 
 

@@ -221,6 +221,9 @@ class NanosetLookup:
         """Return the settings that decide the bytes of a split's index files.
 
         They are part of a recipe, whose digest names the built version.
+
+        Args:
+            split: `train`, `valid` or `test`.
         """
         spec = self.spec
         return {
@@ -267,7 +270,16 @@ class NanosetLookup:
         return {**mixture.to_json(), "mix_samples": self.spec.samples.get("train")}
 
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that limit how often documents are read, as options of the recipe."""
+        """Return the settings that limit how often documents are read, as options of the recipe.
+
+        A recipe is everything that decides the bytes of an output. Its digest names the version.
+
+        Args:
+            split: `train`, `valid` or `test`.
+
+        Returns:
+            Name → JSON value; empty if nothing is limited.
+        """
         options: dict[str, Any] = {}
         has_limits = False
         if self.spec.max_epochs is not None:
@@ -283,7 +295,11 @@ class NanosetLookup:
         return options
 
     def _epoch_option(self) -> dict[str, Any]:
-        """Return the limits of `max_epochs` and what they depend on, as an option of the recipe."""
+        """Return the limits of `max_epochs` and what they depend on, as an option of the recipe.
+
+        Returns:
+            For example `{"most": {"web": 4.0}, "then": "raise", "samples": {"train": 1000}}`.
+        """
         limits: Any = self.spec.max_epochs
         if isinstance(limits, Mapping):  # a limit for each corpus
             limits = dict(limits)

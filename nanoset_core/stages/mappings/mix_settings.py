@@ -305,6 +305,9 @@ def _temperature_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error if a group has a temperature that has no effect.
 
+    A temperature of 0.5 reads the parts of a group in proportion to the square roots of their
+    tokens. It has no effect on parts whose shares or amounts are given.
+
     Args:
         where: Key of the group.
         group: The group.

@@ -76,12 +76,12 @@ class ResolvedNanoset(NanosetSpec):
         Returns:
             Names of corpora or views, each once.
         """
-        # The index files of all splits are in a folder that is named after all datasets.
+        # In these two cases, the index files of all splits are in one folder, which is named after
+        # all datasets: if a run continues, and if the trainer's file names contain no hash.
         if self.continues_run:
             return tuple(dict.fromkeys((*self.corpora, *self.earlier_corpora)))
         if not get_preset(self.preset).index_names_have_versions:
             return self.corpora
-
         return corpora_of(self.blend_of(split)) or self.corpora
 
 

@@ -275,7 +275,8 @@ class NanosetSpec(Section):
             corpus: Name of a corpus or view.
 
         Returns:
-            False also if train has no share of the documents.
+            True if train reads at least a part of its documents; False also if `split` gives train
+            no share, as "0,100,0" does.
         """
         if corpus not in corpora_of(self.blend_of("train")):
             return False

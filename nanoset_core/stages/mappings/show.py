@@ -48,23 +48,34 @@ def _figures(manifest: Manifest) -> dict[str, int]:
         manifest: Manifest of the index mappings or the blend.
     """
     # The index files are in the trainer's cache, and not among the files of the output.
-    facts = manifest.facts
     index_bytes = sum(note["bytes"] for note in cache_files(manifest).values())
-    figures = {"bytes": size_bytes(manifest) + index_bytes}
+    figures = {"bytes": size_bytes(manifest) + index_bytes, **_sample_figures(manifest)}
 
-    if "members" in facts:  # what is read of each dataset; some old outputs do not record it
-        samples = samples_read(facts)
-        figures["samples"] = samples
-        figures["unused_samples"] = unused_samples(facts)
-        # All samples have one length. A blend of datasets does not record it.
-        sequence_length = manifest.recipe["options"].get("sequence_length")
-        if sequence_length is not None:
-            figures["tokens"] = samples * int(sequence_length)
-
-    corpora = facts.get(CORPORA)  # what is read of each corpus; not recorded by old outputs
+    # What is read of each corpus, which old outputs do not record.
+    corpora = manifest.facts.get(CORPORA)
     if corpora:
         figures["unique_tokens"] = _total(corpora, "unique_tokens")
         figures["repeated_tokens"] = _total(corpora, "repeated_tokens")
+    return figures
+
+
+def _sample_figures(manifest: Manifest) -> dict[str, int]:
+    """Return how many samples a split has, and how many tokens these are.
+
+    Args:
+        manifest: Manifest of the index mappings or the blend.
+
+    Returns:
+        Name of a count → number; empty for outputs of old versions, which do not record it.
+    """
+    if "members" not in manifest.facts:
+        return {}
+    samples = samples_read(manifest.facts)
+    figures = {"samples": samples, "unused_samples": unused_samples(manifest.facts)}
+    # All samples have one length. A blend of datasets does not record it.
+    sequence_length = manifest.recipe["options"].get("sequence_length")
+    if sequence_length is not None:
+        figures["tokens"] = samples * int(sequence_length)
     return figures
 
 

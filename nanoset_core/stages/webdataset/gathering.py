@@ -209,8 +209,22 @@ class _RowCopier:
 
         if (counts == self.row_tokens).all():
             self.rows[targets] = tokens.reshape(-1, self.row_tokens)
-            return
+        else:
+            self._write_padded(tokens, counts, targets)
 
+    def _write_padded(
+        self,
+        tokens: NDArray[np.integer[Any]],
+        counts: NDArray[np.int64],
+        targets: NDArray[np.int64],
+    ) -> None:
+        """Write rows of different lengths, and fill them up with padding.
+
+        Args:
+            tokens: Tokens of all rows, concatenated, shape (n_tokens,).
+            counts: How many of them each row has, shape (n_rows,).
+            targets: Row of the array into which each row is written, shape (n_rows,).
+        """
         # Fill the rows with padding, and overwrite it with the tokens.
         self.rows[targets] = self.pad_id
         row_of_token = np.repeat(targets, counts)  # (n_tokens,)

@@ -327,7 +327,8 @@ def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts 
         group: Number of the group.
 
     Returns:
-        Path of the tar → facts, or None if the tar is missing or has another size than was written.
+        Path of the tar → its counts, size and sha256; None if the tar is missing or has another
+        size than was written.
     """
     plan_manifest, plan = current_plan(project, name)
     n_groups = project.webdataset(name).groups

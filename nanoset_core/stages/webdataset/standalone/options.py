@@ -239,8 +239,14 @@ def _special_ids(options: ShuffleOptions) -> dict[str, int]:
 
     The preset tokshuf ignores them, because tokshuf-rust has other special tokens.
 
+    Args:
+        options: The settings of the call, with the texts of the tokens.
+
     Returns:
-        Flag that names the token → id.
+        Flag that names the token → id, such as `{"--eod": 0}`.
+
+    Raises:
+        ConfigError: The tokenizer has no such token.
     """
     if options.tokenizer is None or options.preset != "default":
         return {}
