@@ -218,7 +218,8 @@ class BlendedNanoset(SplitSamples):
             index: Index in the blend.
 
         Returns:
-            (number of the dataset, index of the sample in that dataset).
+            (number of the dataset, index of the sample in that dataset): (1, 7) for sample 7 of the
+            second dataset.
 
         Raises:
             SampleIndexError: There is no such sample.
@@ -231,8 +232,7 @@ class BlendedNanoset(SplitSamples):
             raise self._misfit(
                 f"entry {position} of the blend is sample {sample} of dataset {dataset_number}"
             )
-        # Some trainers start a dataset again when its samples are used up.
-        if self._wraps:
+        if self._wraps:  # a trainer that starts a dataset again when its samples are used up
             sample %= len(self.datasets[dataset_number])
         return dataset_number, sample
 

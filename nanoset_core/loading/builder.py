@@ -60,11 +60,7 @@ class NanosetBuilder:
         """
         # Plan every split before anything is built, so that an error leaves no files behind.
         plans = self._plan()
-        splits: list[Split | None] = []
-        for plan in plans:
-            split = None if plan is None else self._build(plan)
-            splits.append(split)
-        train, valid, test = splits
+        train, valid, test = [None if plan is None else self._build(plan) for plan in plans]
         return train, valid, test
 
     def wait(self, timeout_seconds: float = 3600.0, poll_seconds: float = 0.5) -> Splits:
@@ -90,10 +86,8 @@ class NanosetBuilder:
             )
         plans = self._plan()
         self._wait_for_files(plans, folder, timeout_seconds, poll_seconds)
-        splits: list[Split | None] = []
-        for plan in plans:
-            split = None if plan is None else open_split(plan, self.config, folder)
-            splits.append(split)
+
+        splits = [None if plan is None else open_split(plan, self.config, folder) for plan in plans]
         train, valid, test = splits
         return train, valid, test
 

@@ -398,11 +398,15 @@ class Nanoset(SplitSamples):
     def _padded_rows(self, tokens: Tokens, token_counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return samples as rows of equal length, filled up with padding; shape (n, sample_tokens).
 
+        For example, the tokens A B C D E of samples of 3 and 2 tokens become the rows A B C and D E
+        pad.
+
         Args:
             tokens: Tokens of all samples, concatenated.
             token_counts: Number of tokens of each sample, shape (n,).
         """
         rows = np.full((len(token_counts), self._sample_tokens), self._form.pad, np.int64)
+        # (n, sample_tokens) True for the first 3 columns of row 0, and the first 2 of row 1
         has_token = np.arange(self._sample_tokens) < token_counts[:, np.newaxis]
         rows[has_token] = tokens
         return rows
@@ -530,17 +534,19 @@ class Nanoset(SplitSamples):
         stop_bytes = pieces.start_bytes + pieces.lengths * self._token_bytes  # (n_pieces,)
         all_tokens = self.dataset.tokens_for(pieces.start_bytes, stop_bytes)
 
-        # If pieces are short on average, an index for each token is faster than a copy for each
-        # piece. Otherwise, joining bytes is twice as fast as copying into an array.
         mean_length = int(pieces.lengths.sum()) / len(pieces.lengths)
         if mean_length < _PIECE_TOKENS:
+            # Many short pieces: it is faster to look up each token by its index.
             first_tokens = pieces.start_bytes // self._token_bytes
             return all_tokens[positions_in(first_tokens, pieces.lengths)]
+        # Joining the bytes of long pieces is twice as fast as copying them into an array.
         views = self._slices(pieces.start_bytes, stop_bytes)
         return np.frombuffer(b"".join(views), all_tokens.dtype)
 
     def _check_short(self, sample: int, n_tokens: int) -> None:
-        """Check that a sample of the wrong length is the short one at the end of a split.
+        """Check that a sample with too few tokens is the last one of a split that may end with it.
+
+        Other samples of the wrong length mean that the index files belong to other data.
 
         Args:
             sample: Number of the sample in the sample index.
@@ -619,10 +625,10 @@ def open_members(
 
 
 def _entries(array: NDArray[Any]) -> memoryview:
-    """Return a view that gives single entries as Python integers, twice as fast as the array does.
+    """Return a view of an array that gives single entries as Python integers, twice as fast.
 
     Integers are read as unsigned. So a negative one, which only a damaged file has, becomes too
-    large for an index, instead of counting from the end.
+    large for an index, instead of counting from the end: -1 in int32 is read as 4294967295.
 
     Args:
         array: Integers, of any shape.

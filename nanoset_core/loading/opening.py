@@ -173,11 +173,14 @@ def _masks_that_are_set(
 ) -> tuple[str, ...]:
     """Return the names of the masks that samples contain.
 
+    For example, {"eod_mask_loss": True, "reset_position_ids": None} is "eod_mask_loss" and, if the
+    settings had the other one, "reset_position_ids".
+
     Args:
         outputs: The project's outputs.
         name: The nanoset.
         masks: Name of each mask → whether it is requested, or None for the value that nanoset.yaml
-            had when the current handoff was made.
+            had when the files that start the trainer, the *handoff*, were last made.
     """
     # The handoff is read only if it matters.
     masks_of_handoff: Collection[str] = ()
@@ -209,14 +212,17 @@ def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
 def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
     """Return the token that ends every document of a dataset.
 
+    The dataset is that of a corpus, or was made from one: a *view* is a selection of its documents,
+    and *packs* are its documents, joined to sequences of one length.
+
     Args:
         outputs: The project's outputs.
-        folder: Folder of a version of the dataset of a corpus, a view or packs.
+        folder: Folder of a version of the dataset.
 
     Returns:
         The id; None if documents have no end token, or a manifest was deleted.
     """
-    # A view or packs were made from another dataset, and have its end token.
+    # A view or packs have the end token of the dataset that they were made from.
     manifest = outputs.manifest_at(folder)
     while manifest is not None and _is_derived(manifest):
         manifest = _parent_dataset(outputs, manifest)

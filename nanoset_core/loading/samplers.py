@@ -271,7 +271,8 @@ class CyclicSampler(_MicroBatchSampler):
     def __len__(self) -> int:
         """Return the number of lists that are still to come in this epoch.
 
-        With `data_sharding=False`, this may be one more for the first ranks than for the last.
+        With `data_sharding=False`, this may be one more for the first ranks than for the last: of 3
+        micro-batches, the first of two ranks gets 2, and the other one gets 1.
         """
         # The samples of an epoch: whole micro-batches of every rank. If all ranks share one order,
         # they also share the micro-batches after that, which do not suffice for all of them.

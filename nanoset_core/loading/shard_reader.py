@@ -183,8 +183,9 @@ class ShardReader:
     def state_dict(self) -> dict[str, Any]:
         """Return this worker's position, for `load_state_dict`.
 
-        `shard` is the number of shards that were read completely, and `sample` the number of
-        samples that were read of the next one.
+        `shard` is the number of shards (tars) that were read completely, and `sample` the number of
+        samples that were read of the next one. For example, shard 2 and sample 30: two tars, and 30
+        samples of the third.
         """
         # The worker of a PyTorch DataLoader that calls this. If none does, it is the worker that
         # read up to the position; or the only one, if nothing was read yet.

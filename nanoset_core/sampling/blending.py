@@ -112,16 +112,24 @@ def samples_taken(
 ) -> tuple[int, ...]:
     """Return how many samples of each dataset are in a range of a blend.
 
+    For example, samples 0 to 10 of a blend with the weights 0.7 and 0.3 are 7 and 3.
+
     Args:
         weights: Weight of each dataset.
         start: First sample of the range.
         stop: End of the range, exclusive.
         exact: False estimates the counts by weight, which takes no time and is wrong by a sample or
-            two each.
+            two each. True computes the blend up to `stop`.
+
+    Returns:
+        One number for each dataset.
     """
     values = np.ascontiguousarray(weights, dtype=np.float64)
-    counts = _count_range if exact else _estimate_range
-    return tuple(counts(values, start, stop).tolist())
+    if exact:
+        counts = _count_range(values, start, stop)
+    else:
+        counts = _estimate_range(values, start, stop)
+    return tuple(counts.tolist())
 
 
 def _estimate_range(weights: NDArray[np.float64], start: int, stop: int) -> NDArray[np.int64]:
@@ -171,9 +179,9 @@ class OccurrenceCounter:
         """
         for start in range(0, len(part), _CHUNK):
             chunk = part[start : start + _CHUNK]
-            counts = np.bincount(chunk, minlength=len(self.counts))  # (n_values,)
-            # Positions in the chunk of its smallest value, of the next one, and so on; equal values
-            # stay in the order of the sequence. For 8 and 16 bits, this is a radix sort.
+            counts = np.bincount(chunk, minlength=len(self.counts))  # (n_values,) 1 0 3
+            # The positions of the value 0, then those of 1, and so on: 1, and 0 2 3. The entries
+            # there get the numbers 0, and 0 1 2. For 8 and 16 bits, this sort is a radix sort.
             order = np.argsort(chunk, kind="stable")
             out[start : start + _CHUNK][order] = self._numbers_by_value(counts)
             self.counts += counts
@@ -239,8 +247,8 @@ def _retake_beyond_sizes(
 ) -> None:
     """Correct the end of a blend that takes more samples of a dataset than it has.
 
-    From the first sample that does not exist on, all are taken again, only from datasets that have
-    samples left.
+    For example, a dataset of 500 samples has the samples 0 to 499, but the blend takes its sample
+    500. From there on, all samples are taken again, only from datasets that have samples left.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -250,6 +258,7 @@ def _retake_beyond_sizes(
     """
     is_beyond_size = blend.dataset_sample_index >= sizes[blend.dataset_index]  # (n_samples,)
     first_wrong = int(np.argmax(is_beyond_size))
+    # (n_datasets,) samples taken of each dataset before this one
     counts = np.bincount(blend.dataset_index[:first_wrong], minlength=len(sizes))
     for sample in range(first_wrong, len(blend.dataset_index)):
         dataset = _furthest_behind(weights, sizes, counts, sample)

@@ -53,9 +53,10 @@ _DESCRIPTION = "description"
 
 
 def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
-    """Yield all sets of a split's index files, those of the datasets first.
+    """Yield all sets of a split's index files: one for each dataset, and one for the blend.
 
-    Index files are the trainer's own files with the order of documents and samples.
+    Index files are the trainer's own files with the order of documents and samples. Those of one
+    dataset are built and checked together, as a *set*.
 
     Args:
         plan: Plan of the split.
@@ -313,7 +314,7 @@ class FileSet:
 
         Args:
             folder: Folder or bucket that the files go to.
-            receipt: The sidecar of this set.
+            receipt: What the sidecar, a JSON file next to them, will say about this set.
         """
         # Most trainers take a set as complete if its description exists.
         if _DESCRIPTION in self.files:

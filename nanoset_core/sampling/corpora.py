@@ -78,8 +78,9 @@ class CorpusParts:
 def epochs_drawn(samples: int, tokens: int, config: NanosetConfig) -> float:
     """Return how often a dataset is read if a number of samples is taken of it.
 
-    The result is the number of samples divided by that of one epoch. If the dataset is too small
-    for a single sample, it is the number of tokens in the samples divided by that of the dataset.
+    For example, 150 samples of a dataset whose epoch has 100 samples are 1.5 epochs. If the dataset
+    is too small for a single sample, it is the number of tokens in the samples divided by that of
+    the dataset.
 
     Args:
         samples: Samples that are taken.
@@ -315,7 +316,8 @@ def _samples_in_blend_epoch(plan: SplitPlan, blend: BlendPlan, member: MemberPla
     """Return how many samples of a dataset are in one epoch of a blend.
 
     Some trainers build one epoch of the blend, and repeat it. It has as many samples as all
-    datasets together, which the weights divide among the datasets.
+    datasets together. For example, two datasets have 300 and 100 samples, and equal weights: the
+    epoch has 400 samples, and so 200 of each dataset.
 
     Args:
         plan: Plan of the split.
@@ -482,8 +484,11 @@ def _sum_over_copies(part: CorpusPart, values: Sequence[float]) -> float:
 def _probability_read(part: CorpusPart, shares_read: Sequence[float]) -> float:
     """Return the probability that a token of a part is read at least once.
 
+    For example, it has one copy in each of two datasets, of which 0.5 and 0.2 are read. Neither
+    copy is read with a probability of 0.5 * 0.8 = 0.4, so the token is read with 0.6.
+
     Args:
-        part: The part.
+        part: Tokens with equal numbers of copies in each dataset.
         shares_read: Share of each dataset's tokens that is read.
     """
     probability_unread = 1.0

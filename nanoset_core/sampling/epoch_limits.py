@@ -71,7 +71,8 @@ def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
 def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
     """Return how often a dataset must be read to get a number of samples from it.
 
-    This is the inverse of `most_samples`.
+    For example, 150 samples of 10 tokens, which share one token with the next sample, have 1,501
+    tokens. From a dataset of 1,000 tokens, that takes 1.501 epochs.
 
     Args:
         samples: Number of samples.
@@ -299,6 +300,9 @@ class _EpochCounts:
 
 def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) -> _EpochCounts:
     """Return how often a run reads each dataset, in earlier phases and in a split.
+
+    A run has *phases* if it was stopped and continued with another blend. Some datasets may be read
+    only by earlier phases.
 
     Args:
         plan: Plan of the split.

@@ -181,6 +181,9 @@ def block_shape(shares: FloatArray, n_samples: int) -> BlockShape:
     Args:
         shares: Share of each dataset in the samples of a long blend, shape (n_datasets,).
         n_samples: Samples of the range.
+
+    Returns:
+        For example, 2048 blocks of 8192 samples for 2**24 samples of a few datasets.
     """
     # The limits were measured. They affect only the speed, not the picks.
     max_blocks = _max_blocks(shares * n_samples)
@@ -353,6 +356,9 @@ class _SpeculatedBlocks:
     def find_wrong(self) -> IntArray:
         """Return the blocks that started with other counts than the previous block ended with.
 
+        For example, block 0 ended after 2 samples of dataset 0 and 1 of dataset 1. If block 1
+        started with the counts 2, 1, it is right. If it started with 1, 2, it is wrong.
+
         Returns:
             Numbers of these blocks, ascending, shape (n_wrong,). The first block is never one of
             them, since it starts with true counts.
@@ -379,10 +385,10 @@ class _SpeculatedBlocks:
         """
         cost.passes += 1
         microseconds = 0.0
-        running = self._restart(wrong_blocks)
+        running = self._restart(wrong_blocks)  # blocks with other counts than the last time
         for samples in _ranges_between_checks(len(self.picks)):
-            # Pick these samples in all running blocks at once. `differences` says how many more
-            # samples of each dataset a block has now than the last time.
+            # Pick these samples, such as those from 32 to 96, in all running blocks at once.
+            # `differences` says how many more samples of each dataset a block has now.
             running.differences += self._pick_again(running.blocks, samples, running.lanes)
 
             n_blocks = len(running.blocks)
@@ -400,7 +406,11 @@ class _SpeculatedBlocks:
         return microseconds
 
     def _restart(self, wrong_blocks: IntArray) -> _RunningBlocks:
-        """Give blocks the start counts with which the blocks before them ended.
+        """Prepare to pick the samples of some blocks again, from their first one on.
+
+        They start with the counts with which the blocks before them ended: how many samples were
+        taken
+        of each dataset.
 
         Args:
             wrong_blocks: Numbers of the blocks, ascending, shape (n_wrong,).
@@ -480,6 +490,10 @@ class _SpeculatedBlocks:
 
     def picks_in_order(self, n_blocks: int) -> Picks:
         """Return the picks of the first blocks in the order of the samples.
+
+        They are stored step by step: the first samples of all blocks, then the second ones, and so
+        on.
+        For two blocks with the datasets 0, 1 and 2, 0, they are stored as 0, 2, 1, 0.
 
         Args:
             n_blocks: How many blocks.
@@ -881,28 +895,32 @@ class ColumnLanes(Lanes):
     def _first_with_largest_error(self) -> NDArray[np.intp]:
         """Return the first dataset that has the largest error of its lane, for each lane.
 
+        For example, the errors of three datasets in one lane are 0.5, 0.5 and -1.0, and their ranks
+        3, 2 and 1. The first two have the largest error, and dataset 0 the higher rank.
+
         Returns:
             Numbers of datasets, shape (n_lanes,).
         """
-        np.maximum.reduce(self._errors, axis=0, out=self._largest_error)
-        np.equal(self._errors, self._largest_error, out=self._has_largest_error)
+        np.maximum.reduce(self._errors, axis=0, out=self._largest_error)  # 0.5
+        np.equal(self._errors, self._largest_error, out=self._has_largest_error)  # True True False
 
         # The first of these datasets has the highest rank: n_datasets minus its number.
-        np.multiply(self._has_largest_error, self._ranks, out=self._candidate_ranks)
-        np.maximum.reduce(self._candidate_ranks, axis=0, out=self._best_rank)
-        return len(self._ranks) - self._best_rank.astype(np.intp)
+        np.multiply(self._has_largest_error, self._ranks, out=self._candidate_ranks)  # 3 2 0
+        np.maximum.reduce(self._candidate_ranks, axis=0, out=self._best_rank)  # 3
+        return len(self._ranks) - self._best_rank.astype(np.intp)  # dataset 3 - 3 = 0
 
     def _count(self, datasets: NDArray[np.intp]) -> None:
         """Count one more sample of a dataset in each lane.
 
+        For example, with 4 lanes, the count of dataset 2 in lane 1 is at 2 * 4 + 1 = 9, since the
+        counts are stored dataset by dataset.
+
         Args:
             datasets: The dataset of each lane, shape (n_lanes,).
         """
-        # A dataset has a row of counts, so the count is at dataset * n_lanes + lane. No two lanes
-        # change the same count.
         np.multiply(datasets, len(self._lane_numbers), out=self._positions)
         np.add(self._positions, self._lane_numbers, out=self._positions)
-        self._flat_counts[self._positions] += 1.0
+        self._flat_counts[self._positions] += 1.0  # no two lanes change the same count
 
 
 def _divide_up(number: int, divisor: int) -> int:

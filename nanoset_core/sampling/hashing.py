@@ -87,7 +87,8 @@ def salted(keys: NDArray[np.uint64], salt: str) -> NDArray[np.uint64]:
 def below(keys: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
     """Return which texts are in a pseudo-random selection, by their hashes.
 
-    These are the texts with the smallest hashes. A larger selection contains all smaller ones.
+    These are the texts with the smallest hashes: for a share of 0.1, those below 0.1 * 2**64. A
+    larger selection contains all smaller ones.
 
     Args:
         keys: Hash of each text, shape (n_texts,).
@@ -142,6 +143,8 @@ def hash_texts(array: Any) -> NDArray[np.uint64]:
 
 def hash_ranges(data: NDArray[np.uint8], borders: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the hash of the bytes between each two neighbouring borders.
+
+    For example, the bytes "abcde" with the borders 0, 3 and 5 are the texts "abc" and "de".
 
     Args:
         data: Bytes of all texts, concatenated.
@@ -259,11 +262,11 @@ def _add_steps(
     # As if all words were of one text: 1, 2, 3, 4, 5 times STEP in the example.
     words += _multiples_of_step(len(words))
 
-    # Take back one STEP for each word of an earlier text: 0, 0, 2, 2, 2 times STEP. The first text
-    # gets more instead if it continues after words that are not in the array. A negative number
-    # wraps around, which is right for sums modulo 2**64.
-    surplus = first_words.copy()  # (n_texts,)
+    # Take back one STEP for each word of an earlier text: 0, 0, 2, 2, 2 times STEP. If the first
+    # text continues after words that are not in the array, it gets more instead.
+    surplus = first_words.copy()  # (n_texts,) 0 2
     surplus[0] -= n_words_before
+    # A negative number wraps around, which is right for sums modulo 2**64.
     words -= np.repeat(surplus.astype(np.uint64) * STEP, words_per_text)
 
 

@@ -216,6 +216,9 @@ class MemberPlanner:
     def _epochs_for(self, prefix: str, tokens: int, requested: int | None) -> int:
         """Return the smallest number of epochs that has the tokens of the requested samples.
 
+        For example, 150 samples of 10 tokens, which share one token with the next sample, need
+        1,501 tokens: two epochs of 1,000 tokens.
+
         Args:
             prefix: Path of the dataset without .bin and .idx.
             tokens: Tokens of one epoch.
@@ -366,12 +369,13 @@ class MemberPlanner:
 
 
 def _continued_epochs(order: Order, n_needed: int) -> _PlannedEpochs:
-    """Return the epochs of a later phase of a run, which continues the order of earlier phases.
+    """Return the epochs of a dataset for a run that continues with another blend.
 
-    If the order has too few epochs, more are appended. Each of these is shuffled on its own.
+    It continues the order in which the dataset was read before. If that has 2 epochs, and 3 are
+    needed now, one is appended, which is shuffled on its own.
 
     Args:
-        order: How earlier phases read the dataset.
+        order: How earlier phases of the run read the dataset.
         n_needed: Epochs that are needed.
     """
     has_appended_epochs = n_needed > order.epochs

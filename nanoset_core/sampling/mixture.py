@@ -375,7 +375,10 @@ class _Mixer:
         return self.samples or 1
 
     def _amount_of_epochs(self, tokens: int, epochs: float, samples_before: int) -> float:
-        """Return the amount of a number of epochs of a corpus, without what was read before.
+        """Return which share of the samples of train some epochs of a corpus are.
+
+        For example, 2 epochs of a corpus of 100 samples are 0.2 of 1,000 samples; or 0.15, if
+        earlier phases of the run have read 50 of them.
 
         Args:
             tokens: Tokens of one epoch.
@@ -383,6 +386,7 @@ class _Mixer:
             samples_before: Samples of these epochs that earlier phases of the run took.
         """
         samples = most_samples(tokens, epochs, self.config) - samples_before
+        # Slightly less, since trainers round numbers of samples up.
         return max(samples - _ROUNDING_SAMPLES, 0.0) / self._samples_of_train
 
     def _divide(self, node: _Node, amount: float) -> list[_Allotment]:
@@ -467,11 +471,12 @@ def _weights_of_corpora(allotments: Sequence[_Allotment]) -> tuple[float, ...]:
 
 
 def _with_target(node: _Node, target: float) -> _Node:
-    """Return a part whose `tokens` or `epochs` leave only one amount.
+    """Return a part of a mixture for which only one amount is possible, its target.
 
     Args:
         node: The part, with the smallest and largest amount that it can have.
-        target: The amount: a share of the samples of train, from 0 to 1.
+        target: The amount that its setting `tokens` or `epochs` demands: a share of the samples of
+            train, from 0 to 1.
 
     Raises:
         InputError: The amount is less or more than the part can have.
@@ -532,10 +537,11 @@ def _nothing_left_error(node: _Node, parent: _Node, parent_amount: float) -> Inp
 
 
 def _weight(node: _Node) -> float:
-    """Return the weight of a part among its siblings: its share, or by default its tokens.
+    """Return the weight of a part among the parts of its group: its share, or else its tokens.
 
-    With a temperature, it is a power of its tokens, as in multilingual training (Conneau and
-    Lample, 2019, section 3.1, https://arxiv.org/abs/1901.07291, where the temperature is called α).
+    With a temperature, it is a power of its tokens: for 0.5, a corpus with 100 times the tokens of
+    another one has 10 times its weight. Multilingual training does this (Conneau and Lample, 2019,
+    section 3.1, https://arxiv.org/abs/1901.07291, where the temperature is called α).
     """
     if node.part.share is not None:
         return node.part.share
@@ -671,7 +677,9 @@ def _key_of_target(settings: MixPart) -> str:
 def _key_of_bound(allotment: _Allotment) -> str | None:
     """Return which key sets the bound at which the amount of a part is; None if it is at no bound.
 
-    An amount at a bound equals it without rounding errors: `_bounds` computes it in the same way.
+    For example, the group has 0.5 of train, and the part `max_share: 0.4` and the amount 0.2: it is
+    at the bound of `max_share`. `_bounds` computes bounds in the same way, so an amount at a bound
+    equals it without rounding errors.
     """
     node = allotment.node
     settings = node.part

@@ -365,11 +365,9 @@ class Preset:
         rule = self.blend_size
         if per_split and self.per_split_size is not None:
             rule = self.per_split_size
-        if rule == "targets":
-            return sum(taken_by_dataset)
-        if rule == "buffers":
-            return sum(built_by_dataset)
-        return requested
+        if rule == "requested":
+            return requested
+        return sum(taken_by_dataset if rule == "targets" else built_by_dataset)
 
     def takes_samples(self, split: SplitName) -> bool:
         """Return whether the trainer lets a user request a number of samples of a split.

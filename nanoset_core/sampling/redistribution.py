@@ -313,10 +313,13 @@ class _SplitLimit:
     def fits(self, shares: Shares) -> bool:
         """Return whether the documents are not read too often with these shares of the datasets.
 
+        For example, documents that are once in each of two datasets are read 3 times with shares
+        that take 1 and 2 epochs of these.
+
         Args:
             shares: Prefix → share of the split's samples.
         """
-        epochs = dict(self.epochs_before)
+        epochs = dict(self.epochs_before)  # of datasets that only earlier phases of the run read
         for dataset in self.plan.members:
             has_documents = dataset.prefix in self.limit.copies
             if has_documents:
@@ -394,6 +397,9 @@ def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
 
 def _scaled_to_rest(shares: Shares, fixed: Shares) -> dict[str, float]:
     """Return the shares that are not fixed, scaled so that all shares add up to 1.
+
+    For example, the shares 0.5, 0.3 and 0.2, of which the first is fixed at 0.2: the others divide
+    0.8, in their proportion of 3 to 2, and become 0.48 and 0.32.
 
     Args:
         shares: Prefix → share of the dataset.

@@ -64,6 +64,9 @@ class ViewDataset(Dataset):
     def copies_of(self, document: int) -> NDArray[np.int64]:
         """Return where a document of the corpus is in the view, which may contain it several times.
 
+        A document consists of sequences of tokens. The view and the corpus share one file of
+        tokens, so each copy of a sequence has the same first byte in this file.
+
         Args:
             document: Number in the corpus.
 
@@ -77,9 +80,8 @@ class ViewDataset(Dataset):
         if not corpus.sequence_lengths[first_sequence:stop_sequence].any():
             return np.empty(0, np.int64)
 
-        # Find the copies of its first sequence in the view. They begin at the same byte, since the
-        # view and the corpus share one file of tokens. A sequence without tokens begins at the same
-        # byte as the next one, so compare the lengths, too.
+        # Find the copies of its first sequence in the view. A sequence without tokens begins at the
+        # same byte as the next one, so compare the lengths, too.
         pointer = corpus.sequence_pointers[first_sequence]
         length = corpus.sequence_lengths[first_sequence]
         sequences = np.flatnonzero(view.sequence_pointers == pointer)

@@ -368,7 +368,11 @@ class _TableReading:
     """Called with the number of documents that were read."""
 
     def read(self, shard: ShardDocuments) -> None:
-        """Read the documents of a shard, and apply to them the filters with which views begin."""
+        """Read the documents of a shard, and apply to them the filters with which views begin.
+
+        Args:
+            shard: Consecutive documents of the corpus, which one query reads.
+        """
         # Find the documents that are named in files of ids, which views include or exclude.
         listed = {ids: _find_listed(ids, shard) for ids in self.id_sets}
 
@@ -579,7 +583,10 @@ def _counts_after_leading_filters(
 
 
 def _in_corpus(gap: BudgetGap, candidate_chunks: Iterable[NDArray[np.int64]]) -> BudgetGap:
-    """Return a gap that names its document by the number in the corpus.
+    """Return a gap, an unused rest of a budget, with the number of its document in the corpus.
+
+    For example, the candidates are the documents 3, 5 and 8 of the corpus. The candidate with the
+    index 2 is the document 8.
 
     Args:
         gap: The gap. Its `document` is an index among all candidates.
@@ -589,7 +596,7 @@ def _in_corpus(gap: BudgetGap, candidate_chunks: Iterable[NDArray[np.int64]]) ->
     for documents in candidate_chunks:
         if index < len(documents):
             return replace(gap, document=int(documents[index]))
-        index -= len(documents)
+        index -= len(documents)  # the candidate is in a later chunk
     raise IndexError(gap.document)
 
 

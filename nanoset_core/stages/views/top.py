@@ -317,12 +317,14 @@ def _amounts_by_value(budget: Budget, ranking: Ranking) -> Iterator[KeyedAmounts
 def _amounts_by_hash(
     budget: Budget, ranking: Ranking, rank_key: np.uint64
 ) -> Iterator[KeyedAmounts]:
-    """Yield how much of a budget each document with one value takes, with its hash.
+    """Yield the hash of each document with one value, and how much of a budget the document takes.
+
+    Documents with equal values are taken in the order of their hashes.
 
     Args:
-        budget: The budget, which takes documents with equal values in the order of their hashes.
-        ranking: All documents.
-        rank_key: Key of the value.
+        budget: A number of documents or tokens.
+        ranking: All documents, and the order of their values.
+        rank_key: The value, as an integer that `Ranking.rank_keys` returns for it.
     """
     for chunk in ranking.candidates.chunks:
         is_tied = (ranking.rank_keys(chunk) == rank_key) & ranking.is_eligible(chunk)
@@ -364,17 +366,11 @@ def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedV
         is_taken = has_value if end is None else end.precedes(chunk)
         documents = candidates.amounts(chunk, "documents")
         tokens = candidates.amounts(chunk, "tokens")
-        taken_documents = documents * is_taken
-        taken_tokens = tokens * is_taken
+        amounts = [documents, tokens, documents * is_taken, tokens * is_taken]
 
         # Leave out documents without a value. Values are stored as integers: decode them.
         value_keys = ranking.value_keys[chunk][has_value]
         yield WeighedValues(
             values=values_of_keys(value_keys, ranking.dtype),
-            amounts=[
-                documents[has_value],
-                tokens[has_value],
-                taken_documents[has_value],
-                taken_tokens[has_value],
-            ],
+            amounts=[amount[has_value] for amount in amounts],
         )
