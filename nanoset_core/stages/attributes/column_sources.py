@@ -67,10 +67,21 @@ def built_columns(project: Project, corpus: str) -> list[str]:
 
     names: list[str] = []
     for node in nodes:
-        manifest = current_version(project, node.stage, node.key).manifest
-        if manifest is not None:
-            names.extend(column["name"] for column in manifest.facts["columns"])
+        names += _built_columns_of(project, node)
     return list(dict.fromkeys(names))
+
+
+def _built_columns_of(project: Project, node: Node) -> list[str]:
+    """Return the names of the columns in the current version of an output; none if it has none.
+
+    Args:
+        project: The project.
+        node: The output: columns of the raw text, or attributes.
+    """
+    manifest = current_version(project, node.stage, node.key).manifest
+    if manifest is None:
+        return []
+    return [column["name"] for column in manifest.facts["columns"]]
 
 
 def columns_of(

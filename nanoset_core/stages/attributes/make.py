@@ -45,6 +45,7 @@ from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.column_table import ColumnTable
 from nanoset_core.stages.columns.tables import (
     ESCAPED,
+    Fill,
     TablesOfShards,
     make_tables,
     publish,
@@ -241,14 +242,18 @@ def _join_to_shards(
     """
     # (n_shards,) Each is created as soon as the ids of a shard's documents were looked up.
     markers = [scratch / f"matched-{number}" for number in range(len(shards))]
-    fill = partial(fill_and_mark, lookup=attributes.lookup)
+
+    def fill_of(shard: int) -> Fill:
+        """Return a function that fills the table of a shard, by its number."""
+        return partial(fill_and_mark, lookup=attributes.lookup, marker=markers[shard])
+
     tables = TablesOfShards(
         root=project.outputs,
         output_recipe=recipe,
         folder=TABLES_FOLDER,
         corpus_shards=shards,
         names=attributes.names,
-        fill_of=lambda shard: partial(fill, marker=markers[shard]),
+        fill_of=fill_of,
     )
     # Workers on other machines could not read the files of the lookup, so no executor is used.
     shard_tables = make_tables(project, tables, PROGRESS_NAME, executor=None)

@@ -495,6 +495,27 @@ class NgramIndex:
             pairs: n-grams of documents, each with an occurrence in a text; sorted by document, text
                 and word.
         """
+        is_first = self._begins_group(pairs)  # (n_pairs,)
+        first_pairs = np.flatnonzero(is_first)  # (n_groups,)
+
+        # A group extends to the pair before the next group.
+        stop_pairs = np.append(first_pairs[1:], len(is_first))  # (n_groups,)
+        return _Groups(
+            first_pairs=first_pairs,
+            last_pairs=stop_pairs - 1,
+            group_of_pair=np.cumsum(is_first) - 1,
+        )
+
+    def _begins_group(self, pairs: _Pairs) -> NDArray[np.bool_]:
+        """Return which pairs do not belong to the passage of the pair before them.
+
+        Args:
+            pairs: n-grams of documents, each with an occurrence in a text; sorted by document, text
+                and word.
+
+        Returns:
+            Shape (n_pairs,).
+        """
         # Compare each pair, from the second on, with the pair before it: (n_pairs - 1,)
         is_new_document = pairs.documents[1:] != pairs.documents[:-1]
         is_new_text = pairs.texts[1:] != pairs.texts[:-1]
@@ -504,16 +525,9 @@ class NgramIndex:
         words_per_text = np.diff(self.text_starts)  # (n_texts,)
         is_far = np.diff(pairs.document_words) > words_per_text[pairs.texts[1:]]
 
-        # A group extends to the pair before the next group.
-        is_first = np.ones(len(pairs.texts), np.bool_)  # (n_pairs,)
-        is_first[1:] = is_new_document | is_new_text | is_far
-        first_pairs = np.flatnonzero(is_first)  # (n_groups,)
-        stop_pairs = np.append(first_pairs[1:], len(pairs.texts))  # (n_groups,)
-        return _Groups(
-            first_pairs=first_pairs,
-            last_pairs=stop_pairs - 1,
-            group_of_pair=np.cumsum(is_first) - 1,
-        )
+        begins_group = np.ones(len(pairs.texts), np.bool_)  # the first pair begins one
+        begins_group[1:] = is_new_document | is_new_text | is_far
+        return begins_group
 
     def _shares(self, pairs: _Pairs, groups: _Groups, threshold: float) -> NDArray[np.float64]:
         """Return which share of its text's letters each group of n-grams covers.

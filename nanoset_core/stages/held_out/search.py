@@ -16,6 +16,7 @@ although each document is read once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -229,16 +230,41 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
     corpus_by_name: dict[str, ReadCorpus] = {}
     for split_number, split in enumerate(SPLITS):
         split_bit = 1 << split_number
-        planned = nanoset.plan(split)
-        if planned.plan is None or not planned.plan.members:
-            continue  # the split reads no documents
-        # A member of the plan is a range of a dataset's rows, which the split reads.
-        for name, member in zip(planned.corpora, planned.plan.members, strict=True):
-            dataset = datasets.open(nanoset.dataset(name))
+        for dataset_range in _ranges_of_split(nanoset, split):
+            dataset = datasets.open(nanoset.dataset(dataset_range.name))
             corpus = _corpus_of(dataset, corpus_by_name, project)
-            for documents in dataset.documents_in(*member.rows):
+            for documents in dataset.documents_in(dataset_range.start, dataset_range.stop):
                 corpus.marks[documents] |= split_bit
     return list(corpus_by_name.values())
+
+
+class _DatasetRange(NamedTuple):
+    """Consecutive rows of a dataset, which a split reads. A row is a document or a pack."""
+
+    name: str
+    """Name of the dataset."""
+    start: int
+    """Number of the first row."""
+    stop: int
+    """Number of the row after the last one."""
+
+
+def _ranges_of_split(nanoset: NanosetContext, split: SplitName) -> Iterator[_DatasetRange]:
+    """Yield what a split of a nanoset reads of each of its datasets.
+
+    Args:
+        nanoset: The nanoset.
+        split: `train`, `valid` or `test`.
+
+    Raises:
+        ConfigError, InputError: The split cannot be filled as its settings ask.
+    """
+    planned = nanoset.plan(split)
+    if planned.plan is None or not planned.plan.members:
+        return  # the split reads no documents
+    for name, member in zip(planned.corpora, planned.plan.members, strict=True):
+        start, stop = member.rows
+        yield _DatasetRange(name, start, stop)
 
 
 def _corpus_of(
@@ -360,23 +386,23 @@ def count_train_copies(
     Returns:
         The counts of each corpus with copies.
     """
-    n_documents = [0] * len(corpora)
-    n_tokens = [0] * len(corpora)
+    n_documents: Counter[int] = Counter()  # by number of the corpus
+    n_tokens: Counter[int] = Counter()
 
     # Equal hashes have equal remainders. So documents can be compared in groups of one remainder.
     n_groups = sum(corpus.count_in_train() for corpus in corpora) // max_documents + 1
     for remainder in range(n_groups):
         group = _train_documents(corpora, hashes_of, n_groups, remainder)
         copies = _copies_in(group)
-        for number, corpus in enumerate(corpora):
+        for number in np.unique(copies.corpora).tolist():
             documents = copies.documents[copies.corpora == number]
             n_documents[number] += len(documents)
-            n_tokens[number] += corpus.count_tokens(documents)
+            n_tokens[number] += corpora[number].count_tokens(documents)
 
     counts = []
-    for number, corpus in enumerate(corpora):
-        if n_documents[number] > 0:
-            counts.append(TrainCopies(corpus.name, n_documents[number], n_tokens[number]))
+    for number in sorted(n_documents):
+        name = corpora[number].name
+        counts.append(TrainCopies(name, n_documents[number], n_tokens[number]))
     return counts
 
 
