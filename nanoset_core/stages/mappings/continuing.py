@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.config import NanosetConfig, Order
 from nanoset_core.sampling.orders import Read, orders_after, other_versions
 
 _FIXED_SETTINGS = ("sequence_length", "random_seed", "preset")
@@ -44,22 +44,36 @@ def continue_run(
     """
     _check_fixed_settings(config, read.config)
     orders = orders_after(read, exact=exact)
-
-    # Another version of a dataset would have another order, so it cannot replace the one that was
-    # read. `other_versions` returns the prefixes that the run has read of such corpora.
-    prefix_read_by_corpus = other_versions(orders, prefix_by_corpus)
-    if prefix_read_by_corpus:
-        changed = [f"{corpus}: {prefix_by_corpus[corpus]}" for corpus in prefix_read_by_corpus]
-        raise ConfigError(
-            "a corpus has changed since the run read it, so that its order cannot be continued",
-            found=", ".join(changed),
-            expected=", ".join(prefix_read_by_corpus.values()),
-            remedy=(
-                "put new text into a corpus of its own; "
-                "the old version comes back with the old text and settings"
-            ),
-        )
+    _check_versions(orders, prefix_by_corpus)
     return replace(config, orders=orders, consumed_samples=consumed_samples)
+
+
+def _check_versions(orders: Mapping[str, Order], prefix_by_corpus: Mapping[str, str]) -> None:
+    """Check that a run would continue with the versions of datasets that it has read so far.
+
+    Another version of a dataset would have another order of samples.
+
+    Args:
+        orders: Prefix of a dataset, a path without .bin and .idx → the order in which the run reads
+            it.
+        prefix_by_corpus: Name of each corpus → prefix of its current dataset.
+
+    Raises:
+        ConfigError: A corpus has another current version than the one that was read.
+    """
+    prefix_read_by_corpus = other_versions(orders, prefix_by_corpus)
+    if not prefix_read_by_corpus:
+        return
+    changed = [f"{corpus}: {prefix_by_corpus[corpus]}" for corpus in prefix_read_by_corpus]
+    raise ConfigError(
+        "a corpus has changed since the run read it, so that its order cannot be continued",
+        found=", ".join(changed),
+        expected=", ".join(prefix_read_by_corpus.values()),
+        remedy=(
+            "put new text into a corpus of its own; "
+            "the old version comes back with the old text and settings"
+        ),
+    )
 
 
 def _check_fixed_settings(config: NanosetConfig, config_before: NanosetConfig) -> None:

@@ -211,15 +211,27 @@ def continued_project(
     changed_nanoset = {**nanosets[name], "continue_from": continue_from}
     changed_nanosets = {**nanosets, name: changed_nanoset}
     changed_config = config_from({**value, "nanosets": changed_nanosets}, config.file)
+    return ContinuedProject(
+        project=replace(project, config=changed_config),
+        yaml=_continue_lines(name, handoff_version, consumed_samples),
+    )
 
-    # The lines that the user can add to nanoset.yaml to make the change permanent.
-    written_handoff = yaml_value(handoff_version)
+
+def _continue_lines(name: str, handoff_version: str, consumed_samples: int) -> str:
+    """Return the lines of nanoset.yaml by which a nanoset continues a run.
+
+    Args:
+        name: Name of the nanoset.
+        handoff_version: Folder of the handoff that the run was started with.
+        consumed_samples: Samples of train that the run has consumed, of all ranks.
+    """
+    handoff = yaml_value(handoff_version)
     lines = [
         "nanosets:",
         f"  {name}:",
-        f"    continue_from: {{handoff: {written_handoff}, consumed_samples: {consumed_samples}}}",
+        f"    continue_from: {{handoff: {handoff}, consumed_samples: {consumed_samples}}}",
     ]
-    return ContinuedProject(replace(project, config=changed_config), "\n".join(lines))
+    return "\n".join(lines)
 
 
 def _with_digest(outputs: OutputRoot, handoff: str) -> str:

@@ -59,23 +59,9 @@ def settings_as_written(
         MissingError: A dataset has not been built.
         ConfigError: The settings contradict each other, or the run cannot continue with them.
     """
-    # The settings in nanoset.yaml, with prefixes in place of corpora.
     spec = nanoset.spec
     prefix_by_corpus = dataset_prefixes(nanoset, splits)
-    trainer_paths: dict[str, str] = {}  # prefix → how the trainer spells it
-    for corpus, prefix in prefix_by_corpus.items():
-        trainer_paths[prefix] = nanoset.trainer_prefix(corpus)
-    config = NanosetConfig(
-        **_data_arguments(nanoset, splits, prefix_by_corpus),
-        sequence_length=spec.sequence_length,
-        random_seed=spec.seed,
-        preset=spec.preset,
-        tokenizer_identifiers=nanoset.tokenizer_identifiers,
-        trainer_paths=trainer_paths,
-        path_to_cache=str(nanoset.cache),
-        compensated_sums=nanoset.compensated_sums,
-    )
-    config = config.with_samples({split: spec.samples.get(split) for split in splits})
+    config = _config_of_prefixes(nanoset, splits, prefix_by_corpus)
 
     # What follows from other data: earlier parts of a run, splits without samples, a mixture.
     if read is not None:
@@ -90,6 +76,33 @@ def settings_as_written(
     if spec.mixture is not None:
         config = _with_mixture_weights(nanoset, config)
     return config
+
+
+def _config_of_prefixes(
+    nanoset: NanosetLookup, splits: Sequence[SplitName], prefix_by_corpus: Mapping[str, str]
+) -> NanosetConfig:
+    """Return the settings of nanoset.yaml for some splits, with prefixes in place of corpora.
+
+    Args:
+        nanoset: The nanoset.
+        splits: Some of `train`, `valid` and `test`.
+        prefix_by_corpus: Name of each corpus → prefix of its dataset, a path without .bin and .idx.
+    """
+    spec = nanoset.spec
+    trainer_paths: dict[str, str] = {}  # prefix → how the trainer spells it
+    for corpus, prefix in prefix_by_corpus.items():
+        trainer_paths[prefix] = nanoset.trainer_prefix(corpus)
+    config = NanosetConfig(
+        **_data_arguments(nanoset, splits, prefix_by_corpus),
+        sequence_length=spec.sequence_length,
+        random_seed=spec.seed,
+        preset=spec.preset,
+        tokenizer_identifiers=nanoset.tokenizer_identifiers,
+        trainer_paths=trainer_paths,
+        path_to_cache=str(nanoset.cache),
+        compensated_sums=nanoset.compensated_sums,
+    )
+    return config.with_samples({split: spec.samples.get(split) for split in splits})
 
 
 def _data_arguments(

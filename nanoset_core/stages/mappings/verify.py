@@ -170,16 +170,26 @@ def _check_files(
     # Check the sidecars: files next to the others that say what these were made from.
     for files in file_sets:
         if files.sidecar not in size_by_name:
-            report.error(
-                "the note of what index files were made from is missing: "
-                "a changed dataset would not be noticed",
-                where=files.folder / files.sidecar,
-                remedy=BUILD,
-            )
+            _report_missing_sidecar(report, files)
             are_whole = False
         elif are_whole:
             _check_sidecar(report, manifest, files)
     return are_whole
+
+
+def _report_missing_sidecar(report: Report, files: FileSet) -> None:
+    """Report that the file that says what index files were made from is missing.
+
+    Args:
+        report: Gets the error.
+        files: The index files.
+    """
+    report.error(
+        "the note of what index files were made from is missing: "
+        "a changed dataset would not be noticed",
+        where=files.folder / files.sidecar,
+        remedy=BUILD,
+    )
 
 
 def _check_index_file(

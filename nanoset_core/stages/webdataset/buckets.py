@@ -136,6 +136,8 @@ def _append_records(
 ) -> None:
     """Append records to the files of their buckets.
 
+    Of records with the buckets 0, 0 and 2, the first two go to file 0, and the third to file 2.
+
     Args:
         paths: File of each bucket.
         buckets: Bucket of each record, ascending, shape (n_rows,).

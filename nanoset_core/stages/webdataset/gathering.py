@@ -220,6 +220,9 @@ class _RowCopier:
     ) -> None:
         """Write rows of different lengths, and fill them up with padding.
 
+        For example, rows have 4 tokens. The tokens 5, 9, 2, 7 with the counts 3 and 1 become the
+        rows `[5, 9, 2, pad]` and `[7, pad, pad, pad]`.
+
         Args:
             tokens: Tokens of all rows, concatenated, shape (n_tokens,).
             counts: How many of them each row has, shape (n_rows,).

@@ -179,12 +179,7 @@ def complete_exp_data(
         raise MissingError(
             "no such file", where=folder / EXP_DATA_NAME, remedy="run the shuffle again"
         )
-    record = _read_record(record_file)
-
-    # The record's own values take precedence over our counts, and our addresses over both.
-    url = f"{folder.absolute()}/"
-    urls = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
-    text = _indented(orjson.loads(counts or b"{}") | record | urls)
+    text = _completed_record(folder, counts or b"{}", _read_record(record_file))
     if target.exists():
         if read_regular(target) == text:
             return
@@ -197,6 +192,20 @@ def complete_exp_data(
     if not only_check:
         with writing_to(target.parent):
             write_atomic(target, text)
+
+
+def _completed_record(folder: Location, counts: bytes, record: Mapping[str, Any]) -> bytes:
+    """Return DCLM's record of a data set with the counts and the addresses of its tars.
+
+    Args:
+        folder: Folder of the tars.
+        counts: The counts, which we have written next to the tars: a JSON object.
+        record: The record to complete. Its values take precedence over the counts, but not over the
+            addresses.
+    """
+    url = f"{folder.absolute()}/"
+    urls = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
+    return _indented({**orjson.loads(counts), **record, **urls})
 
 
 def _read_record(path: Path | None) -> dict[str, Any]:

@@ -76,27 +76,58 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
           largest deviation may be slightly larger.
     """
     contexts_of_shards = [_contexts_of_shard(plan, shard) for shard in _sampled_shards(plan)]
-    neighbours = _neighbours(plan, contexts_of_shards)
-    n_pairs = max(neighbours.pairs, 1)
-    expected = _expected_neighbours(plan)
-    deviations = np.concatenate([_deviations(plan, contexts) for contexts in contexts_of_shards])
     correlation = _rank_correlation(plan)
     measures: dict[str, Any] = {
         "contexts": plan.contexts,
         "sampled": sum(map(len, contexts_of_shards)),
+        **_neighbour_measures(plan, contexts_of_shards),
+        "rank_correlation": correlation.value,
+        "rank_correlation_error": correlation.standard_error,
+        "shards": len(contexts_of_shards),
+        **_mix_measures(plan, contexts_of_shards),
+    }
+    measures["even"] = _is_even(measures)
+    return measures
+
+
+def _neighbour_measures(
+    plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]
+) -> dict[str, float]:
+    """Return which shares of neighbours in shards are related, and what chance would give.
+
+    Args:
+        plan: The plan.
+        contexts_of_shards: Numbers of the contexts of each shard that is measured, in its order.
+    """
+    neighbours = _neighbours(plan, contexts_of_shards)
+    n_pairs = max(neighbours.pairs, 1)
+    expected = _expected_neighbours(plan)
+    return {
         "same_source": neighbours.same_source / n_pairs,
         "same_source_expected": expected.same_source / expected.pairs,
         "neighbours": neighbours.near_in_source / n_pairs,
         "neighbours_expected": expected.near_in_source / expected.pairs,
-        "rank_correlation": correlation.value,
-        "rank_correlation_error": correlation.standard_error,
-        "shards": len(contexts_of_shards),
+    }
+
+
+def _mix_measures(
+    plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]
+) -> dict[str, float]:
+    """Return how far shards are from having each source's share of contexts, in standard errors.
+
+    Args:
+        plan: The plan.
+        contexts_of_shards: Numbers of the contexts of each shard that is measured.
+
+    Returns:
+        The mean and the largest deviation, and the largest one that chance would give.
+    """
+    deviations = np.concatenate([_deviations(plan, contexts) for contexts in contexts_of_shards])
+    return {
         "mix_mean": float(deviations.mean()) if len(deviations) else 0.0,
         "mix_max": float(deviations.max(initial=0.0)),
         "mix_max_expected": _expected_maximum(len(deviations)),
     }
-    measures["even"] = _is_even(measures)
-    return measures
 
 
 def _contexts_of_shard(plan: ShufflePlan, shard: int) -> NDArray[np.int64]:

@@ -86,23 +86,33 @@ def choose_engine(
     engine = DEPRECATED_ENGINES.get(engine, engine)  # the present name of the engine
     if available_memory is None:
         available_memory = free_memory()
-    source_bytes = _source_bytes(plan)
-    cache_bytes = int(available_memory * _CACHE_SHARE)
     reason = "as requested"
+    if engine == "auto":
+        source_bytes = _source_bytes(plan)
+        cache_bytes = int(available_memory * _CACHE_SHARE)
+        engine = "mmap" if source_bytes <= cache_bytes else "buckets"
+        reason = _reason(source_bytes, cache_bytes)
 
     # Mapped sources are in the system's cache, and do not count as memory of the workers.
-    if engine == "mmap" or (engine == "auto" and source_bytes <= cache_bytes):
-        if engine == "auto":
-            sizes = f"the sources ({format_bytes(source_bytes)}) fit the system's cache"
-            reason = f"{sizes} ({format_bytes(cache_bytes)} free)"
+    if engine == "mmap":
         return EngineChoice("mmap", 0, workers * _fixed_bytes(plan), reason)
-
-    if engine == "auto":
-        reason = f"the sources ({format_bytes(source_bytes)}) exceed the cache"
     if memory_bytes is None:
         memory_bytes = _default_budget(plan, available_memory, workers)
     n_shards = plan.shards if shards is None else shards
     return _buckets_choice(plan, memory_bytes, workers, n_shards, reason)
+
+
+def _reason(source_bytes: int, cache_bytes: int) -> str:
+    """Return in words why an engine was chosen: whether the sources fit into the system's cache.
+
+    Args:
+        source_bytes: Size of the tokens of all sources.
+        cache_bytes: Memory that is free for them.
+    """
+    if source_bytes > cache_bytes:
+        return f"the sources ({format_bytes(source_bytes)}) exceed the cache"
+    sizes = f"the sources ({format_bytes(source_bytes)}) fit the system's cache"
+    return f"{sizes} ({format_bytes(cache_bytes)} free)"
 
 
 def _source_bytes(plan: ShufflePlan) -> int:

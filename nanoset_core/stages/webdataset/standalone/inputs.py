@@ -128,16 +128,8 @@ def find_inputs(
         ConfigError: Several kinds of input are mixed.
         InputError: There is nothing to read.
     """
-    # A path is the prefix of a pair if both files of the pair exist.
     locations = [location(path).absolute() for path in paths]
-    are_pairs = [is_pair(prefix) for prefix in locations]
-    if any(are_pairs) and not all(are_pairs):
-        raise ConfigError(
-            "pairs and files are mixed",
-            found=", ".join(map(str, locations)),
-            remedy="shuffle them separately, or tokenize the text first",
-        )
-    if any(are_pairs):
+    if _are_pairs(locations):
         inputs = _pairs(locations, sampling)
     else:
         listings = [_files_at(path, extension, shuffle_only, output) for path in locations]
@@ -152,6 +144,25 @@ def find_inputs(
             remedy="add a marker that a path holds, or raise a frequency above 0",
         )
     return inputs
+
+
+def _are_pairs(paths: Sequence[Location]) -> bool:
+    """Return whether paths are prefixes of .bin/.idx pairs, rather than files or folders.
+
+    Args:
+        paths: The paths. One is the prefix of a pair if both files of the pair exist.
+
+    Raises:
+        ConfigError: Some are, and others are not.
+    """
+    are_pairs = [is_pair(path) for path in paths]
+    if any(are_pairs) and not all(are_pairs):
+        raise ConfigError(
+            "pairs and files are mixed",
+            found=", ".join(map(str, paths)),
+            remedy="shuffle them separately, or tokenize the text first",
+        )
+    return any(are_pairs)
 
 
 def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleInputs:
