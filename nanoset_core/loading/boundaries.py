@@ -88,7 +88,7 @@ def _rows_of_ends(
 
     Args:
         ends: Position in its sample at which each piece ends, sample after sample; (n_pieces,).
-        counts: Pieces of each sample, at least one; shape (n_samples,).
+        counts: How many of these ends each sample has, shape (n_samples,).
         sequence_length: Tokens of a sample.
 
     Returns:
@@ -111,7 +111,8 @@ def _rows_of_ends(
 def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[np.int32]:
     """Return where documents begin in samples, found by their end-of-document tokens.
 
-    With `eod_token=0`, the sample 5 6 0 7 0 of five tokens gives 0 3 5 5 5 5.
+    With `eod_token=0`, the sample 5 6 0 7 0 of five tokens gives 0 3 5 5 5 5: documents begin at 0
+    and 3, and the sample ends at 5.
 
     Args:
         tokens: Shape (n_samples, sequence_length).
@@ -121,29 +122,12 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
         Shape (n_samples, sequence_length + 1): the first token of each document, and then
         `sequence_length` up to the end of the row.
     """
-    n_samples, length = tokens.shape
-
-    # All end-of-document tokens, sample after sample. One at the end of a sample is left out, since
-    # no document begins after it. An example with three samples:
-    #     sample_of_end      0 0 2
-    #     position_of_end    2 5 3
+    n_samples, sequence_length = tokens.shape
+    # An end-of-document token at the end of a sample is left out: no document begins after it.
     is_end = tokens[:, :-1] == eod_token
-    sample_of_end, position_of_end = np.nonzero(is_end)  # (n_ends,) each
-
-    # Number the ends within each sample, by subtracting the number of ends in earlier samples. In
-    # the example:
-    #     ends_per_sample         2 0 1
-    #     ends_before_sample      0 2 2
-    #     number_in_sample        0 1 0     (0 - 0, 1 - 0 and 2 - 2)
+    sample_of_end, position_of_end = np.nonzero(is_end)  # (n_ends,) each, sample after sample
     ends_per_sample = np.bincount(sample_of_end, minlength=n_samples)  # (n_samples,)
-    ends_before_sample = np.cumsum(ends_per_sample) - ends_per_sample
-    number_in_sample = np.arange(len(sample_of_end)) - ends_before_sample[sample_of_end]
-
-    # The first document begins at 0, and each further one after the end of the one before.
-    cu_seqlens = np.full((n_samples, length + 1), length, np.int32)
-    cu_seqlens[:, 0] = 0
-    cu_seqlens[sample_of_end, number_in_sample + 1] = position_of_end + 1
-    return cu_seqlens
+    return _rows_of_ends(position_of_end + 1, ends_per_sample, sequence_length)
 
 
 def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:

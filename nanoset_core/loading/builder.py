@@ -1,4 +1,8 @@
-"""Build the splits of a nanoset, or open those that were built before."""
+"""Build the splits of a nanoset, or open those that were built before.
+
+train, valid, test = NanosetBuilder(config).build()
+train[0]["tokens"]
+"""
 
 from __future__ import annotations
 

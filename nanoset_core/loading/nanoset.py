@@ -311,6 +311,9 @@ class Nanoset(SplitSamples):
     def _pieces_by_loop(self, span: _SampleSpan) -> list[memoryview]:
         """Return the bytes of each part of a sequence in a sample; fast for samples of few parts.
 
+        For example, a sample from token 1 of the sequence HI to token 2 of the next one, ABC,
+        consists of the parts I and AB.
+
         Args:
             span: The range of tokens of the sample.
         """

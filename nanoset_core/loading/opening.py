@@ -1,4 +1,8 @@
-"""Open a built nanoset: from an output root to samples, with nothing but numpy."""
+"""Open a built nanoset: from an output root to samples, with nothing but numpy.
+
+train = load_nanoset("s3://bucket/outputs", "pretrain", "train")
+train[0]["tokens"]
+"""
 
 from __future__ import annotations
 
@@ -97,7 +101,7 @@ def open_version(
         MissingError: A file was deleted, or the split has no share of the data.
         FormatError, StaleError: A file is not as it was written, or belongs to another version.
     """
-    name, split, _ = manifest.name.split("/")  # of the nanoset, and of the split
+    name, split, _ = manifest.name.split("/")  # such as "pretrain/train/blend"
     plan, config = read_split(manifest, outputs.folder)
     if plan is None:  # nothing was built for the split
         raise _no_samples(name, split, manifest, config)

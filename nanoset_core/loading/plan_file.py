@@ -1,7 +1,8 @@
 """`plan.json` of a split: what its index files are, and the settings that they were built by.
 
 The output root may be moved, or be mounted elsewhere on another machine. So the file stores the
-prefixes of datasets relative to the root.
+prefixes of datasets relative to the root: `datasets/web/1a2b/web`, and not
+`/data/outputs/datasets/web/1a2b/web`.
 """
 
 from __future__ import annotations

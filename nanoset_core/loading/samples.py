@@ -1,4 +1,12 @@
-"""Turn the tokens of samples into the dictionaries that a trainer's own dataset returns."""
+"""Turn the tokens of samples into the dictionaries that a trainer's own dataset returns.
+
+For example, a sample of Megatron-LM with the tokens A B C, and D as the extra token, is
+
+    tokens          A B C
+    labels          B C D
+    loss_mask       1 1 1
+    position_ids    0 1 2
+"""
 
 from __future__ import annotations
 
@@ -254,6 +262,9 @@ class SampleForm:
 
 def _is_of_later_document(is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return, for each query and key of a sample, whether the query is of a later document.
+
+    For example, the tokens A eod B are of the documents 0 0 1. Only the query B is of a later
+    document than the keys A and eod.
 
     Args:
         is_end: True at each end-of-document token, shape (…, sequence_length).

@@ -1,4 +1,9 @@
-"""Read the tars of a shuffled webdataset, and the manifest that lists them."""
+"""Read the tars of a shuffled webdataset, and the manifest that lists them.
+
+The manifest is a file of JSON lines, such as
+
+    {"shard": "shard-000000", "num_sequences": 1000}
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the largest number that fulfils a condition."""
+"""Find the largest number that fulfils a condition, if all smaller ones fulfil it, too."""
 
 from __future__ import annotations
 

@@ -4,6 +4,14 @@ A trainer reads any file that has the right name. But names don't contain everyt
 the bytes: if a corpus grows, the index files of its next version have the same names. So each set
 of files has a file of ours next to it, the *sidecar*: JSON with everything that the set was made
 from, and the digest of each file. A set whose sidecar is missing or different is built again.
+
+For example, these are the files of one dataset for Megatron-LM; the last one is the sidecar:
+
+    5ce5…-GPTDataset-train-description.txt
+    5ce5…-GPTDataset-train-document_index.npy
+    5ce5…-GPTDataset-train-sample_index.npy
+    5ce5…-GPTDataset-train-shuffle_index.npy
+    5ce5…-GPTDataset-train-nanoset.json
 """
 
 from __future__ import annotations
@@ -496,10 +504,10 @@ def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     pieces = [header.getbuffer()]
-    if array.size:
-        body = np.ascontiguousarray(array).data.cast("B")
-        for start in range(0, len(body), _PIECE_BYTES):
-            pieces.append(body[start : start + _PIECE_BYTES])
+    if array.size:  # an empty array has no bytes that could be viewed
+        array_bytes = np.ascontiguousarray(array).data.cast("B")
+        for start in range(0, len(array_bytes), _PIECE_BYTES):
+            pieces.append(array_bytes[start : start + _PIECE_BYTES])
     return pieces
 
 

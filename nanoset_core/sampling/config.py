@@ -1,6 +1,14 @@
 """The configuration of a nanoset: its datasets, splits, sizes and seed, and the trainer's rules.
 
-Splits are planned, index files built, and samples read from it.
+Splits are planned, index files built, and samples read from it. For example, 1,000 samples of two
+datasets, mixed 3 to 1, with the rules of Megatron-LM:
+
+    NanosetConfig(
+        {"/data/web": 3, "/data/books": 1},
+        sequence_length=4096,
+        train_split_samples=1000,
+        preset="megatron",
+    )
 """
 
 from __future__ import annotations
@@ -179,7 +187,14 @@ class NanosetConfig:
         if self.blend_per_split is None:
             # Raises an error if `split` is not the text of three shares.
             self.shares()
+        self._check_end_token()
 
+    def _check_end_token(self) -> None:
+        """Check that the end-of-document token is given if an option needs it.
+
+        Raises:
+            ConfigError: It is not.
+        """
         needs_eod = any(getattr(self, mask) for mask in END_MASKS)
         if needs_eod and self.eod_token is None:
             raise ConfigError(
@@ -499,6 +514,9 @@ def _plain_paths(paths: Mapping[Any, Any]) -> FrozenDict[str, str]:
 def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend | None, ...]:
     """Return the blends of train, valid and test in plain types.
 
+    Args:
+        blend_per_split: The three blends as they were given; None for a split without data.
+
     Raises:
         ConfigError: There are not three, none has data, or one is not a blend.
     """
@@ -513,10 +531,8 @@ def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend |
         )
     plain_blends: list[Any] = []
     for split, blend in zip(SPLITS, blends, strict=True):
-        if blend:
-            plain_blends.append(_plain_blend(f"blend_per_split, {split}", blend))
-        else:
-            plain_blends.append(blend)
+        plain = _plain_blend(f"blend_per_split, {split}", blend) if blend else blend
+        plain_blends.append(plain)
     return tuple(plain_blends)
 
 

@@ -193,6 +193,11 @@ class MemberReads:
     ) -> MemberReads:
         """Return what a run reads of one dataset of a split, up to the end of the split.
 
+        A run has *phases* if it was stopped and continued with another blend. All phases read a
+        dataset in one order, which the first phase decides: how many epochs are shuffled together,
+        and whether
+        the last one is shuffled on its own.
+
         Args:
             plan: Plan of the split.
             config: Configuration of the nanoset.
@@ -205,9 +210,6 @@ class MemberReads:
         if config.rules.shuffles_blend and plan.blend is not None:
             distinct_samples = _samples_in_blend_epoch(plan, plan.blend, member)
 
-        # The first phase of a run decides in which order all phases read the dataset: how many
-        # epochs are shuffled together, and whether the last one is shuffled separately. In a later
-        # phase, `member.order` has these values.
         first_phase = member if member.order is None else member.order
         return MemberReads(
             tokens=member.tokens,

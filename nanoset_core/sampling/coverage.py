@@ -1,4 +1,8 @@
-"""Compute what a planned split takes of each dataset: shares, epochs and unread tokens."""
+"""Compute what a planned split takes of each dataset: shares, epochs and unread tokens.
+
+For example, a split of 1,000 samples takes 750 of web, whose epoch has 1,500, and 250 of books,
+whose epoch has 100: their shares are 0.75 and 0.25, and they are read 0.5 and 2.5 times.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,15 @@
 Before a trainer builds index files, it describes in a JSON text what they depend on, and looks for
 files whose names contain the md5 of that text. Each key, its order and the indentation matters.
 Descriptions and names differ between any two nanosets, unless their index files are the same.
+
+For example, the md5 of the following text begins a name such as 5ce5…-GPTDataset-train-….npy:
+
+    {
+        "class": "GPTDataset",
+        "dataset_path": "/data/web",
+        "num_samples": 1000,
+        …
+    }
 """
 
 from __future__ import annotations

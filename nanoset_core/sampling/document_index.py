@@ -1,4 +1,7 @@
-"""Build the document index: the sequences of a split in the order in which they are read."""
+"""Build the document index: the sequences of a split in the order in which they are read.
+
+For example, two epochs of the sequences 5, 6 and 7, shuffled together, may be 7, 5, 5, 6, 7, 6.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Find the datasets that a split would read more often than they may be read.
 
 The limit of a dataset holds for each of its documents. If other datasets of the blend contain the
-document, too, as a view of a corpus does, it counts how often they are read, too. `corpora.py`
-defines how often a document is read.
+document, too, as a view of a corpus does, it counts how often they are read, too. For example, the
+split reads web twice, and a view of it three times: documents of the view are read five times.
+`corpora.py` defines how often a document is read.
 """
 
 from __future__ import annotations

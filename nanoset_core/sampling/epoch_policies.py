@@ -1,7 +1,9 @@
 """Apply the policy for datasets that a nanoset would read more often than it may.
 
 No trainer has limits on epochs. So the result of a policy is an error, or an ordinary configuration
-with fewer samples or other weights, with which any trainer can be started.
+with fewer samples or other weights, with which any trainer can be started. For example, a dataset
+may be read once, but half of 1,000 samples are to be of it, and it has only 400: the policy `stop`
+requests about 800 samples instead, and `redistribute` gives it a share of about 0.4.
 """
 
 from __future__ import annotations

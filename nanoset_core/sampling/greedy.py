@@ -336,18 +336,20 @@ class _SpeculatedBlocks:
         shape: BlockShape,
         dtype: np.dtype,
     ) -> None:
-        """Guess the counts before each block, and advance all blocks from them."""
+        """Pick the samples of all blocks together, each block from a guess of what precedes it."""
         self.weights = weights
-        # (n_blocks,) number of each block's first sample in the blend
+        # (n_blocks,) number of each block's first sample in the blend: 0, 4, 8 for blocks of 4
+        # samples
         block_numbers = np.arange(shape.n_blocks, dtype=np.int64)
         self.first_samples = start + block_numbers * shape.block_samples
-        # (n_blocks, n_datasets) samples taken of each dataset before each block; true for the first
-        # block
+
+        # (n_blocks, n_datasets) samples taken of each dataset before each block: guesses, except
+        # for the first block
         self.start_counts = guess_counts(weights, counts, self.first_samples)
         self.start_counts[0] = counts
+
         # (block_samples, n_blocks) dataset of each sample: row i has the i-th sample of every block
         self.picks = np.zeros((shape.block_samples, shape.n_blocks), dtype)
-
         lanes = lanes_of(weights, self.start_counts, self.first_samples)
         lanes.advance(self.picks)
         # (n_blocks, n_datasets) samples taken of each dataset after each block
@@ -473,6 +475,9 @@ class _SpeculatedBlocks:
 
     def counts_after(self, n_blocks: int, picks: Picks) -> FloatArray:
         """Return how many samples were taken of each dataset after the first blocks.
+
+        These are the counts at the start of the last of these blocks, and one more for each of its
+        picks: for counts of 5, 2 and picks 0, 0, 1, they are 7, 3.
 
         Args:
             n_blocks: How many blocks; all of them are right.

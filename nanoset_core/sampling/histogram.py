@@ -245,15 +245,15 @@ def _interval_start(interval: int) -> float:
 def _round_edges(spread: _Spread) -> list[Decimal]:
     """Return the edges between the bins of a histogram: round numbers, ascending.
 
-    They cover the range from `spread.low` to `spread.high`, which most numbers are in. For 3 to 10,
-    they are 3, 3.5, 4, …, 10 and 10.5. There are at most MAX_BINS + 1.
+    They cover the range from `spread.low` to `spread.high`, which most numbers are in. For 3.2 to
+    10, they are 3, 3.5, 4, …, 10 and 10.5. There are at most MAX_BINS + 1.
     """
     # Most numbers are much smaller than the greatest ones.
     if spread.minimum >= 0 and spread.high > _SKEWED * spread.median:
         return _growing_edges(spread)
 
-    # Otherwise: multiples of a round step, from the last one that is not above the low end to the
-    # first one that is above the high end.
+    # Multiples of a round step such as 0.5, from the last one that is not above the low end (6 *
+    # 0.5) to the first one that is above the high end (21 * 0.5).
     low = Decimal(spread.low)
     high = Decimal(spread.high)
     step = _round_step(high - low, is_whole=spread.is_whole)
@@ -347,6 +347,9 @@ def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread)
 
 def _bin_label(start: Decimal | None, stop: Decimal | None, *, is_whole: bool) -> str:
     """Return the values of a bin in words.
+
+    For example, 10 and 20 are "10 to 20"; for integers, "10 to 19". Without a start, the bin is
+    "below 20".
 
     Args:
         start: Its start, or None if it contains all smaller values.

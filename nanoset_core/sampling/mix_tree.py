@@ -1,5 +1,12 @@
 """The settings of a mixture: a tree of corpora with shares, floors, caps and targets.
 
+For example, this is a mixture of two corpora and a group of two others:
+
+    mix:
+      web: 0.7
+      books: {share: 0.2, max_epochs: 2}
+      code: {share: 0.1, mix: {python: 3, rust: 1}}
+
 `mixture.py` computes the weights that follow from them.
 """
 

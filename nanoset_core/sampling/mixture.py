@@ -438,9 +438,13 @@ class _Mixer:
         return [allotment_by_path[child.path] for child in node.children]
 
     def _row(self, allotment: _Allotment) -> MixRow:
-        """Return the amount of a part as plans and tables show it."""
+        """Return the amount of a part of the mixture as plans and tables show it.
+
+        Args:
+            allotment: The part, and its amount: a share of the samples of train.
+        """
         node = allotment.node
-        tokens = self._tokens_of(allotment.amount)
+        tokens = self._tokens_of(allotment.amount)  # None if the number of samples is not known
         return MixRow(
             name=node.path[-1],
             depth=len(node.path) - 1,

@@ -88,18 +88,10 @@ def _limited_weights(
     prefixes, weights = config.blend(splits[0]) or ([], None)
     if weights is None:
         raise _no_weights_error()
-
-    # The limits of each split must be kept.
-    max_shares = dict.fromkeys(prefixes, math.inf)
-    split_limits: list[_SplitLimit] = []
-    for split in splits:
-        limits_of_split = _limits_of(split, config, limits)
-        split_limits += limits_of_split.together
-        for prefix, max_share in limits_of_split.max_shares.items():
-            max_shares[prefix] = min(max_shares[prefix], max_share)
+    shares = dict(zip(prefixes, config.rules.normalized(weights), strict=True))
+    max_shares, split_limits = _limits_of_all(splits, prefixes, config, limits)
 
     # Lower the shares that are too large.
-    shares = dict(zip(prefixes, config.rules.normalized(weights), strict=True))
     if split_limits:
         limited_shares = fill_shares_together(shares, max_shares, split_limits)
     else:
@@ -107,6 +99,32 @@ def _limited_weights(
     if limited_shares is None:
         raise _too_few_samples(max_shares, split_limits)
     return limited_shares
+
+
+def _limits_of_all(
+    splits: Sequence[SplitName], prefixes: Sequence[str], config: NanosetConfig, limits: EpochLimits
+) -> _LimitsOfSplit:
+    """Return limits that are kept in several splits at once: the lowest one for each dataset.
+
+    For example, a dataset may have 0.4 of train, and 0.3 of valid: then it may have 0.3 of both.
+
+    Args:
+        splits: The splits, which share a blend.
+        prefixes: The datasets of the blend. Those without a limit may have any share.
+        config: Configuration of the nanoset.
+        limits: How often each dataset may be read.
+
+    Raises:
+        InputError: Earlier phases of the run have read a dataset as often as it may be.
+    """
+    max_shares = dict.fromkeys(prefixes, math.inf)
+    together: list[_SplitLimit] = []
+    for split in splits:
+        limits_of_split = _limits_of(split, config, limits)
+        together += limits_of_split.together
+        for prefix, max_share in limits_of_split.max_shares.items():
+            max_shares[prefix] = min(max_shares[prefix], max_share)
+    return _LimitsOfSplit(max_shares, together)
 
 
 def _no_weights_error() -> ConfigError:

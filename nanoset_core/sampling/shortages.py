@@ -1,4 +1,8 @@
-"""Recognise splits that are too small for a trainer, and describe what they lack."""
+"""Recognise splits that are too small for a trainer, and describe what they lack.
+
+For example, valid has one sequence of 12 tokens, and a sample takes 17. Some trainers build such a
+split as a dataset without samples, others never return or fail.
+"""
 
 from __future__ import annotations
 

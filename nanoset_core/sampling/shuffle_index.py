@@ -1,4 +1,7 @@
-"""The shuffle index: the samples of a split in the order in which they are drawn."""
+"""The shuffle index: the samples of a split in the order in which they are drawn.
+
+For example, four samples may be drawn in the order 2, 0, 3, 1.
+"""
 
 from __future__ import annotations
 

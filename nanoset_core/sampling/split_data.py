@@ -1,6 +1,7 @@
 """Find which sequences of its datasets a split has, and how many tokens these are.
 
-Only the `.idx` files of the datasets are read.
+Only the `.idx` files of the datasets are read. For example, train has a share of 0.9 of a dataset
+of 1,000 sequences: these are the sequences 0 to 900, and the `.idx` has their lengths.
 """
 
 from __future__ import annotations

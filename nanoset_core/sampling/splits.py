@@ -86,7 +86,8 @@ def parse_split(
 def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -> str:
     """Return the text of a split after valid or test has given its share to an earlier split.
 
-    For example, "969,30,1" without the share of valid is "999,0,1".
+    For example, "969,30,1" without the share of valid is "999,0,1". The share goes to the nearest
+    split before it that has a share; or to train, if none has.
 
     Args:
         split: Shares of train, valid and test, as in `parse_split`.
@@ -95,8 +96,6 @@ def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -
     """
     numbers = _three_numbers(split, exactly_three)
     giver = SPLITS.index(name)
-
-    # The share goes to the nearest split before it that has a share; to train, if none has.
     receiver = giver - 1
     while receiver > 0 and numbers[receiver] == 0:
         receiver -= 1

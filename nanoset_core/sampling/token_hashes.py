@@ -84,8 +84,9 @@ class SequenceHasher:
 
     def __init__(self, lengths: NDArray[np.integer]) -> None:
         """Prepare to hash sequences of these lengths, from the first token on."""
+        # Where each sequence starts and stops among all tokens, (n_filled,). For lengths of 2, 0
+        # and 3 tokens, the starts are 0 and 2, and the stops 2 and 5.
         filled = lengths[lengths > 0]
-        # Where each sequence starts and stops among all tokens; shape (n_filled,).
         self._stops = np.cumsum(filled, dtype=np.int64)
         self._starts = self._stops - filled
         self._n_hashed = 0

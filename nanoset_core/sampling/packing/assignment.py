@@ -183,12 +183,14 @@ class _PackFiller:
         planned_lengths = self._planned_lengths(class_of_pack)  # (n_pieces,)
         documents = self._remainders.take(planned_lengths, pack_of_piece)  # (n_pieces,)
 
-        # The lengths are computed again: the pieces of a pack are in another order than planned.
+        # The documents of a pack are in another order than the planned lengths, so compute the
+        # lengths again. A remainder extends to the end of its document: of 25 tokens, it starts at
+        # 20.
         document_tokens = np.asarray(self._lengths[documents], np.int64)
         piece_tokens = self._rule.remainders(document_tokens)
         return PieceArrays(
             documents=documents,
-            firsts=document_tokens - piece_tokens,  # a remainder extends to the document's end
+            firsts=document_tokens - piece_tokens,
             lengths=piece_tokens,
         )
 
@@ -262,12 +264,15 @@ class _Candidates(NamedTuple):
 
 
 def _candidates(counts: NDArray[np.int64], stratum: int, n_strata: int) -> _Candidates:
-    """Return the packs that can be in a stratum.
+    """Return the packs that can be in a stratum: one of several equal parts of all packs.
+
+    The packs of each class are divided evenly. For example, of 10 packs and 2 strata, the packs 5
+    to 9 are in stratum 1. Their positions are rounded, so pack 4 is a candidate, too.
 
     Args:
         counts: Number of packs of each class, shape (n_classes,).
         stratum: Number of the stratum.
-        n_strata: Number of strata into which the packs of each class are divided evenly.
+        n_strata: Number of strata.
     """
     first_inside = counts * stratum // n_strata  # (n_classes,) rounded down
     stop_inside = -(-counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up

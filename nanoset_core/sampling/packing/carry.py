@@ -109,14 +109,17 @@ def _carry_in_batch(pending: PieceArrays, batch: FilledPacks, length: int) -> _C
 def _packs_from(pieces: PieceArrays, pack_of_piece: NDArray[np.int64], n_packs: int) -> FilledPacks:
     """Return packs that consist of some pieces, which need not be in the order of the packs.
 
+    For example, three pieces belong to the packs 1, 0 and 1: then pack 0 has the second piece, and
+    pack 1 the others.
+
     Args:
         pieces: The pieces. Those of one pack are in the order in which the pack holds them.
         pack_of_piece: Number of each piece's pack, shape (n_pieces,).
         n_packs: Number of packs.
     """
-    order = np.argsort(pack_of_piece, kind="stable")
-    piece_counts = np.bincount(pack_of_piece, minlength=n_packs)  # (n_packs,)
-    bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # (n_packs + 1,)
+    order = np.argsort(pack_of_piece, kind="stable")  # (n_pieces,) [1, 0, 2]
+    piece_counts = np.bincount(pack_of_piece, minlength=n_packs)  # (n_packs,) [1, 2]
+    bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # (n_packs + 1,) [0, 1, 3]
     return FilledPacks(bounds, pieces.select(order))
 
 

@@ -175,7 +175,7 @@ class LengthHistogram:
         """Estimate what would be cut if the documents were concatenated instead of packed.
 
         These are expected values: each document starts at any position of a sample with equal
-        probability.
+        probability. For example, half of all documents of 6 tokens are cut in samples of 10.
 
         Args:
             length: Tokens of a sample.
@@ -353,7 +353,8 @@ class _PackFilling:
     ) -> None:
         """Add a class of packs that got further pieces, and so differ from those of its parent.
 
-        The caller subtracts these packs from the count of the parent.
+        The caller subtracts these packs from the count of the parent. For example, 3 packs with
+        room for 6 tokens got two pieces of 2 tokens each: they have room for 2 tokens now.
 
         Args:
             parent: Number of the class to which the packs belonged before, or `_EMPTY_PACKS`.

@@ -33,8 +33,8 @@ def sort_pairs(
 ) -> SortedPairs:
     """Sort pairs of numbers by their first number, and those with equal ones by their second.
 
-    numpy sorts one array of integers much faster than it sorts by two keys. So each pair becomes
-    one integer, with its first number in the upper bits.
+    For example, the first numbers 3, 1, 3 and the second ones 0, 1, 2 are sorted as 1, 3, 3 and
+    1, 0, 2.
 
     Args:
         first: First number of each pair, 0 or more, in at most 64 - second_bits bits; shape
@@ -42,6 +42,8 @@ def sort_pairs(
         second: Second number of each pair, 0 or more; shape (n_pairs,).
         second_bits: Bits that are enough for all second numbers.
     """
+    # numpy sorts one array of integers much faster than it sorts by two keys. So each pair becomes
+    # one integer, with its first number in the upper bits, and is divided again after that.
     shift = np.uint64(second_bits)
     pairs = np.sort(first.view(np.uint64) << shift | second.view(np.uint64))
     second_mask = np.uint64((1 << second_bits) - 1)
@@ -212,16 +214,21 @@ class FullPieceQueue:
         return int(self._piece_stops[-1])
 
     def _read_chunk(self) -> None:
-        """Continue with the next documents, after all pieces of the current ones were taken."""
+        """Continue with the next documents, after all pieces of the current ones were taken.
+
+        For packs of 10 tokens, the next documents may have 25, 7 and 30 tokens: the first has 2
+        full
+        pieces, the second none, and the third 3.
+        """
         start = self._next_chunk
         if start >= len(self._lengths):
             raise AssertionError("the plan has more full pieces than the documents")
         self._next_chunk = start + CHUNK_DOCUMENTS
 
-        piece_counts = self._rule.full_pieces(self._lengths[start : self._next_chunk])
-        rows = np.flatnonzero(piece_counts)  # documents with full pieces, within the chunk
+        piece_counts = self._rule.full_pieces(self._lengths[start : self._next_chunk])  # [2, 0, 3]
+        rows = np.flatnonzero(piece_counts)  # documents with full pieces, within the chunk: [0, 2]
         self._documents = rows + start
-        self._piece_stops = np.cumsum(piece_counts[rows])
+        self._piece_stops = np.cumsum(piece_counts[rows])  # [2, 5]
         self._n_taken = 0
 
     def _take_from_chunk(self, count: int) -> PieceArrays:

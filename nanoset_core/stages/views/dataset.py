@@ -1,4 +1,8 @@
-"""The dataset of a view: documents chosen from a corpus, whose tokens it shares."""
+"""The dataset of a view: documents chosen from a corpus, whose tokens it shares.
+
+For example, document 0 of a view may be document 1 of its corpus. Both have the same first byte in
+the common file of tokens, by which one is found from the other.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +44,10 @@ class ViewDataset(Dataset):
         number of that one.
 
         Args:
-            documents: Numbers in the view, shape (n_documents,).
+            documents: Numbers in the view, such as 0; shape (n_documents,).
 
         Returns:
-            Numbers in the corpus, shape (n_documents,).
+            Numbers in the corpus, such as 1; shape (n_documents,).
         """
         view = self.layout
         corpus = self.corpus.layout
@@ -51,13 +55,13 @@ class ViewDataset(Dataset):
         if n_sequences == 0:  # all documents are without tokens
             return np.zeros(len(documents), np.int64)
 
-        # Find the first byte of each document, (n_documents,). Documents at the end of the view may
-        # have no sequence: use the last one for these.
+        # Find the first byte of each document, (n_documents,): 600. Documents at the end of the
+        # view may have no sequence: use the last one for these.
         view_sequences = np.minimum(view.document_indices[documents], n_sequences - 1)
         pointers = view.sequence_pointers[view_sequences]
 
-        # Find the sequence of the corpus that begins there, and the document that contains it: the
-        # last one whose first sequence is not after it.
+        # Find the sequence of the corpus that begins there, number 1, and the document that
+        # contains it: the last one whose first sequence is not after it.
         corpus_sequences = last_not_greater(corpus.sequence_pointers, pointers)
         return last_not_greater(corpus.document_indices, corpus_sequences)
 

@@ -41,12 +41,14 @@ _BAR_CHARACTERS = 20
 def choice_facts(
     selection: Selection, missing_ids: Mapping[str, int], places: Mapping[int, str]
 ) -> dict[str, Any]:
-    """Return what the manifest of a view, a selection of documents, records about the selection.
+    """Return what the manifest of a view records about the choice of its documents.
+
+    A view is a selection of a corpus's documents, made in steps. The manifest has the counts after
+    each step. It also has the budgets that are far from full since the next document is too long
+    (`gaps`), and a histogram for each step that took the best values of a column (`tops`).
 
     Args:
-        selection: The documents of the view, and how they were chosen: counts after each step, gaps
-            (budgets far from full, since the next document is too long for the rest), and tops
-            (budgets that were filled with the documents that have the best values of a column).
+        selection: The documents of the view, and how they were chosen.
         missing_ids: Key of nanoset.yaml that names files of ids → how many of the ids match no
             document.
         places: Number of a document → its file, line and id, for each document that does not fit
@@ -80,7 +82,11 @@ def _gap_record(gap: BudgetGap, places: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _top_record(result: TopResult) -> dict[str, Any]:
-    """Return the record of a rule `top` as plain values."""
+    """Return what the manifest records about a rule `top`, as plain values.
+
+    The rule takes the documents with the best values of a column. The record has its settings, the
+    value at which its budget is used up (`cut`), and a histogram of the column.
+    """
     return {
         "view": result.step.view,
         "step": result.step.text,
@@ -237,6 +243,8 @@ def top_table(top: Mapping[str, Any]) -> list[dict[str, str | int]]:
 
 def _split_bar(count: int, n_chosen: int, most: int) -> str:
     """Return a bar for a number of documents: dark for those that are chosen, and light.
+
+    For example, 10 documents, of which 4 are chosen, and 50 for the longest bar: "██░░".
 
     Args:
         count: The documents.

@@ -1,6 +1,11 @@
 """Lists of ids in files, which name documents to include, exclude or erase.
 
-A list is a text file with one id on each line, or a Parquet or Arrow table with a column `id`.
+A list is a text file with one id on each line, or a Parquet or Arrow table with a column `id`. For
+example, this text lists two ids:
+
+    # requested on 3 May
+    doc-17
+    doc-1042
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Make views: choose their documents, and write their datasets."""
+"""Make views: choose their documents, and write their datasets.
+
+A dataset of a view is a folder with a new .idx, which lists the chosen documents, and with the .bin
+of the corpus, which is linked instead of copied.
+"""
 
 from __future__ import annotations
 

@@ -47,18 +47,19 @@ class RankedColumn:
         """Append the values of the next documents, as integers that are in the same order.
 
         Args:
-            array: An Arrow array of integers, of floats, or of nulls only. All arrays that are
-                appended have the same type.
+            array: An Arrow array of integers, of floats, or of nulls only, such as 0.5, null, 2.0,
+                NaN. All arrays that are appended have the same type.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         self.dtype = np.float64 if pa.types.is_floating(array.type) else np.int64
         numbers = array.cast(pa.from_numpy_dtype(self.dtype))
-        values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)  # (n_documents,)
+        # (n_documents,) 0.5 0.0 2.0 NaN
+        values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
 
-        # Mark the documents that cannot be ranked.
-        faults = np.zeros(len(values), np.uint8)  # (n_documents,) 0: it has a value
+        # Mark the documents that cannot be ranked: 0 NULL 0 NAN.
+        faults = np.zeros(len(values), np.uint8)  # (n_documents,)
         if array.null_count:
             is_null = array.is_null().to_numpy(zero_copy_only=False)
             faults[is_null] = NULL

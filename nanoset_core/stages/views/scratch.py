@@ -1,4 +1,10 @@
-"""Arrays that are too large for memory: they are appended to a file, and then mapped from it."""
+"""Arrays that are too large for memory: they are appended to a file, and then mapped from it.
+
+hashes = ScratchArray(path, np.uint64)
+hashes.append(some_hashes)
+hashes.append(more_hashes)
+all_hashes = hashes.mapped()
+"""
 
 from __future__ import annotations
 

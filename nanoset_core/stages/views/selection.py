@@ -455,8 +455,9 @@ def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
 def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
     """Return conditions of which every document of some views meets at least one.
 
-    Documents that meet none of them are in no view, and need not be read. There are such conditions
-    only if every rule begins with one.
+    Documents that meet none of them are in no view, and need not be read. For example, one view
+    begins with `where lang = 'en'` and another with `where lang = 'de'`: French documents need not
+    be read. If a view begins with another step, there are no such conditions.
 
     Args:
         rules: Rules of views.

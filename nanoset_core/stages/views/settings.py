@@ -1,4 +1,11 @@
-"""Settings of views: datasets of documents that are chosen from a corpus."""
+"""Settings of views: datasets of documents that are chosen from a corpus.
+
+For example, these are the settings of a view `clean` of the corpus `web`, and of a view of it:
+
+    views:
+      clean: {of: web, where: "quality >= 3", exclude: takedown.txt}
+      clean-small: {of: clean, tokens: 1e9}
+"""
 
 from __future__ import annotations
 

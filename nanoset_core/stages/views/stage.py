@@ -1,5 +1,9 @@
 """The stage `views`: datasets of documents that are chosen from a corpus by rules.
 
+For example, `views: {clean: {of: web, where: "quality >= 3"}}` in nanoset.yaml demands a dataset
+`clean`. Its rules and the version of the corpus that it is made from are its *recipe*: if one of
+them changes, the view is rebuilt.
+
 What chooses documents is imported in the methods that need it. Every command imports this module,
 but few of them choose documents, and `nanoset status` has to start quickly.
 """

@@ -114,7 +114,7 @@ class Ranking:
         Returns:
             The numbers of documents with a value, without one, and with NaN; each copy counts.
         """
-        counts = np.zeros(3, np.int64)  # of documents with a value, and with the faults 1 and 2
+        counts = np.zeros(3, np.int64)  # index: 0 for documents with a value, NULL (1) or NAN (2)
         for chunk in self.candidates.chunks:
             copy_counts = self.candidates.amounts(chunk, "documents")
             # bincount adds up floats, which are exact up to 2**53.
@@ -254,6 +254,8 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
 
 def _budget_of(step: Top, n_ranked: int) -> Budget:
     """Return the budget of a step `top`, as a number of documents or tokens.
+
+    For example, a share of 0.29 of 100 documents is a budget of 29 documents.
 
     Args:
         step: The step, which may have a share instead of a number.

@@ -1,7 +1,9 @@
 """Write the .idx of a view: an index of the chosen documents that points into the corpus's .bin.
 
 The format is what Megatron-LM's `_IndexWriter` writes. Its `IndexedDataset` reads a sequence from
-wherever the sequence's pointer says, so that the tokens need not be copied.
+wherever the sequence's pointer says, so that the tokens need not be copied. For example, a corpus
+has three documents at the bytes 0, 600 and 900 of its .bin. The .idx of a view of the last and the
+first one lists 900 and 0.
 """
 
 from __future__ import annotations
