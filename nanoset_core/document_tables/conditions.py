@@ -289,6 +289,9 @@ def values_equal(values: Mapping[str, str | int]) -> Condition:
 def _parse(text: str) -> _Operation:
     """Parse a condition into its tree of operations.
 
+    Args:
+        text: The condition, such as "quality >= 3 and lang = 'en'".
+
     Raises:
         ValueError: The text is not SQL, or uses SQL that conditions do not support.
     """
@@ -496,6 +499,9 @@ def _column_name(node: Mapping[str, Any]) -> str:
 def _literal_value(node: Mapping[str, Any]) -> Literal:
     """Return the Python value of a literal: a number, a text, a boolean, a date or a timestamp.
 
+    Args:
+        node: An expression of DuckDB's syntax tree.
+
     Raises:
         ValueError: The node is not a literal, or the text of a date is not a date.
     """
@@ -516,6 +522,9 @@ def _literal_value(node: Mapping[str, Any]) -> Literal:
 def _constant_value(node: Mapping[str, Any]) -> Literal:
     """Return the value of a literal that is a boolean, a text or a number without a sign.
 
+    Args:
+        node: A constant of DuckDB's syntax tree.
+
     Raises:
         ValueError: It is another constant, such as null.
     """
@@ -535,6 +544,9 @@ def _constant_value(node: Mapping[str, Any]) -> Literal:
 def _signed_number(node: Mapping[str, Any]) -> int | float:
     """Return the value of a number with a sign, such as -3: DuckDB parses it as a function of 3.
 
+    Args:
+        node: The function, whose name is "+" or "-".
+
     Raises:
         ValueError: The function has two operands, as in 5 - 3, or its operand is not a number.
     """
@@ -552,6 +564,9 @@ def _not_literal(node: Mapping[str, Any]) -> ValueError:
 
 def _date_value(node: Mapping[str, Any]) -> datetime:
     """Return the value of `date '2024-01-31'` or `timestamp '2024-01-31 12:00:00'`.
+
+    Args:
+        node: A conversion of DuckDB's syntax tree: of a text to a type.
 
     Raises:
         ValueError: The node is another conversion, or its text is not a date.
@@ -663,6 +678,10 @@ def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
 
 def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | float]:
     """Return the numbers or booleans that a comparison has, if they fit the type of its column.
+
+    Args:
+        operation: The comparison.
+        arrow_type: Type of the column.
 
     Raises:
         _TypeMismatchError: They do not fit, as in `quality = 'high'` for a column of integers.

@@ -253,7 +253,12 @@ class DocumentRelation:
             raise _explained(error, sources) from error
 
     def _sources_of(self, columns: Collection[str]) -> list[TableSource]:
-        """Return the tables that have some columns; if there are none, the first table."""
+        """Return the tables that have some columns; if there are none, the first table.
+
+        Args:
+            columns: Names of the columns. If several tables have one of a name, the first of them
+                counts.
+        """
         sources = []
         missing = set(columns)
         for source in self.sources:
@@ -327,6 +332,10 @@ class DocumentRelation:
         """Return how SQL reads each column: its name → an expression such as `t0_2`.
 
         If a table stores the column in another type than `self.schema`, the expression converts it.
+
+        Args:
+            tables: The tables that have the columns.
+            columns: Names of the columns.
         """
         value_by_column: dict[str, str] = {}
         for table_number, table in enumerate(tables):
@@ -356,13 +365,7 @@ class DocumentRelation:
         import pyarrow as pa
 
         names = [name for name in source.stored_schema.names if name in columns]
-        needs_conversion = False
-        for name in names:
-            has_floats = source.stored_schema.field(name).type == pa.float64()
-            is_of_texts = self.schema.field(name).type == pa.string()
-            if has_floats and is_of_texts:
-                needs_conversion = True
-        if not needs_conversion:
+        if not any(self._has_floats_for_texts(source, name) for name in names):
             return source
 
         # DuckDB could convert the floats, too, but would write some of them differently from
@@ -371,6 +374,14 @@ class DocumentRelation:
         arrays = {name: as_type(table.column(name), self.schema.field(name).type) for name in names}
         converted = pa.table(arrays)
         return TableSource(paths=source.paths, stored_schema=converted.schema, table=converted)
+
+    def _has_floats_for_texts(self, source: TableSource, column: str) -> bool:
+        """Return whether a table has floats in a column that has texts in the whole corpus."""
+        import pyarrow as pa
+
+        has_floats = source.stored_schema.field(column).type == pa.float64()
+        is_of_texts = self.schema.field(column).type == pa.string()
+        return bool(has_floats and is_of_texts)
 
 
 def _table_alias(table_number: int) -> str:
@@ -517,7 +528,11 @@ def _explained(error: Exception, sources: Sequence[TableSource]) -> NanosetError
 
 
 def _damaged_paths(paths: Iterable[Path]) -> list[Path]:
-    """Return which Parquet files cannot be read, since DuckDB's error does not always name one."""
+    """Return which Parquet files cannot be read, since DuckDB's error does not always name one.
+
+    Args:
+        paths: The files, each of which is read completely.
+    """
     import pyarrow as pa
 
     damaged = []

@@ -29,7 +29,11 @@ class RowGroups:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open a file, and read its metadata."""
+        """Open a file, and read its metadata.
+
+        Args:
+            path: Path of the Parquet file.
+        """
         import pyarrow.parquet as pq
 
         self.path = path

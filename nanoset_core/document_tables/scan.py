@@ -150,11 +150,18 @@ class DocumentScan:
             _check_order(documents.rows, last_row)
             last_row = int(documents.rows[-1])
             _check_tokens(documents.columns, relation)
+            yield self._with_all_masks(documents)
 
-            # A condition that needed no evaluation is true of all these documents.
-            masks = {key: np.ones(batch.num_rows, np.bool_) for key in self._conditions}
-            masks.update(documents.condition_masks)
-            yield replace(documents, condition_masks=masks)
+    def _with_all_masks(self, documents: ScannedRows) -> ScannedRows:
+        """Add the masks of conditions that needed no evaluation: they are true of all documents.
+
+        Args:
+            documents: Documents, with masks of the conditions that were evaluated.
+        """
+        n_documents = len(documents.rows)
+        masks = {condition: np.ones(n_documents, np.bool_) for condition in self._conditions}
+        masks.update(documents.condition_masks)
+        return replace(documents, condition_masks=masks)
 
     def _columns_to_read(self, relation: DocumentRelation) -> frozenset[str]:
         """Return the columns of the scan, with LOCATION_COLUMNS if a document may need them."""

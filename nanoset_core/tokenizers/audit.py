@@ -81,6 +81,9 @@ class Audit:
     def _encode(self, texts: Sequence[str]) -> Encoded:
         """Encode a batch with the engine, and find out whose fault it is if the engine fails.
 
+        Args:
+            texts: The documents of the batch.
+
         Raises:
             WrongTokensError: The engine fails on text that the reference can encode.
             InputError: A text is not valid Unicode.
@@ -111,8 +114,11 @@ class Audit:
         A document is chosen at random, or because it is one of the first of its shard. Very long
         documents are never compared, since the reference would need too much memory or time.
 
+        Args:
+            texts: The documents of the batch.
+
         Returns:
-            Their numbers in the batch.
+            Their numbers in the batch, ascending.
         """
         chosen = []
         for number, text in enumerate(texts):

@@ -236,6 +236,9 @@ def _remove_oldest(folder: Path) -> None:
     """Remove the oldest entries until the folder of the cache has at most FOLDER_BYTES.
 
     The newest entry stays, even if it is larger than that alone.
+
+    Args:
+        folder: The folder of the cache, which contains a file for each entry.
     """
     entries = []
     for path in folder.glob(f"*{_ENDING}"):

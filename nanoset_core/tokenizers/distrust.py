@@ -68,6 +68,9 @@ def load_records(
 ) -> list[Distrust]:
     """Return the records of engines that gave wrong tokens in a project.
 
+    An engine is a way to turn text into tokens. If its tokens for a document differ from those of
+    the tokenizer's own library, a record says so, and the engine is not used any more.
+
     Listing a bucket takes time, so records of a bucket that were read a few seconds ago are
     returned again. A record that cannot be read is skipped with a warning.
 

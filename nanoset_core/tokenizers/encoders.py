@@ -1,4 +1,9 @@
-"""Which engine encoded a shard: a fact in the shard's manifest."""
+"""Which engine encoded a shard: a fact in the shard's manifest.
+
+A manifest describes an output, and its facts are counts and the like. The fact `encoder` of a shard
+says, for example, that the numpy engine encoded it, and that 12 documents were compared with the
+reference, the engine that runs the tokenizer's own library.
+"""
 
 from __future__ import annotations
 

@@ -159,9 +159,12 @@ def _candidate_ends(tokenizer: TokenizerPath) -> list[EndToken]:
     """Return the tokens that may end documents, the best first.
 
     These are tokens that the files next to tokenizer.json name as end tokens, and then special
-    tokens with a common name, such as <|endoftext|>. Last come tokens that are *new*: they are not
-    in tokenizer.json, but a file next to it adds them. A model that was trained with the
+    tokens with a common name, such as <|endoftext|>. Last come tokens that are *new*: they are
+    not in tokenizer.json, but a file next to it adds them. A model that was trained with the
     tokenizer.json has no embeddings for these.
+
+    Args:
+        tokenizer: The tokenizer's file, with settings or without.
     """
     new_names = define(tokenizer).new_names
     known_ends = []
@@ -204,9 +207,15 @@ def end_reason(tokenizer: TokenizerPath, end: EndToken) -> str:
     reason = f"Id {end.ident}, by {end.source}."
     if end.is_of_chats:
         return f"{reason} It ends turns of a chat: check that this is intended."
-    for other in _trainer_ends(tokenizer):
-        if other.is_of_chats:
-            reason += f" {other.source} names {other.text}, which ends turns of a chat."
+
+    # The files of a chat model name the token that ends turns, such as <|im_end|>. Say why it was
+    # not chosen.
+    for named_end_token in _trainer_ends(tokenizer):
+        if named_end_token.is_of_chats:
+            reason += (
+                f" {named_end_token.source} names {named_end_token.text}, "
+                "which ends turns of a chat."
+            )
     return reason
 
 
@@ -241,6 +250,9 @@ def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
 
     These are the token that the trainer's class for this kind of tokenizer file uses, and the
     eos_token of tokenizer_config.json, which transformers reads.
+
+    Args:
+        tokenizer: The tokenizer's file. The tokenizer_config.json is looked for next to it.
 
     Returns:
         The tokens without their ids; none if no file names one.

@@ -62,7 +62,8 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
     definition = define(file)
     converted = definition.converted
     if converted is None:
-        # The trainer loads a tokenizer.json with the same library.
+        # The file is a tokenizer.json. The trainer loads it with the tokenizers library, so what
+        # the library says counts.
         library_facts = _library_facts(file, stat_signature(file))
         facts = TokenizerFacts(
             file=file,
@@ -72,11 +73,14 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
             template=tuple(library_facts["template"]),
         )
     else:
+        # The file is of another kind, which the trainer loads with a class of its own: `converted`
+        # has the numbers of that class. Such classes add no special tokens to a text.
         facts = TokenizerFacts(
             file=file,
             fingerprint=definition.fingerprint,
             vocab_size=converted.vocab_size,
             max_id=converted.max_id,
+            template=(),
         )
     _check_ids_fit(facts)
     return facts
@@ -87,6 +91,9 @@ def _check_ids_fit(facts: TokenizerFacts) -> None:
 
     A vocabulary with gaps may have ids above its size, for example 60,000 tokens with ids up to
     70,000: trainers infer uint16 from the size.
+
+    Args:
+        facts: The tokenizer's size and largest id.
 
     Raises:
         ConfigError: They do not.
@@ -279,6 +286,13 @@ def _special_tokens(tokenizer: Tokenizer) -> list[tuple[str, int]]:
 def _names_around_text(tokenizer: Tokenizer, file: TokenizerPath) -> list[str]:
     """Return the names of the special tokens that the tokenizer's own `encode` adds to a text.
 
+    Args:
+        tokenizer: The tokenizer, loaded by the library.
+        file: Its file, for errors.
+
+    Returns:
+        Such as `["[CLS]", "[SEP]"]` for BERT's.
+
     Raises:
         EncodingError: The library fails on the simplest text.
     """
@@ -308,9 +322,14 @@ def _ids_around_text(
 
     For example, BERT's adds [CLS] and [SEP].
 
+    Args:
+        tokenizer: The tokenizer, loaded by the library.
+        text: The text.
+        file: The tokenizer's file, for errors.
+
     Returns:
-        (ids before the tokens of the text, ids after them); None if it also changes the tokens of
-        the text.
+        (ids before the tokens of the text, ids after them); None if it also changes the tokens
+        of the text.
     """
     text_ids = encode_text(tokenizer, text, file).ids
     all_ids = encode_text(tokenizer, text, file, add_special_tokens=True).ids

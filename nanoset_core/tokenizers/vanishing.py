@@ -45,6 +45,9 @@ class VanishingCharacters:
         """Count the characters of one text for which the tokenizer has no token.
 
         They vanish: the text is encoded without them.
+
+        Args:
+            text: A document.
         """
         # Added tokens are found before a text is split into characters: theirs do not vanish.
         if self._added_token is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.stages.shards.document_rows import explaining_errors
@@ -35,23 +36,8 @@ def counts_by_file(path: Path) -> dict[str, DocumentCounts]:
         MissingError: There is no such table.
         FormatError: The table of the shard cannot be read.
     """
-    import pyarrow as pa
-
-    with explaining_errors(path), RowGroups(path) as file:
-        # Read all row groups. Each has its own dictionary of paths, so the paths are decoded.
-        schema = pa.schema({"file": pa.string(), "tokens": file.schema.field("tokens").type})
-        groups = [schema.empty_table()]  # for a table without row groups
-        for number in range(len(file.ranges)):
-            groups.append(file.read(number, ["file", "tokens"]).cast(schema))
-        table = pa.concat_tables(groups)
-
-        # Check the table. `explaining_errors` turns the exceptions into a FormatError.
-        n_nulls = sum(column.null_count for column in table.columns)
-        if n_nulls or table.num_rows != file.metadata.num_rows:
-            raise ValueError(
-                f"{table.num_rows:,} of {file.metadata.num_rows:,} rows, with {n_nulls:,} nulls"
-            )
-
+    with explaining_errors(path), RowGroups(path) as file:  # raises errors as FormatError
+        table = _read_files_and_tokens(file)
         # Without threads, groups keep the order in which they first occur.
         totals = table.group_by("file", use_threads=False).aggregate(
             [("tokens", "count"), ("tokens", "sum")]
@@ -63,6 +49,31 @@ def counts_by_file(path: Path) -> dict[str, DocumentCounts]:
                 tokens=total["tokens_sum"],
             )
     return counts
+
+
+def _read_files_and_tokens(file: RowGroups) -> Any:
+    """Return the columns `file` and `tokens` of a table of documents, as a pyarrow.Table.
+
+    Args:
+        file: The table, a Parquet file.
+
+    Raises:
+        ValueError: Rows are missing, or have no values.
+    """
+    import pyarrow as pa
+
+    # Each row group has its own dictionary of paths, so the paths are decoded.
+    schema = pa.schema({"file": pa.string(), "tokens": file.schema.field("tokens").type})
+    groups = [schema.empty_table()]  # for a table without row groups
+    for number in range(len(file.ranges)):
+        groups.append(file.read(number, ["file", "tokens"]).cast(schema))
+    table = pa.concat_tables(groups)
+
+    n_nulls = sum(column.null_count for column in table.columns)
+    n_rows = file.metadata.num_rows
+    if n_nulls or table.num_rows != n_rows:
+        raise ValueError(f"{table.num_rows:,} of {n_rows:,} rows, with {n_nulls:,} nulls")
+    return table
 
 
 def tokens_by_file(

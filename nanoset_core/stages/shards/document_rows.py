@@ -73,21 +73,32 @@ class DocumentRows:
         Returns:
             Column → value of each row, in the order of `rows`.
         """
-        # Group the rows by row group, so that each row group is read once.
-        group_starts = [start for start, _ in self.groups]
-        rows_by_group: dict[int, list[int]] = {}
-        for row in sorted(set(rows)):
-            group = bisect_right(group_starts, row) - 1
-            rows_by_group.setdefault(group, []).append(row)
-
         values_by_row: dict[int, dict[str, Any]] = {}
-        for group, rows_of_group in rows_by_group.items():
-            rows_in_group = [row - group_starts[group] for row in rows_of_group]
-            values = self.columns(group, list(COLUMNS)).take(rows_in_group).to_pylist()
+        for group, rows_of_group in self._rows_by_group(rows).items():
+            first_row, _ = self.groups[group]
+            positions = [row - first_row for row in rows_of_group]  # in the row group
+            values = self.columns(group, list(COLUMNS)).take(positions).to_pylist()
             values_by_row.update(zip(rows_of_group, values, strict=True))
 
         # In the order in which they were requested.
         return [values_by_row[row] for row in rows]
+
+    def _rows_by_group(self, rows: Iterable[int]) -> dict[int, list[int]]:
+        """Group rows of the table by the row group that contains them, which is read at once.
+
+        Args:
+            rows: Numbers of the rows, in any order; a row may be named several times.
+
+        Returns:
+            Number of the row group → its rows, ascending, each once.
+        """
+        group_starts = [start for start, _ in self.groups]
+        rows_by_group: dict[int, list[int]] = {}
+        for row in sorted(set(rows)):
+            # The last row group that starts at this row or before it.
+            group = bisect_right(group_starts, row) - 1
+            rows_by_group.setdefault(group, []).append(row)
+        return rows_by_group
 
     def search(self, values: Mapping[str, str | int]) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield (row, column → value) of each row with certain values.
@@ -105,7 +116,8 @@ class DocumentRows:
         """Yield the rows of the documents that have one of some ids.
 
         Args:
-            ids: Arrow array of texts; one that no document has gives no row.
+            ids: Arrow array of texts, which are compared with the column `id`. One that no document
+                has gives no row.
 
         Yields:
             (row, column → value) with all columns of the table, in the order of the rows.
@@ -113,7 +125,7 @@ class DocumentRows:
         Raises:
             FormatError: The table is damaged.
         """
-        scan = DocumentScan(COLUMNS, only_ids=ids)
+        scan = DocumentScan(COLUMNS, only_ids=ids)  # COLUMNS are all columns of the table
         yield from _values_of_rows(scan.batches(self.relation))
 
     def lengths(self) -> Iterator[tuple[int, NDArray[np.integer]]]:

@@ -98,7 +98,11 @@ class ShardFacts:
         return text
 
     def __add__(self, other: ShardFacts) -> ShardFacts:
-        """Return the counts of two parts of a corpus together, such as two shards."""
+        """Return the counts of two parts of a corpus together, such as two shards.
+
+        Args:
+            other: The counts of the other part; neither of the two is changed.
+        """
         sums: dict[str, Any] = {}  # name of each field → its value
         for name in _COUNTS:
             sums[name] = getattr(self, name) + getattr(other, name)

@@ -132,7 +132,11 @@ def _counts_in_shard(source: SourceRange, shard: Manifest) -> dict[str, FileCoun
 
 
 def _counts_of_shard(shard: Manifest) -> FileCounts:
-    """Return the counts of a shard, which are those of its file if it was made from one file."""
+    """Return the counts of a shard, which are those of its file if it was made from one file.
+
+    Args:
+        shard: Manifest of the shard.
+    """
     facts = shard.facts
     return FileCounts(
         stored_bytes=facts["stored_bytes"],
@@ -147,6 +151,8 @@ def _counts_of_shard(shard: Manifest) -> FileCounts:
 def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCounts]:
     """Count the documents and rejected lines of a shard by file, from its tables.
 
+    The counts `skipped` and `purged` stay 0: documents that were skipped or erased are in no table.
+
     Args:
         source: The range of text that the shard was made from, which names the files.
         shard: Manifest of the shard.
@@ -154,12 +160,14 @@ def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCou
     Returns:
         Path → counts of the part of the file that is in this shard.
     """
-    # Documents that were skipped or erased are in no table, so these counts stay 0.
+    # If the shard skipped documents, they may be from any of its files: the lines of these files
+    # are not known.
     has_skipped = shard.facts["skipped"] > 0
     counts_by_path = {path: FileCounts(may_have_skipped=has_skipped) for path in source.files}
     for path, size in stored_sizes(source.pieces).items():
         counts_by_path[path].stored_bytes = size
 
+    # Documents and tokens are in the table of documents, rejected lines in the list of rejects.
     for path, counted in counts_by_file(shard.path(DOCUMENTS)).items():
         counts_by_path[path].documents = counted.documents
         counts_by_path[path].tokens = counted.tokens

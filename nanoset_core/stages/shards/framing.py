@@ -144,6 +144,16 @@ def special_tokens_notices(
 ) -> list[str]:
     """Return notices about special tokens that the user may not expect in the documents.
 
+    The template of a tokenizer is the special tokens that its own `encode` adds to each text:
+
+        template   setting   added   notice
+        none       "add"     no      the setting adds nothing
+        any        "add"     yes     one of the tokens is added twice, if bos or eod is the same
+        any        "none"    no      none
+        any        no        no      tools differ, so the user should choose (Megatron-LM's preset)
+
+    Without the setting, the preset decides whether the template is added.
+
     Args:
         preset: The preprocessing tool whose output is matched.
         tokenizer_file: Path of the tokenizer.
@@ -163,14 +173,19 @@ def special_tokens_notices(
         ]
     if adds_template(preset, special_tokens):
         return _repeated_tokens(tokenizer_file, bos, eod)
-    # Versions of Megatron-LM differ, so the user should choose.
-    if template and special_tokens is None and preset == "megatron":
+
+    # The template is left out, as the preset's tool does. For Megatron-LM, it depends on the
+    # version, so the user should choose.
+    has_user_chosen = special_tokens is not None
+    if template and not has_user_chosen and preset == "megatron":
         return [_left_out_notice(template)]
     return []
 
 
 def _left_out_notice(template: Sequence[str]) -> str:
     """Return the notice that special tokens are left out, though nobody chose that.
+
+    Some versions of Megatron-LM add them, and others do not, so that the user has to know.
 
     Args:
         template: The special tokens that the tokenizer itself would add to each text.

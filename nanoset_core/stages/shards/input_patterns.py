@@ -135,24 +135,31 @@ def _matches_below(
 ) -> Iterator[Path]:
     """Yield the paths in a folder, and in all folders below it, that match a pattern.
 
+    The pattern `**/*.jsonl` has two parts, `**` and `*.jsonl`, with the indices 0 and 1. A name in
+    the folder `raw` may be a folder for `**`, or already a file for `*.jsonl`: its candidates are
+    the parts 0 and 1.
+
+        name        parts that may match what is below it
+        web         0 and 1: it matched `**`
+        a.jsonl     0 and 1, and 2: it also matched `*.jsonl`, the last part, and so all of the
+                    pattern
+
     Args:
         folder: The folder.
-        pattern: The parts of the pattern between slashes, such as `("**", "*.jsonl")`.
-        candidates: Which parts a name in the folder may match, by index. In the example, a name may
-            be one more folder for `**` (0), or already the file for `*.jsonl` (1).
+        pattern: The parts of the pattern between slashes.
+        candidates: The indices of the parts that a name in the folder may match.
         ancestors: Status of the folder and of every folder above it, to notice links back to them.
     """
-    end = len(pattern)
+    end = len(pattern)  # an index behind the last part: the whole pattern has matched
     for entry in all_entries(folder):
-        # Which parts come next if this entry matches one? The end of the pattern comes next if the
-        # entry matches the last part, and so the whole pattern.
         path = folder / entry.name
         candidates_below = next_positions(candidates, entry.name, pattern)
         if end in candidates_below:
             yield path
 
         # Search a folder only if names in it may match a part.
-        if candidates_below - {end} and entry.is_dir():
+        may_match_below = bool(candidates_below - {end})
+        if may_match_below and entry.is_dir():
             stat = entry.stat()
             check_no_loop(entry.path, stat, ancestors)
             yield from _matches_below(path, pattern, candidates_below, (*ancestors, stat))

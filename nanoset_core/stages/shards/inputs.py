@@ -154,14 +154,10 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
     """
     jobs = []
     for file in inputs.files:
-        json_lines = inputs.json_lines & {file.path}
-        ending = suffix_of(file.path) or ""
-        if json_lines:
-            ending = ""  # outputs of such files have always been named after the complete name
-        path_without_ending = file.path[: len(file.path) - len(ending)]
-        file_name = f"{output_prefix.name}_{path_without_ending.replace('/', '_')}"
+        json_lines = inputs.json_lines & {file.path}  # this file, or none
         inputs_of_file = InputFiles(inputs.folder, (file,), json_lines=json_lines)
-        jobs.append((inputs_of_file, output_prefix.with_name(file_name)))
+        name = _name_without_ending(file.path, is_json_lines=bool(json_lines))
+        jobs.append((inputs_of_file, output_prefix.with_name(f"{output_prefix.name}_{name}")))
 
     prefixes = {prefix for _, prefix in jobs}
     if len(prefixes) < len(jobs):
@@ -169,6 +165,21 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
             "two files would give pairs of the same name", where=inputs.folder, remedy="rename one"
         )
     return jobs
+
+
+def _name_without_ending(path: str, *, is_json_lines: bool) -> str:
+    """Return a name for the output of a file: `web_part1` for `web/part1.jsonl.gz`.
+
+    Args:
+        path: Relative path of the file.
+        is_json_lines: Whether the file contains JSON lines although its name ends with .txt or
+            .csv. Outputs of such files have always been named after the complete name.
+    """
+    ending = ""
+    if not is_json_lines:
+        ending = suffix_of(path) or ""
+    path_without_ending = path[: len(path) - len(ending)]
+    return path_without_ending.replace("/", "_")
 
 
 def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput:
@@ -243,8 +254,11 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _Re
 def _unexpected_files(contents: Contents) -> list[str]:
     """Return notices on files of a folder that are not read, though the user may expect it.
 
-    Nobody expects a README to be read. Empty files are reported by `resolve_inputs`, for all inputs
-    together.
+    Nobody expects a README to be read. Empty files are reported by `resolve_inputs`, for all
+    inputs together.
+
+    Args:
+        contents: The files of the folder, by what they are.
     """
     notices = []
     for notice in contents.notices():
@@ -275,18 +289,29 @@ def _below_one_folder(listed: Sequence[ListedFile]) -> InputFiles:
         return replace(file.stat, path=name)
 
     # Each file of a bucket may need a request, so several are sent at the same time.
-    n_threads = requests_at_once([folder])
-    files = tuple(in_parallel(relative_stat, listed, n_threads))
+    files = tuple(in_parallel(relative_stat, listed, requests_at_once([folder])))
+    return InputFiles(folder, files, json_lines=_json_lines_among(folder, files))
 
-    # A .txt or .csv file may contain JSON lines; the others need not be opened.
+
+def _json_lines_among(folder: RawFolder, files: Sequence[FileStat]) -> frozenset[str]:
+    """Return the files that contain JSON lines although their names end with .txt or .csv.
+
+    Args:
+        folder: The folder of all files.
+        files: The files, with paths relative to it. Files with other endings are not opened.
+
+    Returns:
+        The relative paths.
+    """
+
     def is_json_lines(file: FileStat) -> bool:
-        """Return whether a file that ends in .txt or .csv begins like JSON lines."""
+        """Return whether a file begins like JSON lines."""
         return begins_with_object(folder, file.path)
 
     candidates = [file for file in files if format_of(file.path) in ("txt", "csv")]
-    answers = in_parallel(is_json_lines, candidates, n_threads)
+    answers = in_parallel(is_json_lines, candidates, requests_at_once([folder]))
     json_lines = [file.path for file, is_json in zip(candidates, answers, strict=True) if is_json]
-    return InputFiles(folder, files, json_lines=frozenset(json_lines))
+    return frozenset(json_lines)
 
 
 def _common_folder(paths: Sequence[Location]) -> RawFolder:

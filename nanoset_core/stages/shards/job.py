@@ -1,7 +1,8 @@
 """Make the shards of a corpus that do not exist yet, in worker processes.
 
-Engines are compared with a reference meanwhile. If one gives wrong tokens, it is recorded as
-distrusted, and the shards are made again without it.
+A fast engine turns the text into tokens. For some documents, its tokens are compared with those of
+the tokenizer's own library. If an engine gives wrong tokens, it is recorded as *distrusted*, and
+the shards are made again without it.
 """
 
 from __future__ import annotations
@@ -113,12 +114,13 @@ class TokenizeJob:
         try:
             return _Attempt(shards=self._make(options))
         except distrust.DistrustError as error:
-            # An engine gave wrong tokens. The worker has stored the record of that as well, but a
-            # network file system may show it to this machine only later.
+            # An engine gave wrong tokens. The worker has stored a record of that among all records
+            # (`NOTEBOOK`), but a network file system may show it to this machine only later. So
+            # store it from here, too.
             distrust.NOTEBOOK.add(self.root, error.record)
             return _Attempt(records=(error.record,))
         finally:
-            # If the run was cancelled, its workers may have left incomplete files.
+            # If the run was cancelled, its workers may have left incomplete files: remove them.
             sweep_abandoned(self.root.folder / SHARDS / self.corpus)
 
     def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
@@ -132,21 +134,21 @@ class TokenizeJob:
             be 100,000, and unpacked when they are used.
 
         Raises:
-            ReturnedDocumentsError: Some shards could not be made, since erased documents are in
-                their text again.
+            ReturnedDocumentsError: A document that the user had erased was added to the text once
+                more, for example in a new file. It must not get into a shard.
         """
+        progress = self.progress.work(self.activity, self.subject, self.text_bytes)
         try:
             shards = make_per_shard(
                 _ShardsOfRanges(job=self, options=options),
                 self.root,
-                self.progress.work(self.activity, self.subject, self.text_bytes),
+                progress,
                 workers=self.workers,
                 executor=self.executor,
                 look_first=self.look_first,
             )
         except ExceptionGroup as group:
-            # Only errors about erased documents that are in the text again come as a group, after
-            # all other shards were made.
+            # `make_per_shard` made all other shards first, and collected these errors in a group.
             raise _all_returned_documents(group) from group
         return PackedManifests(shards.results, self.root.access)
 

@@ -133,18 +133,22 @@ class LineNumbers:
 
 
 def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]:
-    """Return how many lines the pieces of large files have that a shard has read and counted.
+    """Return the fact in which a shard records how many lines its pieces of large files have.
+
+    A large file is cut into pieces without being read, and each shard counts the lines of the
+    pieces that it reads.
 
     Args:
-        counted: The pieces whose lines had not been counted before, with their lines.
+        counted: The pieces that the shard has read and counted, with the lines of each.
 
     Returns:
-        `{PIECE_LINES: {path: [(first byte, lines) of each piece]}}`, which becomes a fact of the
-        shard; empty if there are no such pieces.
+        `{PIECE_LINES: {path: [(first byte, lines) of each piece]}}`, such as
+        `{PIECE_LINES: {"web.jsonl": [(0, 5), (4000, 4)]}}`; empty if there are no such pieces.
     """
     counts_by_path: dict[str, list[tuple[int, int]]] = {}
-    for piece, lines in counted:
-        counts_by_path.setdefault(piece.path, []).append((piece.begin, lines))
+    for piece, n_lines in counted:
+        first_byte = piece.begin
+        counts_by_path.setdefault(piece.path, []).append((first_byte, n_lines))
     return {PIECE_LINES: counts_by_path} if counts_by_path else {}
 
 
@@ -161,8 +165,9 @@ def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -
         `{PIECE_LINES: {path: [[first byte, lines] of each piece]}}`; empty if lines are numbered in
         their files anyway.
     """
-    # A piece has the first line 0 if the lines before it were not counted. If there is no such
-    # piece, return early: reading the facts of all shards would take long.
+    # Lines are numbered from 1. A piece whose first line has the number 0 was cut off without
+    # counting the lines before it. If there is no such piece, return early: reading the facts of
+    # all shards would take long.
     are_lines_numbered_in_files = all(piece.first_line > 0 for piece in pieces)
     if are_lines_numbered_in_files:
         return {}

@@ -289,16 +289,15 @@ class Losses:
         """Return what was lost, other than complete lines, with one clause for each kind of loss.
 
         Returns:
-            Clauses about unreadable files, damaged lines, zero bytes, ids and dropped characters;
-            those that do not apply are left out.
+            The clauses; those that do not apply are left out.
         """
         texts = [
-            self.unreadable_text(),
-            self.damaged_text(),
-            self.zeroed_text(),
-            self.padded_text(),
-            self.ids_text(),
-            self.vanished_text(),
+            self.unreadable_text(),  # files that cannot be read to their end
+            self.damaged_text(),  # rejected lines that look damaged
+            self.zeroed_text(),  # documents with runs of zero bytes
+            self.padded_text(),  # gzip files with zero bytes at their end
+            self.ids_text(),  # documents whose ids are not text
+            self.vanished_text(),  # characters for which the tokenizer has no token
         ]
         return [text for text in texts if text]
 

@@ -179,20 +179,36 @@ def _write_shard(task: ShardTask, folder: Path) -> Written:
 
             # A shard with an erased document is not stored. Once one is found, the rest of the text
             # is read only to report all of them in one error.
-            if shard.finds_erased(batch):
-                continue
-
-            # Framing adds tokens such as end-of-document to each document.
-            encoded = shard.encode(batch)
-            framed = frame(encoded, settings.framing)
-            _add_sequences(builder, framed)
-            if add_to_table is not None:
-                add_to_table(batch, framed.lengths, framed.is_written)
-            shard.count(batch, encoded, facts_of(batch, framed))
+            if not shard.finds_erased(batch):
+                _write_batch(batch, shard, settings.framing, builder, add_to_table)
 
     if shard.erased_places:
         raise purged.ReturnedDocumentsError(shard.erased_places)
     return Written(shard.all_facts(), _describe_files(folder, settings))
+
+
+def _write_batch(
+    batch: DocumentBatch,
+    shard: _ShardInProgress,
+    framing: Framing,
+    builder: MMapIndexedDatasetBuilder,
+    add_to_table: Add | None,
+) -> None:
+    """Tokenize a batch of documents, and add them to the files of a shard.
+
+    Args:
+        batch: The documents.
+        shard: Encodes and counts them.
+        framing: Tokens that are added to each document, such as end-of-document.
+        builder: Writes the tokens.
+        add_to_table: Adds documents to the table of documents; None if the shard has none.
+    """
+    encoded = shard.encode(batch)
+    framed = frame(encoded, framing)
+    _add_sequences(builder, framed)
+    if add_to_table is not None:
+        add_to_table(batch, framed.lengths, framed.is_written)
+    shard.count(batch, encoded, facts_of(batch, framed))
 
 
 def _add_sequences(builder: MMapIndexedDatasetBuilder, framed: Framed) -> None:
@@ -299,6 +315,13 @@ class _ShardInProgress:
         """Encode the texts of a batch, and compare some of them with the reference engine.
 
         Errors name a document by its number in the batch. Its file and line are added here.
+
+        Args:
+            batch: The documents.
+
+        Raises:
+            InputError: A document is too large, or cannot be encoded.
+            DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
         """
         try:
             return self._audit.encode(batch.texts)
@@ -361,7 +384,13 @@ class _ShardInProgress:
             )
 
     def count(self, batch: DocumentBatch, encoded: Encoded, facts: ShardFacts) -> None:
-        """Count a batch that was written; report the progress every half second."""
+        """Count a batch that was written; report the progress every half second.
+
+        Args:
+            batch: The documents and rejected lines.
+            encoded: The tokens of the documents, of which repeated documents are counted.
+            facts: The counts of the batch.
+        """
         self._facts = self._facts + facts
         if self._vanishing is not None:
             self._facts.vanished += self._vanishing.count(batch.texts)

@@ -95,11 +95,17 @@ def framing(project: Project) -> Framing:
             depend on the text.
     """
     settings = project.config.tokenization
+    bos_id = None  # added before each document
+    if settings.prepend_bos:
+        bos_id = project.special("bos")
+    eod_id = None  # added after each document
+    if settings.append_eod:
+        eod_id = project.special("eod")
     return make_framing(
         settings.preset,
         project.config.tokenizer_file,
-        bos=project.special("bos") if settings.prepend_bos else None,
-        eod=project.special("eod") if settings.append_eod else None,
+        bos=bos_id,
+        eod=eod_id,
         special_tokens=settings.special_tokens,
     )
 

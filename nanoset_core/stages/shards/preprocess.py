@@ -111,13 +111,7 @@ def preprocess(
         for key in options.keys
     }
     _check_apart_from_inputs(inputs, output_prefix, list(prefix_by_key.values()), options)
-    framing = make_framing(
-        options.preset,
-        options.tokenizer,
-        bos=_token_id(options, options.bos, "--bos"),
-        eod=_token_id(options, options.eod, "--eod"),
-        special_tokens=options.special_tokens,
-    )
+    framing = _framing_of(options)
 
     # Unfinished work is in a folder of this prefix alone, which is removed at the end. `sweep`
     # removes incomplete files that a killed call left in it.
@@ -164,32 +158,36 @@ def _find_or_make_pairs(call: _Call, prefix_by_key: Mapping[str, Location]) -> l
 def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
     """Return whether a file is the list of rejected lines of an earlier call of `preprocess`.
 
-    Such a file is not an input, although it may be in the same folder.
+    Such a list has the ending .jsonl, so a pattern for inputs such as `out/*.jsonl` may match it.
+    It is not an input.
 
     Args:
-        path: The file.
+        path: The file, such as out/web_rejects.jsonl.
         output_prefix: The start of the names of all outputs of this call, such as out/web.
     """
-    # With the prefix out/web, an earlier call had that or, say, out/web2. It wrote the list next to
-    # its other outputs, as out/web2_rejects.jsonl.
+    # Is the file named like a list? Its prefix may also be longer than that of this call: the list
+    # of a call with the prefix out/web2 is out/web2_rejects.jsonl.
     earlier_prefix = path.name.removesuffix(REJECTS_ENDING)
     has_ending = earlier_prefix != path.name
     if not has_ending or not earlier_prefix.startswith(output_prefix.name):
         return False
     if real_path(path.parent) != real_path(output_prefix.parent):
         return False
+    # Another program may use the same names. Its outputs have no record.
     return _has_record(path.parent, earlier_prefix)
 
 
 def _has_record(folder: Location, prefix_name: str) -> bool:
-    """Return whether a folder has the record of a pair that a call of `preprocess` made.
+    """Return whether a folder has the record of a call of `preprocess`.
+
+    A record says what a .bin and .idx were made from. It is stored next to them, and its name
+    consists of the prefix, the key of the texts and an ending.
 
     Args:
-        folder: The folder.
-        prefix_name: Start of the names of all outputs of that call. The key of the texts and the
-            ending of records follow it.
+        folder: The folder, on this machine or in a bucket.
+        prefix_name: Start of the names of all outputs of that call.
     """
-    _, file_names = store_of(folder).level()
+    _folder_names, file_names = store_of(folder).level()  # what is directly in the folder
     for name in file_names:
         is_named_like_record = name.startswith(f"{prefix_name}_") and name.endswith(RECORD_ENDING)
         if is_named_like_record and read_record(folder / name):
@@ -287,6 +285,25 @@ def _check_apart_from_inputs(
     check_apart(outputs, [*inputs.paths, as_source(options.tokenizer).path])
 
 
+def _framing_of(options: PreprocessOptions) -> Framing:
+    """Return which special tokens are put before and after each document, by the settings.
+
+    Args:
+        options: The settings of the call.
+
+    Raises:
+        ConfigError: The tokenizer lacks a token that they name, or its own special tokens depend
+            on the text.
+    """
+    return make_framing(
+        options.preset,
+        options.tokenizer,
+        bos=_token_id(options, options.bos, "--bos"),
+        eod=_token_id(options, options.eod, "--eod"),
+        special_tokens=options.special_tokens,
+    )
+
+
 def _token_id(options: PreprocessOptions, token: str | None, flag: str) -> int | None:
     """Return the id of a token that a flag names, or None if the flag was not given.
 
@@ -379,10 +396,13 @@ class _Call:
         )
 
     def _receipt(self, key: str, name: str) -> Receipt:
-        """Return a receipt that names all that decides the bytes of a pair: settings and input.
+        """Return the receipt of a .bin and .idx: a file that says what the two were made from.
+
+        If a later call has the same input and settings, its receipt is equal, and it need not make
+        the two files again.
 
         Args:
-            key: Key of the texts.
+            key: Key of the texts in a JSON line, such as "text".
             name: Name of the file of the receipt.
         """
         made_from = {
@@ -391,7 +411,7 @@ class _Call:
             "options": self._recorded_settings(),
             "sources": [asdict(piece) for piece in self.ranges.pieces()],
         }
-        # `flags` has the options of the command by which messages name the settings.
+        # If a setting differs, the message names it by its option of the command.
         return Receipt(name=name, made_from=made_from, flags=_FLAG_BY_SETTING)
 
     def _recorded_settings(self) -> dict[str, Any]:
@@ -443,7 +463,11 @@ class _Call:
         )
 
     def _shard_settings(self, key: str) -> ShardSettings:
-        """Return how the shards of one key are made."""
+        """Return how the shards of one key are made.
+
+        Args:
+            key: Key of the texts, one of `options.keys`.
+        """
         options = self.options
         return ShardSettings(
             tokenizer_file=options.tokenizer,
@@ -541,11 +565,12 @@ def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
         KeyError, TypeError: The record is of another version.
     """
     counts = record["facts"]
-    # The shards of the earlier call were removed, but the list of all their rejected lines remains.
-    rejects = RejectsOfCall(counts, list_path=call.rejects, scratch=call.root.folder)
+    # Losses usually have shards, each of which lists its rejected lines. Those of the earlier call
+    # were removed. Its one list of all rejected lines takes their place.
+    all_rejects = RejectsOfCall(counts, list_path=call.rejects, scratch=call.root.folder)
     return Losses(
         facts=ShardFacts(**counts),
-        shards=[rejects],
+        shards=[all_rejects],
         sizes=stored_sizes(call.ranges.pieces()),  # bytes of each input file
     )
 
@@ -582,8 +607,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
             draft.more = {"tokens_by_file": tokens_of_files}
         _write_pair(shards, draft.folder / prefix.name, call.options, call.root)
         if counts.reasons:  # why lines were rejected; empty if none was
-            rejected_lines = [shard.path(REJECTS).read_bytes() for shard in shards]
-            write_atomic(draft.folder / call.rejects.name, b"".join(rejected_lines))
+            _write_rejects(shards, draft.folder / call.rejects.name)
 
     return Preprocessed(
         prefix=prefix,
@@ -593,6 +617,17 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
         tokens_by_file=tokens_of_files,
         encoders=encoders_of(shards),
     )
+
+
+def _write_rejects(shards: Sequence[Manifest], path: Path) -> None:
+    """Write the rejected lines of all shards to one file.
+
+    Args:
+        shards: The shards, in document order, each with a list of its own.
+        path: Path of the file.
+    """
+    lists = [shard.path(REJECTS).read_bytes() for shard in shards]
+    write_atomic(path, b"".join(lists))
 
 
 def _count_tokens_of_files(inputs: InputFiles, shards: Sequence[Manifest]) -> dict[str, int]:

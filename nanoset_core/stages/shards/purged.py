@@ -159,7 +159,8 @@ def _piece_with(pieces_of_file: Sequence[Piece], position: int) -> Piece:
         pieces_of_file: The pieces of the file, in order.
         position: Byte of the decompressed file, or row of a table.
     """
-    # A compressed file or a table is one piece, whose bounds are not of the same unit.
+    # A compressed file or a table is one piece. Its bounds are bytes as stored, with which a
+    # position in the decompressed file, or a row, cannot be compared.
     if len(pieces_of_file) == 1:
         return pieces_of_file[0]
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from glob import escape
 from itertools import islice
+from typing import NamedTuple
 
 from nanoset_core.errors import InputError
 from nanoset_core.stages.shards.losses import Losses, counts_by_reason_text
@@ -149,19 +150,13 @@ class RejectPolicy:
                 say.
         """
         message = "a file cannot be read to its end"
-        remedy = "fetch or write it again"
         if losses.facts.faults > 1:
             message = "files cannot be read to their end"
-            remedy = "fetch or write them again"
+
         # The setting that forbids the loss: either no loss is allowed, or there is a limit.
         setting = self.names.on_reject
         if not self._fails_on_reject:
             setting = f"{self.names.unreadable}: {self.options.max_unreadable_fraction:g}"
-            remedy += f", or accept what could be read of it: {self._sufficient_limit(losses)}"
-        if foreign_files:
-            remedy += (
-                f"; leave out files that are not text: {self._how_to_leave_out(foreign_files)}"
-            )
 
         # Show the first file and its fault, if they are still known.
         where = folder
@@ -171,8 +166,33 @@ class RejectPolicy:
             where = folder / first_fault.file
             found += f"; {first_fault.detail}"
         return InputError(
-            message, where=where, found=found, expected=f"whole files ({setting})", remedy=remedy
+            message,
+            where=where,
+            found=found,
+            expected=f"whole files ({setting})",
+            remedy=self._remedy_for_unreadable(losses, foreign_files),
         )
+
+    def _remedy_for_unreadable(self, losses: Losses, foreign_files: Sequence[str]) -> str:
+        """Return what the user can do about files that cannot be read to their end, for an error.
+
+        Args:
+            losses: What was lost.
+            foreign_files: Those of the files whose content is of another format than their names
+                say, so that to fetch them again does not help.
+        """
+        repair = "fetch or write it again"
+        if losses.facts.faults > 1:
+            repair = "fetch or write them again"
+        acceptance = ""
+        if not self._fails_on_reject:  # then there is a limit, which can be raised
+            sufficient_limit = self._sufficient_limit(losses)
+            acceptance = f", or accept what could be read of it: {sufficient_limit}"
+        exclusion = ""
+        if foreign_files:
+            how_to_leave_out = self._how_to_leave_out(foreign_files)
+            exclusion = f"; leave out files that are not text: {how_to_leave_out}"
+        return repair + acceptance + exclusion
 
     def _sufficient_limit(self, losses: Losses) -> str:
         """Return the smallest limit for unreadable text that allows a loss, in steps of 0.001."""
@@ -187,31 +207,43 @@ class RejectPolicy:
             folder: The folder of the files.
         """
         reason = _most_common_reason(losses)
-        example = losses.first(reason)
-        file_format = "lines" if example is None else format_of(example.file)
-        expected, remedy = self._expected_lines(reason, file_format)
-        found = _rejected_share_text(losses)
+        share = _rejected_share_text(losses)
+        example = losses.first(reason)  # the first line that was rejected for this reason
+        if example is None:  # the list of rejected lines was deleted
+            advice = self._advice(reason, file_format="lines")
+            return self._too_many_rejects(losses, folder, share, advice)
 
-        # The first line that was rejected for this reason is shown as an example.
-        where = folder
-        if example is not None:
-            where = folder / example.file
-            found += f"; {_line_text(example)}"
-            # If the file is something else than text, that explains all of its lines.
-            file_kind = _kind_of_other_file(folder, example)
-            if file_kind is not None:
-                found = f"the file is {file_kind}; {found}"
-                remedy = (
-                    f"convert the file, or leave it out: {self._how_to_leave_out([example.file])}"
-                )
-        # If some lines may be rejected, the user can raise the limit.
-        if not self._fails_on_reject:
+        advice = self._advice(reason, format_of(example.file))
+        found = f"{share}; {_line_text(example)}"
+        # If the file is something else than text, that explains all of its lines.
+        file_kind = _kind_of_other_file(folder, example)
+        if file_kind is not None:
+            found = f"the file is {file_kind}; {found}"
+            how_to_leave_out = self._how_to_leave_out([example.file])
+            advice = _Advice(
+                advice.expected, remedy=f"convert the file, or leave it out: {how_to_leave_out}"
+            )
+        return self._too_many_rejects(losses, folder / example.file, found, advice)
+
+    def _too_many_rejects(
+        self, losses: Losses, where: RawFolder, found: str, advice: _Advice
+    ) -> InputError:
+        """Return the error for too many rejected lines, with the limit and the lists of the lines.
+
+        Args:
+            losses: What was lost.
+            where: The file of the example, or the folder of all files.
+            found: How many lines were rejected, and what one of them contains.
+            advice: What the lines should be, and what usually helps.
+        """
+        remedy = advice.remedy
+        if not self._fails_on_reject:  # then there is a limit, which can be raised
             remedy += f", or raise {self.names.rejected}"
         return InputError(
             "too many lines are no documents",
             where=where,
             found=found,
-            expected=f"{expected} ({self._rejects_limit_text()})",
+            expected=f"{advice.expected} ({self._rejects_limit_text()})",
             remedy=f"{remedy}; each is listed in {_lists_text(losses)}",
         )
 
@@ -222,36 +254,54 @@ class RejectPolicy:
         max_share = self.options.max_rejected_fraction
         return f"at most {max_share:.2%} rejected, {self.names.rejected}"
 
-    def _expected_lines(self, reason: str, file_format: Format) -> tuple[str, str]:
-        """Return what rejected lines should be, and what usually helps, as texts for an error.
+    def _advice(self, reason: str, file_format: Format) -> _Advice:
+        """Return what rejected lines should be, and what usually helps, for an error.
 
         Args:
             reason: Why most of the lines were rejected, such as `missing_key`.
             file_format: Format of the file with the first of these lines.
         """
-        if reason == "wrong_field_count":
-            return (
-                "as many fields in each row as in the header of its file",
-                "put texts with separators, quotes or line ends in quotes",
+        if reason == "wrong_field_count":  # in a CSV file
+            return _Advice(
+                expected="as many fields in each row as in the header of its file",
+                remedy="put texts with separators, quotes or line ends in quotes",
             )
+        # In JSON lines, a single damaged line is more likely than another encoding.
         if reason == "invalid_utf8" and file_format in ("txt", "csv"):
-            return "text in UTF-8", "convert the files to UTF-8, as `iconv -t UTF-8` does"
-        if reason == "missing_key":
-            key_name = self.names.text_key
-            return (
-                f"the key {self.text_key!r} ({key_name}) in every line or row",
-                f"name the key that holds the text ({key_name})",
+            return _Advice(
+                expected="text in UTF-8",
+                remedy="convert the files to UTF-8, as `iconv -t UTF-8` does",
             )
+        if reason == "missing_key":
+            # The key, such as "text", and the setting that names it, such as --json-key.
+            key = self.text_key
+            setting = self.names.text_key
+            return _Advice(
+                expected=f"the key {key!r} ({setting}) in every line or row",
+                remedy=f"name the key that holds the text ({setting})",
+            )
+
+        # All other reasons: the line is no JSON object with a text.
         example = f'{{"{self.text_key}": "Some text."}}'
-        return (
-            f"one JSON object in each line, as {example}, or a table with a text in each row",
-            "repair the lines",
+        return _Advice(
+            expected=f"one JSON object in each line, as {example}, "
+            "or a table with a text in each row",
+            remedy="repair the lines",
         )
 
     def _how_to_leave_out(self, paths: Sequence[str]) -> str:
         """Return how the user leaves out some files."""
         patterns = [escape(path) for path in paths]
         return self.names.leave_out.replace("{files}", json.dumps(patterns))
+
+
+class _Advice(NamedTuple):
+    """What an error says about rejected lines."""
+
+    expected: str
+    """What the lines should be."""
+    remedy: str
+    """What usually helps."""
 
 
 def _most_common_reason(losses: Losses) -> str:

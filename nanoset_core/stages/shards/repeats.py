@@ -70,9 +70,13 @@ class Repeats:
         Returns:
             The number; 0 if the share is below LEAST_SHARE.
         """
-        if not self._occurrences:
+        # If the documents A B A A are in the sample, two of four are different. The other two, half
+        # of them, repeat an earlier one.
+        n_in_sample = self._occurrences.total()
+        n_different = len(self._occurrences)
+        if n_in_sample == 0:
             return 0
-        share = 1 - len(self._occurrences) / max(self._occurrences.total(), 1)
+        share = 1 - n_different / n_in_sample
         return round(share * documents) if share >= LEAST_SHARE else 0
 
 

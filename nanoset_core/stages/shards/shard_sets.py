@@ -1,4 +1,8 @@
-"""The set of shards that a corpus consists of: its shards, and what was lost on the way to them."""
+"""The set of shards that a corpus consists of: its shards, and what was lost on the way to them.
+
+A shard has the tokens of one range of a corpus's text. The set has no files but its manifest, which
+lists the digests of the shards, in document order, and has the sums of their counts.
+"""
 
 from __future__ import annotations
 
@@ -93,9 +97,9 @@ def each_shard(
     """Call a function with the manifest of each of some shards, after checking that it is whole.
 
     Args:
-        project: The project.
+        project: Its outputs are read.
         corpus: Name of the corpus.
-        digests: Which shards.
+        digests: Which shards: the digests of their recipes, which are the names of their folders.
         work: The function; may be called in several threads at once.
 
     Returns:
@@ -109,6 +113,7 @@ def each_shard(
         """Call the function with the manifest of the shard in a folder, if the shard is whole."""
         return work(_whole_shard(outputs, corpus, shard_folder))
 
+    # Call that for the folder of each shard.
     return project.outputs.each_version(check_and_work, SHARDS, corpus, digests)
 
 
@@ -179,7 +184,7 @@ def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
 
     Args:
         outputs: The outputs of the project.
-        tokenized: Manifest of the set.
+        tokenized: Manifest of the corpus's set of shards.
 
     Raises:
         FormatError: The manifest of a shard, or the inventory, cannot be read.
@@ -188,8 +193,10 @@ def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     if not facts.reasons:  # counts of what was lost, by reason
         return Losses(facts)
 
-    # The sizes of the files, to tell which share of the text was lost.
-    inventory = inventory_at(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
+    # The sizes of the files, to tell which share of the text was lost. They are in the inventory,
+    # the list of the corpus's files from which the shards were made.
+    inventory_digest = tokenized.recipe["parents"]["inventory"]
+    inventory = inventory_at(outputs, tokenized.name, inventory_digest)
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
     return Losses(
         facts,
@@ -203,6 +210,13 @@ def _losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
     """Return the manifests of those shards of a set that lost text.
 
     There may be 100,000 shards, so the manifests are compressed to save memory.
+
+    Args:
+        outputs: The outputs of the project.
+        tokenized: Manifest of the set of shards.
+
+    Returns:
+        The manifests, in document order.
     """
 
     def pack_if_losing(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
@@ -356,11 +370,12 @@ def reject_files(project: Project, tokenized: Manifest) -> list[str]:
     """Return the paths or URLs of the files in which shards list their rejected lines.
 
     Args:
-        project: The project.
-        tokenized: Manifest of the set of shards.
+        project: Its outputs are read.
+        tokenized: Manifest of the corpus's set of shards.
     """
-    n_rejects = tokenized.facts["rejected"] + tokenized.facts["faults"]
-    if n_rejects == 0:
+    # A list has rejected lines, and faults: places at which a file could not be read any further.
+    n_listed = tokenized.facts["rejected"] + tokenized.facts["faults"]
+    if n_listed == 0:
         return []
 
     def address(outputs: OutputRoot, folder: Path) -> str | None:
@@ -373,7 +388,7 @@ def reject_files(project: Project, tokenized: Manifest) -> list[str]:
             return None
         return shard.url(REJECTS)
 
-    addresses = project.outputs.each_version(
-        address, SHARDS, tokenized.name, tokenized.facts[SHARDS]
-    )
+    # Call this for the folder of each shard.
+    shard_digests = tokenized.facts[SHARDS]
+    addresses = project.outputs.each_version(address, SHARDS, tokenized.name, shard_digests)
     return [address for address in addresses if address is not None]

@@ -84,19 +84,11 @@ def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Writte
     Returns:
         The counts of the copy, and the sha256 of each file.
     """
-    # Find out which sequences to keep. A document consists of consecutive ones.
-    index = read_idx(shard.path(f"{TOKENS}.idx"))
-    sequence_counts = np.diff(index.document_indices)  # (n_documents,)
-    is_kept = np.ones(len(sequence_counts), np.bool_)  # (n_documents,)
+    is_kept = np.ones(shard.facts["documents"], np.bool_)  # (n_documents,)
     is_kept[task.rows] = False
-    is_kept_sequence = np.repeat(is_kept, sequence_counts)  # (n_sequences,)
 
-    # Copy the tokens, their index, the table of documents, and the list of rejected lines.
-    with (folder / BIN).open("wb") as file:
-        file.writelines(_bytes_of_sequences(shard, index, is_kept_sequence))
-    with (folder / f"{TOKENS}.idx").open("wb") as file:
-        document_indices = np.append(0, np.cumsum(sequence_counts[is_kept]))
-        write_idx(file, index.dtype, index.sequence_lengths[is_kept_sequence], document_indices)
+    # Copy the tokens with their index, the table of documents, and the list of rejected lines.
+    n_sequences = _copy_tokens(shard, is_kept, folder)
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     copy_without(table, task.rows, folder / DOCUMENTS, task.files)
     (folder / REJECTS).write_bytes(shard.path(REJECTS).read_bytes())
@@ -104,10 +96,34 @@ def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Writte
     facts = _shortened_facts(
         shard,
         removed_lengths=_lengths_of_removed(table, is_kept),
-        n_sequences=int(is_kept_sequence.sum()),
+        n_sequences=n_sequences,
     )
     names = (BIN, f"{TOKENS}.idx", DOCUMENTS, REJECTS)
     return Written(facts, {name: sha256_file(folder / name) for name in names})
+
+
+def _copy_tokens(shard: Manifest, is_kept: NDArray[np.bool_], folder: Path) -> int:
+    """Copy the tokens of some documents of a shard, with an index of their sequences.
+
+    Args:
+        shard: The shard.
+        is_kept: Whether each document is copied, shape (n_documents,).
+        folder: The folder of the copies, tokens.bin and tokens.idx.
+
+    Returns:
+        The number of sequences that were copied.
+    """
+    # A document consists of consecutive sequences: repeat its value for each of them.
+    index = read_idx(shard.path(f"{TOKENS}.idx"))
+    sequence_counts = np.diff(index.document_indices)  # (n_documents,)
+    is_kept_sequence = np.repeat(is_kept, sequence_counts)  # (n_sequences,)
+
+    with (folder / BIN).open("wb") as file:
+        file.writelines(_bytes_of_sequences(shard, index, is_kept_sequence))
+    with (folder / f"{TOKENS}.idx").open("wb") as file:
+        document_indices = np.append(0, np.cumsum(sequence_counts[is_kept]))
+        write_idx(file, index.dtype, index.sequence_lengths[is_kept_sequence], document_indices)
+    return int(is_kept_sequence.sum())
 
 
 def _lengths_of_removed(table: DocumentRows, is_kept: NDArray[np.bool_]) -> NDArray[np.int32]:
@@ -188,6 +204,9 @@ class _StoredTokens(NamedTuple):
 
 def _stored_tokens(shard: Manifest) -> _StoredTokens:
     """Find the tokens of a shard: a file of its own, or a range of bytes in the .bin of a dataset.
+
+    Args:
+        shard: Manifest of the shard.
 
     Raises:
         MissingError: The file with the tokens was deleted.

@@ -14,16 +14,22 @@ def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
     """Return warnings on lost and repeated text of a corpus, and its lists of rejected lines.
 
     Args:
-        project: The project.
-        tokenized: Manifest of the corpus's set of shards.
+        project: Its outputs are read, and its limit for repeated documents.
+        tokenized: Manifest of the corpus's set of shards, which records what was lost.
+
+    Returns:
+        warnings: Clauses on lost text, and on documents that repeat others.
+        details: The number of files that could not be read to their end, as "unreadable".
+        rejects: Paths of the lists of rejected lines.
     """
     warnings = list(recorded_losses(project.outputs, tokenized).texts())
     repeats = repeats_warning(project, tokenized)
     if repeats:
-        warnings.append(f"{repeats}: {LOOK}")  # where to look for the cause
+        where_to_look = LOOK
+        warnings.append(f"{repeats}: {where_to_look}")
 
     details = {}
-    n_unreadable_files = tokenized.facts["faults"]
+    n_unreadable_files = tokenized.facts["faults"]  # each has one fault, at which reading ended
     if n_unreadable_files:
         details["unreadable"] = format_count(n_unreadable_files, "file")
     return Summary(details=details, warnings=warnings, rejects=reject_files(project, tokenized))

@@ -74,12 +74,15 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         """Return what is wrong with the current shards of a corpus, or None.
 
         A shard may be damaged, or the user may have lowered the limits for lost text since the
-        shards were made.
+        shards were made. Text is lost if lines are no documents, or files cannot be read.
 
         Args:
-            project: The project.
+            project: Its outputs and limits are read.
             key: The corpus.
-            manifest: Manifest of the set of shards.
+            manifest: Manifest of the corpus's set of shards, which lists their digests.
+
+        Returns:
+            One line, for messages.
         """
         corpus = key.subject
         try:
@@ -141,9 +144,11 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         """
         if text.tokenized is None:
             return text.stored_bytes
-        # The recipe of the same old text with today's settings. If these have changed, the digest
-        # is another one, and all text has to be tokenized again.
-        recipe_today = self.recipe(project, key, text.tokenized.recipe["parents"])
+        # A recipe consists of the text (its parents) and the settings, and its digest changes with
+        # either. Make a recipe of the old text and today's settings: if it has another digest than
+        # the current set, settings have changed, and all text has to be tokenized again.
+        old_text = text.tokenized.recipe["parents"]
+        recipe_today = self.recipe(project, key, old_text)
         if recipe_today.digest != text.tokenized.digest:
             return text.stored_bytes
 

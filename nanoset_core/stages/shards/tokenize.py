@@ -88,12 +88,15 @@ def _facts_of_set(
         inventory: The files that they were made from.
     """
     facts = {
+        # The counts of all shards together, such as documents, tokens and rejected lines.
         **to_plain(losses.facts),
+        # How many lines each piece of a large file has, to number lines in their files.
         **piece_lines_of_corpus(shards, inventory.pieces),
+        # The digest of a shard is the name of its folder.
         SHARDS: [shard.digest for shard in shards],
     }
-    # Readers need the number of documents of each shard. They read it from the manifests of the
-    # shards, unless these are many.
+    # Readers need the number of documents of each shard. If there are few shards, they get it from
+    # the manifest of each. To open very many manifests takes long, so it is recorded here, too.
     if len(shards) >= _MANY_SHARDS:
         facts[BY_SHARD] = [shard.facts["documents"] for shard in shards]
     return facts
@@ -143,6 +146,7 @@ def _make_shards_without_erased(
         try:
             return _make_shards(project, corpus, inventory)
         except purged.ReturnedDocumentsError as error:
+            # Record the places, and try again: the recorded documents are left out then.
             n_documents = len(error.places)
             folder = project.config.corpus_folder(corpus)
             project.progress.note(

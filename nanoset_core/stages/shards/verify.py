@@ -198,7 +198,16 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
             remedy=FORCE_BUILD,
         )
 
-    # Show the counts.
+    _show_counts(report, total)
+
+
+def _show_counts(report: Report, total: ShardFacts) -> None:
+    """Add the counts of a corpus to the figures of a report.
+
+    Args:
+        report: The report.
+        total: The counts.
+    """
     for name in _COUNTS:
         # Most corpora have no purged lines: a figure that is always 0 would only distract.
         if name != "purged" or total.purged:

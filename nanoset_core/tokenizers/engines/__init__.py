@@ -82,7 +82,8 @@ def make_engine(
         kind: The name of an engine, or `auto` for the fastest one that gives the right tokens.
         cache: Folder in which the results of comparisons are stored for the next start. None for a
             folder in the user's cache folder.
-        without: Name and version of engines that are not trusted with this tokenizer.
+        without: Name and version of engines not to use, because they once gave wrong tokens for a
+            document with this tokenizer, such as "numpy 0.9.0".
 
     Returns:
         The engine. Its `name` says which one was chosen, and its `reason` why.
@@ -174,7 +175,9 @@ class _EngineFactory:
     folder: Path | None
     """Where proofs are kept; nowhere if None."""
     without: Collection[str]
-    """Name and version of engines that are not trusted with this tokenizer."""
+    """Name and version of engines not to use, because they once gave wrong tokens for a document
+    with this tokenizer: "numpy 0.9.0".
+    """
 
     def make(self, name: str) -> Engine:
         """Return an engine that gave the tokens of the reference for all test texts.
@@ -199,7 +202,7 @@ class _EngineFactory:
 
         Raises:
             NotRecognisedError: The engine does not understand the tokenizer.
-            WrongTokensError: The engine gives other tokens than the reference, or is not trusted.
+            WrongTokensError: The engine gives other tokens than the reference, or did so once.
         """
         name = f"numpy {installed_version(NumpyEngine.package)}"
         saved_words = self._saved("words", name)
@@ -228,13 +231,14 @@ class _EngineFactory:
 
         Raises:
             NotRecognisedError: The engine does not understand the tokenizer.
-            WrongTokensError: The engine gives other tokens than the reference, or is not trusted.
+            WrongTokensError: The engine gives other tokens than the reference, or did so once.
             ConfigError: The engine is not installed.
         """
         name = f"gigatoken {installed_version(GigatokenEngine.package)}"
         saved_gate = self._saved("gigatoken", name)
 
-        # What an earlier process saved: nothing yet, the reason of a failure, or the gate.
+        # An earlier process saved nothing yet, or why the engine is refused, or the gate: arrays
+        # that say which characters and tokens the engine must not encode.
         saved_arrays = saved_gate.load()
         if saved_arrays is None:
             return self._prove_gigatoken(saved_gate)
@@ -261,7 +265,8 @@ class _EngineFactory:
         engine = GigatokenEngine(self.definition.source)
         _report_comparison("gigatoken")
 
-        # For the comparison, the reference encodes all texts that do not pass the gate.
+        # Compare the tokens of all test texts. The reference encodes those that do not pass the
+        # gate. A refusal is saved, so that later processes need not compare again.
         candidate = GatedEngine(engine, gate, self.reference)
         try:
             with panics_as_errors():
@@ -271,6 +276,9 @@ class _EngineFactory:
             raise _save_refusal(saved_gate, reason) from error
         if wrong_texts:
             raise _save_refusal(saved_gate, f"the tokens of {len(wrong_texts):,} texts differ")
+
+        # The engine is right. For real texts, the numpy engine takes over what does not pass the
+        # gate, if there is much of it.
         saved_gate.save(gate)
         return GatedEngine(engine, gate, self.reference, self.make_numpy)
 
@@ -282,7 +290,8 @@ class _EngineFactory:
             engine: Name and version of the engine.
 
         Raises:
-            WrongTokensError: The engine is not trusted with this tokenizer. Its entry is deleted.
+            WrongTokensError: The engine gave wrong tokens for a document once, so that the caller
+                listed it in `without`. Its entry is deleted.
         """
         entry = CacheEntry(kind, f"{self.definition.fingerprint} {engine}", self.folder)
         if engine in self.without:

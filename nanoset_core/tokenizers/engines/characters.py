@@ -170,9 +170,13 @@ def _hash_pairs(left: Words, right: Words) -> Ints:
 def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
     """Return what two adjacent bytes show about whether a word may start between them.
 
-    For a merge that joins "t" and "h", the entry of the bytes "t" and "h" is _JOINED. For one that
-    joins "é" (C3 A9) and "t", the entry of A9 and "t" is _DOUBTFUL: other characters end with A9,
-    too. Pairs of bytes that occur in no merge are _CUT.
+    There are three answers. With merges that join "t" with "h", and "é" (bytes C3 A9) with "t":
+
+        bytes "t" "h"   _JOINED     no word starts here
+        bytes A9 "t"    _DOUBTFUL   it may be an "é" before the "t", or another character that ends
+                                    with A9: the caller has to look at the characters themselves
+        bytes "h" "t"   _CUT        no merge joins these, so a word starts here
+        bytes C3 A9     _JOINED     the inside of a character
 
     Args:
         boundary_pairs: int32, shape (n_pairs, 2): code points of two characters, the last one of
@@ -183,16 +187,15 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
             byte.
     """
     table = np.full((256, 256), _CUT, np.uint8)  # left byte, right byte
-    table[:, 0x80:0xC0] = _JOINED  # the right byte is inside a character: these are never cut
+    table[:, 0x80:0xC0] = _JOINED  # the bytes 80 to BF are inside of characters
 
-    bytes_at_boundary = np.stack(
-        [_last_bytes(boundary_pairs[:, 0]), _first_bytes(boundary_pairs[:, 1])], axis=1
-    )  # (n_pairs, 2)
-    for left, right in np.unique(bytes_at_boundary, axis=0).tolist():
-        # Two bytes of ASCII are two whole characters, so the answer is certain. Other bytes are
-        # parts of many characters, and only some of these characters are joined.
-        is_ascii = left < 0x80 and right < 0x80
-        table[left, right] = _JOINED if is_ascii else _DOUBTFUL
+    left_bytes = _last_bytes(boundary_pairs[:, 0])
+    right_bytes = _first_bytes(boundary_pairs[:, 1])
+    # Other bytes than ASCII are parts of many characters, of which merges join only some.
+    table[left_bytes, right_bytes] = _DOUBTFUL
+    # Two bytes of ASCII are two whole characters.
+    is_ascii = (left_bytes < 0x80) & (right_bytes < 0x80)  # (n_pairs,)
+    table[left_bytes[is_ascii], right_bytes[is_ascii]] = _JOINED
 
     table[SEPARATOR_BYTE] = _CUT  # a word starts after a separator, whatever its first byte is
     return table.ravel()
@@ -321,12 +324,9 @@ def _columns_without_gaps(tokens_by_word: Ids, is_token: Bools) -> Words:
     Returns:
         uint64, shape (width, n_words).
     """
-    n_words, width = tokens_by_word.shape
-    # Where each token goes: into the column of its word, and the row of its number in the word.
-    column_of_token = np.nonzero(is_token)[0]  # (n_tokens,) 0 0 1
-    token_counts = np.cumsum(is_token, axis=1)  # (n_words, width) 1 1 2 and 0 1 1
-    row_of_token = token_counts[is_token] - 1  # (n_tokens,) 0 1 0
-
-    columns = np.full((width, n_words), NO_TOKEN, np.int32)
-    columns[row_of_token, column_of_token] = tokens_by_word[is_token]
-    return columns.astype(np.uint64)
+    # Sort the gaps to the end of each row: `5 - 7` becomes `5 7 -`. A stable sort keeps the order
+    # of the tokens.
+    order = np.argsort(~is_token, axis=1, kind="stable")  # (n_words, width) 0 2 1 and 1 0 2
+    tokens_or_gaps = np.where(is_token, tokens_by_word, NO_TOKEN)
+    rows = np.take_along_axis(tokens_or_gaps, order, axis=1)
+    return rows.T.astype(np.uint64, order="C")

@@ -82,11 +82,13 @@ _PROBED_TOGETHER = 0x8000  # code points
 
 _MIXED = 255  # in place of a class: several are possible
 
-# By the first byte of a character: the 7, 11, 16 or 21 bits that its code point may have.
-_CODE_POINT_MASKS = np.repeat([0x7F, 0x7FF, 0xFFFF, 0x1FFFFF], [0xC0, 0x20, 0x10, 0x10])
+# For each of the 256 values of the first byte of a character: a mask of the bits that belong to the
+# code point. The others are a mark of the character's length: 0, 110, 1110 or 11110.
+_FIRST_BYTE_MASKS = np.repeat([0x7F, 0x1F, 0x0F, 0x07], [0xC0, 0x20, 0x10, 0x10])
 
-# Characters of two, three and four bytes, and how many consecutive code points have the same first
-# two bytes: each further byte has 64 values.
+# The code points of the characters of two, three and four bytes, and the number of consecutive ones
+# that have the same first two bytes: each further byte has 64 values. So E4 B8 are the first two
+# bytes of 64 ideographs, U+4E00 to U+4E3F.
 _BLOCKS_WITH_SAME_TWO_BYTES = (
     (range(0x80, 0x800), 1),
     (range(0x800, 0x10000), 64),
@@ -147,40 +149,46 @@ def are_in(members: str, points: Ints) -> Bools:
     """
     if not len(points):
         return np.zeros(0, bool)
-
-    # A slash is put before the text. It is in no class, so that the first piece is outside.
-    text = "/" + points.astype("<u4").tobytes().decode("utf-32-le")
-    is_member = np.ones(len(text), bool)
-    for start, stop in _pieces_outside(members, text):
-        is_member[start:stop] = False
-    return is_member[1:]  # without the slash
+    text = points.astype("<u4").tobytes().decode("utf-32-le")  # a character for each code point
+    if members == DIGITS:
+        return _are_digits(text)
+    return _are_matched(members, text)
 
 
-def _pieces_outside(members: str, text: str) -> list[tuple[int, int]]:
-    """Return where the tokenizers library finds no member of a class in a text.
+def _are_digits(text: str) -> Bools:
+    """Return which characters of a text the library's pre-tokenizer Digits takes for digits."""
+    from tokenizers.pre_tokenizers import Digits
 
-    For digits in "/a12b", that is in the pieces "/a" and "b": (0, 2) and (4, 5).
+    # The library cuts "/a12b" into "/a", "12" and "b": every second piece consists of digits. The
+    # slash is put before the text so that the first piece never does.
+    pieces = Digits(individual_digits=False).pre_tokenize_str("/" + text)
+    is_digit = np.zeros(len(text) + 1, bool)
+    for _, (start, stop) in pieces[1::2]:
+        is_digit[start:stop] = True
+    return is_digit[1:]  # without the slash
+
+
+def _are_matched(members: str, text: str) -> Bools:
+    """Return which characters of a text the library finds by a regular expression.
 
     Args:
-        members: As for `are_in`.
-        text: The text; its first character is no member.
+        members: The characters to find, as in the brackets of a regular expression: `a-z`.
+        text: The text to search.
 
     Returns:
-        (start, stop) of each piece, in characters.
+        bool, shape (n_characters,).
     """
-    from tokenizers.pre_tokenizers import Digits, Split
+    from tokenizers.pre_tokenizers import Split
 
     from tokenizers import Regex
 
-    if members == DIGITS:
-        # "/a", "12", "b": every second piece consists of digits, and the first one does not.
-        all_pieces = Digits(individual_digits=False).pre_tokenize_str(text)
-        pieces = all_pieces[::2]
-    else:
-        # "/a", "b": runs of members are removed.
-        split = Split(Regex(f"[{members}]+"), "removed")
-        pieces = split.pre_tokenize_str(text)
-    return [piece_range for _, piece_range in pieces]
+    # The library removes the matches from the text, and returns the pieces between them: "1" and
+    # "2" of "1ab2".
+    removal = Split(Regex(f"[{members}]+"), "removed")
+    is_member = np.ones(len(text), bool)
+    for _, (start, stop) in removal.pre_tokenize_str(text):
+        is_member[start:stop] = False
+    return is_member
 
 
 class ByteClassifier:
@@ -273,7 +281,8 @@ def _fill_characters(
 def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
     """Return a table of the classes of characters by their first two bytes in UTF-8.
 
-    The class is _MIXED if characters with these two bytes have different classes.
+    The 64 characters that begin with the bytes E4 B8 are all letters, so the entry of these bytes
+    is LETTER. If characters with the same first two bytes have different classes, it is _MIXED.
 
     Args:
         classes: uint8, shape (0x110000,): the class of each code point.
@@ -283,35 +292,34 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
     """
     table = np.full((256, 256), _MIXED, np.uint8)  # first byte, second byte
     for points, block_size in _BLOCKS_WITH_SAME_TWO_BYTES:
-        block_starts = points[::block_size]
-        block_classes = _common_classes(classes[points.start : points.stop], block_size)
-        for point, block_class in zip(block_starts, block_classes.tolist(), strict=True):
+        # A row for each two bytes, with the classes of the characters that begin with them.
+        rows = classes[points.start : points.stop].reshape(-1, block_size)
+        classes_of_rows = _common_classes(rows).tolist()
+        for first_point, class_of_row in zip(points[::block_size], classes_of_rows, strict=True):
             # Surrogates are in no text, but have their place among the code points.
-            first_byte, second_byte, *_ = chr(point).encode(errors="surrogatepass")
-            table[first_byte, second_byte] = block_class
+            first_byte, second_byte, *_ = chr(first_point).encode(errors="surrogatepass")
+            table[first_byte, second_byte] = class_of_row
     return table.ravel()
 
 
-def _common_classes(classes: Bytes, block_size: int) -> Bytes:
-    """Return the class that each block of code points has in common, or _MIXED for several.
+def _common_classes(rows: Bytes) -> Bytes:
+    """Return the class that all characters of a row have, or _MIXED if there are several.
 
     Args:
-        classes: uint8, shape (n_points,): the class of each code point.
-        block_size: Code points in a block, a divisor of n_points.
+        rows: uint8, shape (n_rows, n_characters): the class of each character.
 
     Returns:
-        uint8, shape (n_blocks,).
+        uint8, shape (n_rows,).
     """
-    blocks = classes.reshape(-1, block_size)
-    is_uniform = (blocks == blocks[:, :1]).all(axis=1)
-    return np.where(is_uniform, blocks[:, 0], _MIXED).astype(np.uint8)
+    is_uniform = (rows == rows[:, :1]).all(axis=1)
+    return np.where(is_uniform, rows[:, 0], _MIXED).astype(np.uint8)
 
 
 def code_points_at(data: Bytes, starts: Ints) -> Ints:
     """Return the code points of the characters that start at some bytes of a UTF-8 text.
 
-    The first byte of a character holds a mark of its length and the upper bits of the code point.
-    Every further byte holds six more bits after the mark 10. For "é", code point 0xE9:
+    The first byte of a character has a mark of the character's length, and the upper bits of the
+    code point. Every further byte has the mark 10, and six more bits. For "é", code point 0xE9:
 
         bytes         110_00011  10_101001
         code point        00011     101001
@@ -323,15 +331,15 @@ def code_points_at(data: Bytes, starts: Ints) -> Ints:
     Returns:
         int64, shape (n_characters,).
     """
-    first_bytes = data[starts]
-    points = first_bytes.astype(np.int64)
-    unfinished = np.arange(len(starts))  # index of the characters that have a further byte
+    # The bits of the first byte, without the mark: 00011.
+    first_bytes = data[starts]  # (n_characters,)
+    points: Ints = first_bytes & _FIRST_BYTE_MASKS.take(first_bytes)
 
-    # A character has a second, third and fourth byte if its first byte is at least this.
+    # Append the bits of each further byte: 00011 101001. A character has a second, third and fourth
+    # byte if its first byte is at least this.
+    longer = np.arange(len(starts))  # indices of the characters that have a further byte
     for offset, min_first_byte in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
-        has_byte = first_bytes[unfinished] >= min_first_byte
-        unfinished = unfinished[has_byte]
-        low_bits = data[starts[unfinished] + offset] & 0x3F  # without the mark 10
-        points[unfinished] = (points[unfinished] << 6) | low_bits
-    points &= _CODE_POINT_MASKS.take(first_bytes)  # without the mark of the length
+        longer = longer[first_bytes[longer] >= min_first_byte]
+        low_bits = data[starts[longer] + offset] & 0x3F  # without the mark 10
+        points[longer] = (points[longer] << 6) | low_bits
     return points

@@ -1,4 +1,8 @@
-"""What an engine is: it turns texts into token ids. And what all engines need for it."""
+"""What an engine is: it turns texts into token ids. And what all engines need for it.
+
+Every tokenizer has one *reference*, the engine that runs the tokenizer's own library. Its tokens
+are right by definition. All other engines are faster ways to get the same tokens.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +46,8 @@ class Engine(Protocol):
     reason: str
     """Why this engine was chosen, for logs and metadata."""
     helper: str
-    """Name and version of another engine that encodes a part of the texts, or an empty string.
-
-    The reference is not named.
+    """Name and version of another engine that encodes texts which this one does not support, or an
+    empty string. The reference, which every engine may use for that, is not named.
     """
 
     @property

@@ -42,7 +42,7 @@ from nanoset_core.untrusted import safe_logger
 
 FALLBACK_CHARACTERS = 1 << 16
 """Text that the reference encodes in less time than it takes to make another fallback engine."""
-_ASCII_EXCEPT_ZERO = bytes(range(1, 0x80))
+_ASCII = bytes(range(0x80))
 _ASSIGNED_BELOW = 0x40000  # code points; beyond are private use, tags and nothing
 
 logger = safe_logger(__name__)
@@ -84,8 +84,10 @@ class GatedEngine:
 
         Args:
             fast: The compiled engine.
-            gate: The arrays that `make_gate` returns.
-            reference: The engine whose ids this one has to give. It is the first fallback.
+            gate: The arrays that `make_gate` returns: which characters and added tokens the
+                compiled engine must not encode.
+            reference: The engine whose ids this one has to give, the tokenizer's own library. It
+                is the first fallback.
             make_fallback: Makes a faster fallback, which is called once the reference got much
                 text. It may raise NotRecognisedError or WrongTokensError; then the reference stays
                 the fallback.
@@ -206,24 +208,23 @@ class GatedEngine:
     def _find_doubtful(self, texts: list[bytes]) -> Ints:
         """Return the indices of the texts with a doubtful character, one for each such character.
 
-        All texts are searched at once. With ASCII left out, and a zero between texts, "aé" and "Ω☃"
-        become "é", 0, "Ω", "☃". One zero is before ☃, so it is in the text with the index 1.
+        If ☃ is doubtful, the texts "aé" and "Ω☃☃" give the indices 1 1.
 
         Args:
-            texts: Texts in UTF-8, which may contain zeros themselves.
-        """
-        joined = b"\0".join(texts)
-        characters = joined.translate(None, _ASCII_EXCEPT_ZERO).decode()
-        points = np.frombuffer(characters.encode("utf-32-le"), "<u4")  # (n_points,)
-        doubtful = np.flatnonzero(self._is_doubtful.take(points))  # indices into `points`
-        if not len(doubtful):
-            return doubtful
+            texts: Texts in UTF-8, each with characters other than ASCII.
 
-        # Without zeros inside texts, the zeros before a character are the texts before its own.
-        # With them, compare their number with that of the zeros up to the end of each text.
-        zeros_before = np.cumsum(points == 0)[doubtful]
-        zeros_up_to_end = np.cumsum([text.count(0) + 1 for text in texts])  # (n_texts,)
-        return np.searchsorted(zeros_up_to_end, zeros_before, side="right")
+        Returns:
+            int64, shape (n_doubtful_characters,), ascending.
+        """
+        # Leave out ASCII, which is never doubtful: "é" and "Ω☃☃" remain.
+        characters_by_text = [text.translate(None, _ASCII).decode() for text in texts]
+        counts = [len(characters) for characters in characters_by_text]  # 1 and 3
+
+        # Look the characters of all texts up at once.
+        joined = "".join(characters_by_text)
+        points = np.frombuffer(joined.encode("utf-32-le"), "<u4")  # (n_points,)
+        text_of_point = np.repeat(np.arange(len(texts)), counts)  # (n_points,) 0 1 1 1
+        return text_of_point[self._is_doubtful.take(points)]
 
 
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
@@ -239,8 +240,7 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
         tokens: JSON list of the tokens.
 
     Raises:
-        NotRecognisedError: The tokenizer normalises in a way in which engines were not compared on
-            enough text.
+        NotRecognisedError: The tokenizer normalises text by anything but one Unicode normal form.
     """
     form = _normal_form(tokenizer.get("normalizer"))
 
@@ -268,8 +268,9 @@ def _normal_form(normalizer: Any) -> Form | None:
     if normalizer["type"] == "Sequence":
         members = normalizer["normalizers"]
 
-    # Engines were compared on enough text with one normal form, with spaces written as ▁, and with
-    # nothing else.
+    # Normalizers that write spaces as ▁ are allowed in addition to one normal form. With anything
+    # else, this project has not compared compiled engines with the library on much text, so that
+    # they are not used.
     types = {member["type"] for member in members if not _writes_spaces(member)}
     known_forms = set(get_args(Form))  # the names in the type `Form`: NFC, NFKC
     if len(types) > 1 or not types <= known_forms:
@@ -277,7 +278,7 @@ def _normal_form(normalizer: Any) -> Form | None:
             "engines were not compared on enough text with the normalizer "
             f"{' and '.join(sorted(types))}"
         )
-    return next(iter(types), None)
+    return types.pop() if types else None
 
 
 def _writes_spaces(normalizer: Any) -> bool:

@@ -18,14 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nanoset_core.tokenizers.engines.arrays import (
-    Bools,
-    Bytes,
-    Ints,
-    Runs,
-    find_runs,
-    indices_at_or_before,
-)
+from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, Ints, Runs, find_runs
 from nanoset_core.tokenizers.engines.classes import (
     LETTER,
     LOWER,
@@ -47,11 +40,12 @@ _SLASH = 0x2F
 
 
 def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Ints:
-    """Find where a pattern cuts words before capital letters, and simplify the classes of letters.
+    """Find where a pattern cuts words before capital letters, and make all letters one class.
 
     "iPhone's" is cut before the "P", and ends after the "'s". Then capital and small letters get
     the same class LETTER, since the rest of splitting does not look at case. Combining marks, such
-    as the separate dots of an "ü", become letters in words, and symbols among symbols.
+    as the dots of an "ü" that is written in two characters, become letters in words, and symbols
+    among symbols.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
@@ -61,6 +55,7 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
     Returns:
         int64, shape (n_cuts,): where pieces start inside words, and right after contractions.
     """
+    # These two steps only change classes.
     _resolve_marks(data, byte_classes)
     if pattern.slashes_end_symbols:  # the pattern ends a run of symbols with newlines and slashes
         _extend_newlines_by_slashes(data, byte_classes)
@@ -70,8 +65,8 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
         cuts.append(_mark_suffixes(data, byte_classes))
     cuts.append(_cuts_before_capitals(byte_classes))
 
-    # From here on, all letters are alike. UPPER, LOWER and SUFFIX (the letters of a contraction)
-    # are the classes with the highest numbers.
+    # Make all letters one class. The classes from SUFFIX on are those of letters: SUFFIX itself
+    # (the 's of "iPhone's"), UPPER and LOWER.
     byte_classes[byte_classes >= SUFFIX] = LETTER
     return np.concatenate(cuts)
 
@@ -103,10 +98,11 @@ def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
     if not len(marks):
         return
 
-    # They are symbols if one of the symbols before them cannot begin a word: "!!m" and " !m".
+    # They are symbols if one of the symbols before them, in the same run of symbols and marks,
+    # cannot begin a word: "!!m" and " !m".
     inner_symbols = _inner_symbols(data, is_symbol)
-    is_symbol_or_mark = is_mark | is_symbol
-    are_symbols = _follow_in_run(marks.starts, inner_symbols, is_symbol_or_mark)
+    run_starts = find_runs(is_mark | is_symbol).starts_at(marks.starts)
+    are_symbols = _have_position_between(inner_symbols, run_starts, marks.starts)
     byte_classes[marks.where(are_symbols).positions()] = OTHER
 
 
@@ -132,34 +128,33 @@ def _inner_symbols(data: Bytes, is_symbol: Bools) -> Ints:
     return inner_symbols
 
 
-def _follow_in_run(positions: Ints, markers: Ints, is_in_run: Bools) -> Bools:
-    """Return which positions have a marker before them in the same run.
+def _have_position_between(positions: Ints, starts: Ints, stops: Ints) -> Bools:
+    """Return which of some ranges [start, stop) contain at least one of some positions.
 
-    In the runs [2, 6) and [8, 12), with a marker at 3, the position 5 has one, but not 9.
+    With the position 3, the range [2, 6) contains one, and [8, 12) does not.
 
     Args:
-        positions: int64, shape (n_positions,): each in a run.
-        markers: int64, shape (n_markers,), ascending.
-        is_in_run: bool, shape (n_bytes,).
+        positions: int64, shape (n_positions,), ascending.
+        starts: int64, shape (n_ranges,).
+        stops: int64, shape (n_ranges,).
 
     Returns:
-        bool, shape (n_positions,).
+        bool, shape (n_ranges,).
     """
-    # The last marker before each position; -1, which is before any run, if there is none.
-    markers = np.append(-1, markers)
-    last_marker = markers[indices_at_or_before(markers, positions)]  # (n_positions,)
-
-    # It is in the same run if the run starts no later.
-    start_of_run = find_runs(is_in_run).starts_at(positions)  # (n_positions,)
-    follow: Bools = start_of_run <= last_marker
-    return follow
+    # Count the positions before the start and before the stop of each range: if there are more
+    # before the stop, some are between the two.
+    counts_before_start = np.searchsorted(positions, starts)
+    counts_before_stop = np.searchsorted(positions, stops)
+    have_position: Bools = counts_before_stop > counts_before_start
+    return have_position
 
 
 def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
     """Give slashes the class of newlines if they follow a symbol and newlines, as in "!\\n//a".
 
-    By the patterns, a piece of symbols ends with `[\\r\\n/]*`, so that "!\\n//" is one piece. The
-    new class has this effect when pieces are cut. In "a\\n//a", the slashes remain symbols.
+    By the patterns, a piece of symbols ends with `[\\r\\n/]*`, so that "!\\n//" is one piece. Later
+    steps join symbols with the newlines after them. If these slashes count as newlines, they are
+    joined in the same way. In "a\\n//a", no symbol precedes the newline: the slashes stay symbols.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
@@ -181,10 +176,11 @@ def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
 
 
 def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
-    """Give contractions at the end of words the class SUFFIX, and return where they end.
+    """Make contractions the end of the word before them, and return where they end: it's|.
 
-    Of several contractions in a row, the second starts a new word, the third is the suffix of that
-    word, and so on: "he'd've's" is cut into "he'd", "'ve's".
+    Their bytes get the class SUFFIX. A word has one suffix at most. So of several contractions in a
+    row, the first is a suffix, the second starts a new word, the third is the suffix of that word,
+    and so on: "he'd've's" is cut into "he'd", "'ve's".
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
@@ -197,7 +193,7 @@ def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
     if not len(contractions):
         return np.empty(0, np.int64)
 
-    # In "he'd've's", the contractions 'd 've 's have the numbers 0 1 2: 0 and 2 are suffixes.
+    # In "he'd've's", the contractions 'd 've 's have the numbers 0 1 2: the even ones are suffixes.
     is_suffix = _index_in_row(contractions) % 2 == 0
     suffixes = contractions.where(is_suffix)
     byte_classes[suffixes.positions()] = SUFFIX
@@ -205,20 +201,26 @@ def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
 
 
 def _contractions_after_letters(data: Bytes, byte_classes: Bytes) -> Runs:
-    """Return the contractions right after a letter, such as the 's of "it's"."""
-    # Apostrophes after a letter: small, capital, or without case.
+    """Return the contractions right after a letter, such as the 's of "it's".
+
+    Args:
+        data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
+    """
+    # Apostrophes after a letter. The byte before the first byte of the text is never read, since
+    # that is a separator, and no apostrophe.
     apostrophes = find_apostrophes(data)
     is_after_letter = np.isin(byte_classes[apostrophes - 1], (LOWER, UPPER, LETTER))
     apostrophes = apostrophes[is_after_letter]
 
-    # The two bytes after an apostrophe decide whether it starts a contraction.
-    next_bytes = byte_pairs_after(data, apostrophes)
-    is_short = ANY_CASE.one_byte[next_bytes]  # such as 's: the apostrophe and one byte
-    is_long = ANY_CASE.two_bytes[next_bytes]  # such as 've: the apostrophe and two bytes
-    is_contraction = is_short | is_long
-    starts = apostrophes[is_contraction]
-    lengths = np.where(is_short[is_contraction], 2, 3)
-    return Runs(starts, starts + lengths)
+    # The two bytes after an apostrophe decide whether it starts a contraction. The tables have an
+    # entry for each two bytes, such as "s " or "ve".
+    next_bytes = byte_pairs_after(data, apostrophes)  # (n_apostrophes,) indices into the tables
+    is_short = ANY_CASE.one_byte[next_bytes]  # 's: the apostrophe and one byte
+    is_long = ANY_CASE.two_bytes[next_bytes]  # 've: the apostrophe and two bytes
+    lengths = np.where(is_short, 2, 3)  # counts if it is a contraction at all
+    contractions = Runs(apostrophes, apostrophes + lengths)
+    return contractions.where(is_short | is_long)
 
 
 def _index_in_row(runs: Runs) -> Ints:
@@ -258,12 +260,12 @@ def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
     # aB: always a cut.
     after_lower = np.flatnonzero(is_lower[:-1] & is_upper[1:]) + 1
 
-    # 中B: a cut in two cases only.
+    # 中B: a cut in two cases only, "a中B", and "中B" at the end of a word.
     after_caseless = np.flatnonzero(is_caseless[:-1] & is_upper[1:]) + 1
     if not len(after_caseless):
         return after_lower
-    is_cut = _follow_lower_and_caseless(after_caseless, is_lower, is_caseless)  # a中B
-    is_cut |= _are_in_last_capitals(after_caseless, is_upper, is_lower | is_caseless)
+    is_cut = _follow_lower_and_caseless(after_caseless, is_lower, is_caseless)
+    is_cut |= _are_last_in_word(after_caseless, is_upper, is_lower | is_caseless)
     return np.concatenate([after_lower, after_caseless[is_cut]])
 
 
@@ -280,24 +282,29 @@ def _follow_lower_and_caseless(capitals: Ints, is_lower: Bools, is_caseless: Boo
     Returns:
         bool, shape (n_capitals,).
     """
+    # The run of caseless letters before each capital (中中), and the byte before that run (a).
     caseless_runs = find_runs(is_caseless)
-    run_starts = caseless_runs.starts_at(capitals - 1)  # of the run that ends before each capital
-    follow: Bools = is_lower[run_starts - 1]
+    run_starts = caseless_runs.starts_at(capitals - 1)  # (n_capitals,)
+    bytes_before_run = run_starts - 1
+    follow: Bools = is_lower[bytes_before_run]
     return follow
 
 
-def _are_in_last_capitals(capitals: Ints, is_upper: Bools, is_other_letter: Bools) -> Bools:
-    """Return which capitals have only capitals after them in the word, or nothing: 中BD and 中B.
+def _are_last_in_word(capitals: Ints, is_upper: Bools, is_other_letter: Bools) -> Bools:
+    """Return which capitals are in the last run of capitals of a word, which ends with that run.
+
+    In the words "中B", "中BD" and "中Bc", with 中 for a letter without case, those of the first two
+    are, and the one of the third is not: the small letter c follows.
 
     Args:
-        capitals: int64, shape (n_capitals,).
+        capitals: int64, shape (n_capitals,): the first byte of each.
         is_upper: bool, shape (n_bytes,): whether a byte belongs to a capital.
         is_other_letter: bool, shape (n_bytes,): whether a byte belongs to any other letter.
 
     Returns:
         bool, shape (n_capitals,).
     """
-    # The byte after the run of capitals is of another letter, or the word ends there.
-    bytes_after_capitals = find_runs(is_upper).stops_at(capitals)
+    # The byte after each run of capitals: is it one of another letter, or does the word end there?
+    bytes_after_capitals = find_runs(is_upper).stops_at(capitals)  # (n_capitals,)
     are_last: Bools = ~is_other_letter[bytes_after_capitals]
     return are_last

@@ -125,17 +125,16 @@ class PairRanks:
         pairs = left << _ID_SHIFT
         pairs |= right
 
-        # The first table decides most pairs. Pairs whose slot holds another pair are undecided:
-        # they may be in the next table.
+        # The first table decides most pairs. A pair whose slot holds another pair is undecided: it
+        # may be in the next table.
         first_table, *further_tables = self._tables
-        ranks, undecided = first_table.find(pairs)
-        indices = undecided  # into `ranks`, of the pairs that are undecided so far
+        ranks, undecided = first_table.find(pairs)  # (n_undecided,) indices into `pairs`
         for table in further_tables:
-            if not len(indices):
+            if not len(undecided):
                 break
-            pairs = pairs.take(undecided)  # (n_undecided,), as `indices`
-            ranks[indices], undecided = table.find(pairs)
-            indices = indices.take(undecided)
+            further_ranks, still_undecided = table.find(pairs.take(undecided))
+            ranks[undecided] = further_ranks
+            undecided = undecided.take(still_undecided)
         return ranks
 
 
@@ -157,6 +156,9 @@ class _RankTable:
     def insert(self, pairs: Words, entries: Words) -> Bools:
         """Enter pairs into the empty table; a pair is refused if an earlier one has its slot.
 
+        A slot has room for one pair. If the pairs A, B and C have the slots 5, 9 and 5, then A and
+        B are entered, and C is refused.
+
         Args:
             pairs: uint64, shape (n_pairs,): left token and right token in one number. No pair
                 occurs twice.
@@ -165,11 +167,12 @@ class _RankTable:
         Returns:
             bool, shape (n_pairs,): which pairs were refused.
         """
-        # If several entries are assigned to one slot, the last assignment counts. In reverse order,
-        # that is the one of the earliest pair.
+        # Enter the pairs in reverse order, each replacing what is in its slot: the earliest pair of
+        # a slot is the last one to be written, and stays.
         slots = self._slots(pairs)
         self._entries[slots[::-1]] = entries[::-1]
 
+        # A pair was refused if its slot now holds something else.
         entries_in_slots = self._entries.take(slots)
         is_refused: Bools = entries_in_slots != entries
         return is_refused
@@ -185,14 +188,14 @@ class _RankTable:
             undecided: int64: indices of the pairs whose slot holds another pair. They may be in
                 another table.
         """
-        # What is in the slot of each pair: the pair, with its rank in the lower bits; or another
-        # pair; or nothing.
+        # What is in the slot of each pair. An entry has a pair in its upper bits, and the rank of
+        # the pair in its lower bits. In a free slot, all bits are set.
         entries = self._entries.take(self._slots(pairs))  # (n_pairs,)
         is_other_pair = entries >> _RANK_SHIFT != pairs
         is_other_pair &= entries != _FREE
         undecided = is_other_pair.nonzero()[0]
 
-        # The lower bits are the rank. In a free slot they are all set, and so they are in NO_RANK.
+        # Keep the lower bits, which are the rank. In a free slot, these bits are just NO_RANK.
         entries &= _RANK_MASK
         ranks = entries.view(np.int64)
         ranks[undecided] = NO_RANK
@@ -298,28 +301,36 @@ class _MergeTable:
             ranks: int64, shape (width - 1, n_words): the rank of each pair of a token and the next
                 one of its column. Changed in place.
         """
-        # Number the cells of the table row by row. Its last row, the border, has no tokens: it
-        # stands for the neighbours of the first and last tokens of words.
+        # Number the cells of the table row by row: for two words of up to two tokens, the rows are
+        # 0 1, 2 3 and 4 5. The last row, the border, has no tokens.
         width, n_words = tokens.shape
         cells = np.arange((width + 1) * n_words).reshape(width + 1, n_words)
         border = cells[-1:]
 
-        # (width + 1, n_words) each: the token of each cell, and the priority of the pair of this
-        # token and the next one, `rank << 32 | cell`. The pair with the least is merged first.
+        # (width + 1, n_words) the token of each cell.
         self._table = np.full(cells.shape, NO_TOKEN, np.uint64)
         self._table[:width] = tokens
+
+        # (width + 1, n_words) the priority of the pair of this token and the next one of its word,
+        # `rank << 32 | cell`. The last token of a word, and the border, have no such pair.
         self._priority_table = np.full(cells.shape, _NO_PRIORITY, np.int64)
         ranks <<= _CELL_BITS
         np.bitwise_or(ranks, cells[: width - 1], out=self._priority_table[: width - 1])
 
-        # The same memory by number of cell, and the cells of the tokens after and before each.
+        # The same memory, by number of cell.
         self._tokens = self._table.reshape(-1)
         self._priorities = self._priority_table.reshape(-1)
+
+        # The cell of the token after and before each one in its word: 2 3 4 5 4 5 and 4 5 0 1 2 3.
         self._next = np.concatenate([cells[1:], border]).reshape(-1)
         self._previous = np.concatenate([border, cells[:-1]]).reshape(-1)
 
     def merge_until_done(self, ranks: PairRanks) -> None:
-        """Make the merge with the lowest rank in each word, until no word has a merge left."""
+        """Make the merge with the lowest rank in each word, until no word has a merge left.
+
+        Args:
+            ranks: The ranks of all pairs of tokens that merge.
+        """
         while True:
             # The merges to make now, at most one in each word. A priority consists of the rank of
             # a merge and the cell of its left token: `rank << 32 | cell`.
@@ -362,15 +373,16 @@ class _MergeTable:
         self._previous[after] = left
 
     def _rank_pairs(self, left: Ints, right: Ints, ranks: PairRanks) -> None:
-        """Update the priorities of pairs of adjacent tokens.
+        """Compute the priorities of pairs of adjacent tokens, one of which is new.
 
         Args:
-            left: int64, shape (n_pairs,): the cell of the left token of each pair.
+            left: int64, shape (n_pairs,): the cell of the left token of each pair, which is its
+                number in the table.
             right: int64, shape (n_pairs,): the cell of the right one.
             ranks: The ranks of all merges.
         """
-        # A priority is `rank << 32 | cell`. A pair that does not merge has the rank NO_RANK, which
-        # is above all others, so that such a pair is never the best.
+        # A priority is `rank << 32 | cell`, and the least one is merged first. A pair that does not
+        # merge has the rank NO_RANK, which is above all others.
         priorities = ranks.find(self._tokens.take(left), self._tokens.take(right))
         priorities <<= _CELL_BITS
         priorities |= left

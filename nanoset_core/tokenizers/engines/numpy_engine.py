@@ -2,8 +2,9 @@
 
 Text goes through these steps, several megabytes at a time:
 
-1. **Units.** Each document is normalised if the tokenizer does so, and long ones are cut into units
-   (`units`). The few units that the engine's rules do not cover go to the reference.
+1. **Units.** Each document is normalised if the tokenizer does so, and long ones are cut into
+   units, pieces that can be encoded on their own (`units`). The few units that the engine's rules
+   do not cover go to the reference, the tokenizer's own library.
 2. **Words.** The units are cut into words: into pre-tokens of a split pattern (`splits`) or, if the
    tokenizer has no pattern, between characters that no merge joins (`characters`).
 3. **Lookup.** Nearly all words were met before, and a hash table has their tokens
@@ -74,10 +75,10 @@ class SplitTexts(NamedTuple):
 
 
 class NumpyEngine:
-    """Encodes by rules that were read from a `tokenizer.json`.
+    """Encodes text by numpy, with rules that were read from a `tokenizer.json`.
 
-    The little text that the rules do not cover is encoded by the reference. Several threads may
-    call the engine: one works at a time, and the others wait.
+    The little text that the rules do not cover is encoded by the reference, the tokenizer's own
+    library. Several threads may call the engine: one works at a time, and the others wait.
     """
 
     name = "numpy"
@@ -106,24 +107,13 @@ class NumpyEngine:
         added_tokens = [token.encode() for token in rules.added_tokens]
         self._fallback_text = FallbackText(added_tokens, rules.forbidden_bytes, rules.context_spans)
 
-        # The splitter cuts text into words, and the merger turns each word into tokens. There is
-        # one of each for models whose merges join characters, and for models over bytes.
-        vocabulary = rules.vocabulary
-        ranks = PairRanks(*vocabulary.merges.T)
-        # Byte of a character → length of the longest added token that repeats this character.
-        longest_runs = {ord(character): max(ids) for character, ids in rules.runs.items()}
-        self._splitter: PairSplitter | PatternSplitter
-        self._merger: Merger
-        self._encode_by_reference: EncodeLongWords
+        # The splitter cuts text into words, and the merger turns each word into tokens. The
+        # reference encodes words that are too long for the merger.
+        self._splitter = _make_splitter(rules)
+        self._merger = _make_merger(rules)
+        self._encode_by_reference: EncodeLongWords = reference.encode_words
         if isinstance(rules.split, SpaceSigns):
-            self._splitter = PairSplitter(vocabulary, rules.split, longest_runs)
-            self._merger = CharacterMerger(vocabulary, ranks)
             self._encode_by_reference = reference.encode_pieces
-        else:
-            longest_spaces = longest_runs.get(SPACE_BYTE, 0)
-            self._splitter = PatternSplitter(rules.split, rules.classes, longest_spaces)
-            self._merger = ByteMerger(vocabulary.byte_tokens, ranks)
-            self._encode_by_reference = reference.encode_words
 
         # Words recur, so their tokens are remembered.
         self._pretokens = PretokenCache(
@@ -164,20 +154,22 @@ class NumpyEngine:
     def splits_as(self, reference: ReferenceEngine, texts: Sequence[str]) -> bool:
         """Return whether this engine cuts texts into the same pre-tokens as the library.
 
-        It is always True for tokenizers without a split pattern: nothing in the library corresponds
-        to the words of this engine.
-
         Args:
             reference: The library.
             texts: The texts to compare.
+
+        Returns:
+            Always True for tokenizers that write spaces as ▁ and have no split pattern: the library
+            does not cut text then, so there is nothing to compare.
         """
         if isinstance(self._rules.split, SpaceSigns):
             return True
         for text in texts:
-            # This engine does not split such text: it passes it on to the library.
+            # This engine does not split some rare text: it passes it on to the library.
             if self._rules.context_spans.occurs_in(text.encode()):
                 continue
-            expected_starts = [start for _, (start, _) in reference.split(text)]
+            # The library returns each pre-token with its range: ("né", (0, 2)), (" a", (2, 4)).
+            expected_starts = [start for _, (start, _stop) in reference.split(text)]
             if self.pretoken_starts(text) != expected_starts:
                 return False
         return True
@@ -213,6 +205,9 @@ class NumpyEngine:
     def _batches(self, texts: Sequence[str]) -> Iterator[list[Unit]]:
         """Divide documents into pieces, and yield these in lists of about BATCH_BYTES of text.
 
+        Args:
+            texts: The documents.
+
         Yields:
             Units, each a piece of one document, in order.
         """
@@ -234,8 +229,14 @@ class NumpyEngine:
         Some text, such as added tokens, cannot be encoded by array operations. Units with it are
         marked: they are left to the reference engine, the tokenizers library.
 
+        Args:
+            texts: The documents.
+
         Yields:
             The units of all documents, in order.
+
+        Raises:
+            InputError: A text is not valid Unicode (a lone surrogate).
         """
         for start, stop in slices(texts, UNIT_BYTES):
             encoded = encode_utf8(texts[start:stop], first_number=start)
@@ -243,14 +244,16 @@ class NumpyEngine:
             # Nearly always, no document contains text for the reference. One search through all of
             # them shows that, which is faster than a search in each. The separator between them is
             # in no text, so nothing is found across two documents.
-            is_any_mixed = self._fallback_text.occurs_in(_SEPARATOR.join(encoded))
+            may_have_fallback = self._fallback_text.occurs_in(_SEPARATOR.join(encoded))
             for document, data in enumerate(encoded, start):
-                is_mixed = is_any_mixed and self._fallback_text.occurs_in(data)
-                for piece, is_fallback in self._partition(texts[document], data, is_mixed):
+                has_fallback = may_have_fallback and self._fallback_text.occurs_in(data)
+                for piece, is_fallback in self._partition(texts[document], data, has_fallback):
                     if piece:
                         yield Unit(piece, document, is_fallback)
 
-    def _partition(self, text: str, data: bytes, is_mixed: bool) -> Iterator[tuple[bytes, bool]]:
+    def _partition(
+        self, text: str, data: bytes, has_fallback: bool
+    ) -> Iterator[tuple[bytes, bool]]:
         """Divide a document into pieces for this engine and pieces for the reference engine.
 
         The reference engine, the tokenizers library, encodes what this engine cannot: mostly added
@@ -259,35 +262,48 @@ class NumpyEngine:
         Args:
             text: The document.
             data: The document in UTF-8.
-            is_mixed: Whether the document contains text that only the reference can encode.
+            has_fallback: Whether the document contains text that only the reference can encode.
 
         Yields:
             (piece in UTF-8, whether it is for the reference). The reference gets text as it is.
             Pieces for this engine are normalised, and have a space for each ▁, if the tokenizer
             does that.
         """
-        # Sometimes the reference has to encode the whole document. For some tokenizers, the text
-        # around an added token decides how the rest is encoded. And normalisation may make an added
-        # token appear or vanish, or move a cut into one.
-        is_all_fallback = is_mixed and self._rules.leaves_documents
-        normal_data = data
+        # A document that normalisation changes is encoded by one engine as a whole: the places of
+        # added tokens may be others in the normal form.
         if self._changes_by_normalisation(text):
             normal_data = self._normalised(data)
-            is_all_fallback = is_mixed or self._fallback_text.occurs_in(normal_data)
-        if is_all_fallback:
-            yield data, True
-            return
+            is_for_reference = has_fallback or self._fallback_text.occurs_in(normal_data)
+            if is_for_reference:
+                yield data, True
+            else:
+                yield from self._cut_for_this_engine(normal_data)
 
-        # Nearly always, this engine encodes all of the document. Long ones are cut.
-        if not is_mixed:
-            for piece in cut(self._prepared(normal_data), UNIT_BYTES):
-                yield piece, False
-            return
+        # Nearly always, this engine encodes all of the document.
+        elif not has_fallback:
+            yield from self._cut_for_this_engine(data)
+
+        # For some tokenizers, the text around an added token decides how the rest is encoded.
+        elif self._rules.leaves_documents:
+            yield data, True
 
         # Otherwise, the reference encodes only the pieces that contain such text.
-        for piece, is_fallback in partition_units(data, self._fallback_text):
-            prepared = piece if is_fallback else self._prepared(piece)
-            yield prepared, is_fallback
+        else:
+            for piece, is_fallback in partition_units(data, self._fallback_text):
+                prepared = piece if is_fallback else self._prepared(piece)
+                yield prepared, is_fallback
+
+    def _cut_for_this_engine(self, data: bytes) -> Iterator[tuple[bytes, bool]]:
+        """Cut a long document into pieces, all of which this engine encodes.
+
+        Args:
+            data: The document in UTF-8, in the normal form if the tokenizer has one.
+
+        Yields:
+            (piece in UTF-8, False): it is not for the reference.
+        """
+        for piece in cut(self._prepared(data), UNIT_BYTES):
+            yield piece, False
 
     def _changes_by_normalisation(self, text: str) -> bool:
         """Return whether the tokenizer normalises text and this text is not normal already."""
@@ -310,6 +326,9 @@ class NumpyEngine:
 
     def _encode_units(self, units: list[Unit]) -> FlatLists:
         """Encode pieces of documents, each by this engine or by the reference.
+
+        Args:
+            units: The pieces. Their `is_fallback` says which ones the reference has to encode.
 
         Returns:
             (ids of all units, concatenated; number of tokens of each unit).
@@ -345,6 +364,10 @@ class NumpyEngine:
 
     def _look_up(self, texts: list[bytes], batch: Batch) -> Ints:
         """Cut texts into words, and add these to a batch.
+
+        Args:
+            texts: The texts in UTF-8, none of them empty.
+            batch: Words that are encoded together. Earlier texts may have added some.
 
         Returns:
             int64, shape (n_texts,): the index of each text's first word in the batch.
@@ -396,18 +419,19 @@ class NumpyEngine:
     def _seed_repeated_characters(self, pretokens: PretokenCache) -> None:
         """Add the words that repeat one character and are a token, such as two or four spaces.
 
-        Such tokens are found before text is split, so each of them is a word.
+        The merges do not make these tokens, so the cache has to know them from the start.
 
         Args:
             pretokens: The cache. It reads words from a buffer, which has PADDING bytes after the
                 last word.
         """
         for character, id_by_length in self._rules.runs.items():
-            # The buffer repeats the character. For tokens of 2 and 4 spaces, it is 6 spaces: the
-            # first word is its bytes 0 and 1, the second its bytes 2 to 5.
             sorted_tokens = sorted(id_by_length.items())  # (length, id)
             lengths = np.array([length for length, _ in sorted_tokens], np.int64)
             ids = np.array([token_id for _, token_id in sorted_tokens], np.int32)
+
+            # All words in one buffer: for two and four spaces, that is six spaces, of which the
+            # first word has the bytes 0 and 1, and the second one the bytes 2 to 5.
             buffer = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
             pretokens.learn_tokens(buffer, _starts(lengths), lengths, ids)
 
@@ -430,6 +454,35 @@ class NumpyEngine:
             # The tokenizer only merges. An entry that no sequence of merges makes is encoded as
             # several tokens. So find the tokens of each entry by its merges.
             pretokens.learn(buffer, starts, lengths, self._merger.merge_words)
+
+
+def _make_splitter(rules: Rules) -> PairSplitter | PatternSplitter:
+    """Return what cuts text into words: by a split pattern, or between certain characters.
+
+    Args:
+        rules: The tokenizer's rules.
+    """
+    # Byte of a character → length of the longest added token that repeats this character: 32 → 24
+    # if there are tokens of up to 24 spaces.
+    longest_runs = {ord(character): max(ids) for character, ids in rules.runs.items()}
+    if isinstance(rules.split, SpaceSigns):
+        return PairSplitter(rules.vocabulary, rules.split, longest_runs)
+    longest_spaces = longest_runs.get(SPACE_BYTE, 0)
+    return PatternSplitter(rules.split, rules.classes, longest_spaces)
+
+
+def _make_merger(rules: Rules) -> Merger:
+    """Return what turns words into tokens, starting with their characters or with their bytes.
+
+    Args:
+        rules: The tokenizer's rules.
+    """
+    vocabulary = rules.vocabulary
+    left_tokens, right_tokens, merged_tokens = vocabulary.merges.T
+    ranks = PairRanks(left_tokens, right_tokens, merged_tokens)
+    if isinstance(rules.split, SpaceSigns):
+        return CharacterMerger(vocabulary, ranks)
+    return ByteMerger(vocabulary.byte_tokens, ranks)
 
 
 def _stops_of_words(starts: Ints, first_words: Ints, text_stops: Ints) -> Ints:

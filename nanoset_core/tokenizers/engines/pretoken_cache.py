@@ -4,11 +4,16 @@ Text repeats its words: after some megabytes, nearly all pre-tokens have been me
 encoding is a lookup in a hash table. Unknown ones are encoded together, and remembered. What was
 learnt is saved for later processes.
 
-A pre-token is called a *word* here, although it may be spaces or symbols. It is its own key: its
-bytes, as one 64-bit integer or several. There is a table for each *width*, which is that number:
+A pre-token is called a *word* here, although it may be spaces or symbols. The tables map *keys* to
+*codes*:
 
-    bytes of the word     1 – 8   9 – 16   17 – 32   33 – 64   65 – 128   129 – 248   more
-    width                 1       2        4         8         16         31          in no table
+- The key of a word is the bytes of the word itself, as one 64-bit integer or several. There is a
+  table for each *width*, which is the number of these integers:
+
+      bytes of the word     1 – 8   9 – 16   17 – 32   33 – 64   65 – 128   129 – 248   more
+      width                 1       2        4         8         16         31          in no table
+
+- The code of a word is a number that stands for its list of tokens (`token_lists`): " the" → 262.
 
 Memory is bounded: each table has a largest size. When the tables of short words are full, the text
 has changed, and the cache starts again from its first words, which are the tokenizer's vocabulary.
@@ -37,7 +42,7 @@ LEAST_SAVED = 1 << 15
 PADDING = LONGEST + 8
 """Bytes that must be readable after the last word of a buffer."""
 
-_MIN_BYTES = {1: 1, 2: 9, 4: 17, 8: 33, 16: 65, 31: 129}  # bytes of the shortest word of each width
+
 # The mask of item n keeps the first n bytes of an integer, and clears the others.
 _BYTE_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 # Widths of words that come again: if there is no room for more of them, the text has changed.
@@ -89,21 +94,22 @@ class Batch:
     """Index in the batch of each of these."""
 
     def add_unknown(self, width: int, keys: Keys, positions: Ints | None, codes: Codes) -> None:
-        """Add the unknown words of the current block, which have to be encoded.
+        """Keep those words for later that were looked up and are unknown.
 
         Args:
             width: Number of 64-bit integers into which the bytes of each word are packed.
             keys: The words that were looked up: uint64, shape (width, n_words).
-            positions: Index of each word in the block, int64, shape (n_words,); None if these are
-                all words of the block.
-            codes: Code of each word, or ABSENT if it is unknown; int32, shape (n_words,).
+            positions: Index of each word in the current block, int64, shape (n_words,); None if
+                these are all words of the block.
+            codes: What the lookup returned: the code of each word, or ABSENT if it is unknown;
+                int32, shape (n_words,).
         """
-        unknown = (codes == ABSENT).nonzero()[0]  # indices of words
+        unknown = (codes == ABSENT).nonzero()[0]  # (n_unknown,) indices into `codes`
         if not len(unknown):
             return
         positions_in_block = unknown if positions is None else positions.take(unknown)
 
-        # `size` is the number of words of the blocks before this one.
+        # The words of this block follow those of earlier blocks, of which there are `size`.
         positions_in_batch = positions_in_block + self.size
         unknown_words = UnknownWords(keys.take(unknown, axis=1), positions_in_batch)
         self.unknown.setdefault(width, []).append(unknown_words)
@@ -200,21 +206,21 @@ class PretokenCache:
                 byte.
             batch: The words are added to it as a new block.
         """
-        # There is one table for each width of words. Most words have at most 8 bytes, and belong to
-        # the table of width 1. Selecting them would take long, so all words are passed to it. It
-        # skips the longer ones, whose code is 0 until they are looked up below.
-        longer_positions = (lengths > 8).nonzero()[0]  # indices of words
+        # Words of up to 8 bytes, which most are: each is one 64-bit integer. To select them would
+        # take long. So all words go to their table, which skips the longer ones.
+        longer_words = (lengths > 8).nonzero()[0]  # indices of words
         short_keys = _keys(data, starts, lengths, width=1)
-        codes = self._tables[1].find(short_keys, skip=longer_positions)  # (n_words,)
+        codes = self._tables[1].find(short_keys, skip=longer_words)  # (n_words,)
         batch.add_unknown(width=1, keys=short_keys, positions=None, codes=codes)
 
-        # Then the longer words, each in the table of its width.
-        for width, positions in _positions_by_width(longer_positions, lengths):
+        # Longer words have more integers (the width), and a table for each number of integers.
+        for width, positions in _positions_by_width(longer_words, lengths):
             keys = _keys(data, starts.take(positions), lengths.take(positions), width)
             codes_of_width = self._tables[width].find(keys)
             codes[positions] = codes_of_width
             batch.add_unknown(width, keys, positions, codes_of_width)
 
+        # The longest words are in no table: they are always encoded.
         batch.add_long(data, starts, lengths)
         batch.codes.append(codes)
         batch.size += len(codes)
@@ -239,9 +245,7 @@ class PretokenCache:
 
         # Encode all others. Their lists are added behind the kept ones, for this batch only.
         for words in uncacheable.values():
-            distinct = _distinct(words)
-            distinct_codes = self._encode_distinct(distinct, self._encode)
-            codes[words.positions] = distinct_codes[distinct.numbers]
+            codes[words.positions] = self._encode_without_learning(words)
         if batch.long_words:
             long_ids, long_lengths = self._encode_long(batch.long_words)
             codes[batch.long_positions] = self._lists.add(long_ids, long_lengths)
@@ -260,6 +264,12 @@ class PretokenCache:
         """Divide unknown words into those that the tables have room for, and the others.
 
         Each width has a table of its own, which takes all words of the batch or none.
+
+        Args:
+            unknown_by_width: Width → the unknown words of this width.
+
+        Returns:
+            (the words to remember, by width; the words for which there is no room, by width).
         """
         cacheable = {}
         uncacheable = {}
@@ -325,6 +335,19 @@ class PretokenCache:
         distinct = _distinct(unknown)
         codes = self._encode_distinct(distinct, encode)
         self._tables[width].insert(distinct.keys, codes)
+        return codes[distinct.numbers]
+
+    def _encode_without_learning(self, unknown: UnknownWords) -> Codes:
+        """Encode words that the cache does not know, each once, but do not remember them.
+
+        Args:
+            unknown: Words of one width; some may occur several times.
+
+        Returns:
+            Code of each word, which stands for its tokens; int32, shape (n_words,).
+        """
+        distinct = _distinct(unknown)
+        codes = self._encode_distinct(distinct, self._encode)
         return codes[distinct.numbers]
 
     def _encode_distinct(self, distinct: DistinctWords, encode: EncodeWords) -> Codes:
@@ -418,17 +441,18 @@ def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
     Returns:
         uint64, shape (width, n_words): the first row has the first integer of every word.
     """
-    # Nearly all words have this width, so they are not copied once more by `np.stack`.
+    # Nearly all words have this width, so this case is faster than the loop below.
     if width == 1:
         integers = _eight_bytes_at(data, starts)
         integers &= _byte_masks(lengths)
         return integers[np.newaxis]
 
-    keys = np.stack([_eight_bytes_at(data, starts + offset) for offset in range(0, 8 * width, 8)])
-    # Words of this width are so long that they fill the first integers.
-    first_partial = _MIN_BYTES[width] // 8
-    for number in range(first_partial, width):
-        keys[number] &= _byte_masks(lengths - 8 * number)
+    keys = np.empty((width, len(starts)), np.uint64)
+    for number in range(width):
+        # The bytes from 8 * number on. Clear those that are behind the end of the word.
+        offset = 8 * number
+        keys[number] = _eight_bytes_at(data, starts + offset)
+        keys[number] &= _byte_masks(lengths - offset)
     return keys
 
 

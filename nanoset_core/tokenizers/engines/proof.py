@@ -1,8 +1,10 @@
 """Canary texts, on which engines are compared with the reference before they are used.
 
-A canary is a text that a wrong engine is likely to get wrong: characters of every class next to
-each other, long runs, contractions, combining marks, the tokenizer's own added tokens and
-vocabulary.
+An engine turns text into tokens. The reference is the `tokenizers` library, whose tokens are right
+by definition. A canary is a text that a wrong engine is likely to get wrong: characters of every
+class next to each other, long runs, contractions, combining marks, the tokenizer's own added tokens
+and vocabulary. An engine is only used for a tokenizer if it gives the tokens of the reference for
+all canaries.
 """
 
 from __future__ import annotations
@@ -101,20 +103,33 @@ def _common_canaries() -> tuple[str, ...]:
     texts += _pairs_of_categories(categories)
     texts += _texts_of_all_characters(categories)
 
-    # Characters that Python's version of Unicode does not know. A newer library may know one of
-    # them as a combining mark. Normal forms sort marks, and U+0345 is sorted last: so the library
-    # would move the new mark before U+0345, which another engine may not do.
-    unassigned_points = [point for point, name in categories.items() if name == "Cn"]
-    texts += _after_prefix("a\u0345", unassigned_points)
+    texts += _texts_of_unassigned_characters(categories)
 
-    # Combining marks, long runs and words, and contractions.
+    # Text that normalisation changes: "é" and "ñ" written in two characters, the sign for ångström,
+    # and marks in the wrong order.
     texts += _texts_of_marks()
+    texts += ["e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd"]
+
+    # Long runs and words, contractions, no text, zeros, and white space at the start.
     texts += _texts_of_runs()
     texts += _texts_of_long_words()
-    texts += ["", "\0", "a\0b", "\tx y"]  # nothing, zeros, white space at the start
-    texts += ["e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd"]  # normal forms change these
     texts += _texts_of_contractions()
+    texts += ["", "\0", "a\0b", "\tx y"]
     return tuple(texts)
+
+
+def _texts_of_unassigned_characters(categories: Mapping[int, str]) -> Iterator[str]:
+    """Yield texts with characters that Python's version of Unicode does not know.
+
+    Another engine may have a newer version, which knows one of them as a combining mark. Normal
+    forms sort the marks after a letter. So each of these characters follows U+0345, the mark that
+    is sorted last: an engine that takes the character for a mark will swap the two.
+
+    Args:
+        categories: Code point → Unicode category.
+    """
+    unassigned_points = [point for point, name in categories.items() if name == "Cn"]
+    yield from _after_prefix("a\u0345", unassigned_points)
 
 
 def _categories() -> dict[int, str]:
@@ -172,37 +187,46 @@ def _ends_of_categories(categories: Mapping[int, str]) -> list[str]:
 def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
     """Yield texts in which nearly every character follows a letter, or follows a space.
 
+    They show whether an engine takes a character for what the reference takes it: a letter, for
+    example, is in one piece with the letter before it.
+
     Args:
-        categories: Code point → Unicode category, in ascending order: all planes of Unicode with
+        categories: Code point → Unicode category, in ascending order, of all parts of Unicode with
             assigned characters.
     """
-    # One code point in 4,096 represents each plane without assigned characters.
-    points = [
+    # In the other parts of Unicode, one code point in 4,096 represents all.
+    unused_points = [
         *range(0x40000, 0xE0000, _PRIVATE_STEP),
         *range(0xF0000, 0x110000, _PRIVATE_STEP),
         0x10FFFF,
     ]
-    many_points = [*points, *_points_of_runs(categories, _LONG_RUN_OF_ONE_CATEGORY)]
+    many_points = [*unused_points, *_points_of_runs(categories, _LONG_RUN_OF_ONE_CATEGORY)]
     yield from _after_prefix("a", many_points)
     yield from _after_prefix(" ", many_points)
 
-    # After a punctuation mark and an ideograph, the ends of all runs are enough.
-    few_points = [*points, *_points_of_runs(categories, min_length=0)]
+    # To keep the comparison short, fewer characters follow a symbol, and an ideograph.
+    few_points = [*unused_points, *_points_of_runs(categories, min_length=0)]
     yield from _after_prefix("!", few_points)
     yield from _after_prefix("中", few_points)
 
 
 def _points_of_runs(categories: Mapping[int, str], min_length: int) -> Iterator[int]:
-    """Yield the points of each run of one category, but only the first and last two of long runs.
+    """Yield the code points of each run of one category, but only four of long runs.
+
+    The ideographs U+4E00 to U+9FFF all have the category Lo, so that the first two and the last two
+    represent them.
 
     Args:
         categories: Code point → Unicode category, in ascending order.
-        min_length: Runs of at least this length are represented by these four.
+        min_length: Runs of at least this length are long.
     """
     for _, run in groupby(categories, key=categories.__getitem__):
         points = list(run)
-        is_long = len(points) >= min_length
-        yield from points[:2] + points[-2:] if is_long else points
+        if len(points) >= min_length:
+            yield from points[:2]
+            yield from points[-2:]
+        else:
+            yield from points
 
 
 def _after_prefix(prefix: str, points: Sequence[int]) -> Iterator[str]:
@@ -224,10 +248,14 @@ def _texts_of_marks() -> Iterator[str]:
 
 
 def _ends_of_combining_classes() -> list[str]:
-    """Return the first and the last combining mark of each class."""
-    # All combining marks, sorted by class. They are between these code points.
+    """Return two combining marks of each combining class: its first and its last one in Unicode.
+
+    The class is a number. Accents above a letter have 230, and dots below it 220.
+    """
+    # All combining marks, sorted by class. They are between these code points, and other characters
+    # have the class 0.
     characters = map(chr, range(0x300, 0x1F000))
-    all_marks = sorted(filter(combining, characters), key=combining)  # class 0: not a mark
+    all_marks = sorted(filter(combining, characters), key=combining)
 
     marks: list[str] = []
     for _, group in groupby(all_marks, combining):
@@ -265,8 +293,11 @@ def _texts_of_contractions() -> Iterator[str]:
 def _vocabulary_texts(tokenizer: Mapping[str, Any]) -> Iterator[str]:
     """Yield texts of words from all over the vocabulary, whose encoding needs many of the merges.
 
-    Each word is on a separate line in one text, and every seventh is also in a text without
-    separators.
+    200 words become two texts: one with a word on each line, and one in which every seventh of them
+    follows the other without a space, so that words are also merged in other surroundings.
+
+    Args:
+        tokenizer: A parsed `tokenizer.json`.
     """
     model = tokenizer.get("model") or {}
     vocabulary = model.get("vocab") or {}

@@ -1,13 +1,18 @@
-"""The rules of a tokenizer: what the numpy engine knows of it.
+"""The rules of a tokenizer: how the numpy engine turns text into tokens as the tokenizer does.
 
-They are read from the parsed `tokenizer.json`. The reading is strict: a setting that the engine
-does not know raises NotRecognisedError, since it could change tokens. Rules can be saved as arrays,
-since reading them takes seconds for a large vocabulary.
+They are read from the parsed `tokenizer.json`: how text is normalised and cut into words, which
+added tokens there are, and the vocabulary with its merges. The reading is strict: a setting that
+the engine does not know, such as `"dropout": 0.1`, raises NotRecognisedError, since it could change
+tokens. Rules can be saved as arrays, since reading them takes seconds for a large vocabulary.
+
+In a `tokenizer.json`, a *member* is an entry of a JSON object, or one of several normalizers or
+pre-tokenizers in a row. The *library* is Hugging Face `tokenizers`, whose tokens the engine has to
+give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, get_args
 from unicodedata import is_normalized
@@ -171,6 +176,29 @@ _ADDED_TOKEN_MEMBERS = {
     "single_word": _TRUE_FALSE_OR_MISSING,
     "normalized": _TRUE_FALSE_OR_MISSING,
 }
+_BPE_MEMBERS = {
+    "type": ("BPE", None),
+    "dropout": (None, 0.0),
+    "continuing_subword_prefix": (None, ""),
+    "end_of_word_suffix": (None, ""),
+    "fuse_unk": _ANYTHING,  # matters for unknown characters only
+    "vocab": _ANYTHING,
+    "merges": _ANYTHING,
+}
+_BPE_OVER_BYTES = {
+    **_BPE_MEMBERS,
+    "byte_fallback": _FALSE_OR_MISSING,
+    # Whether a word that is in the vocabulary is one token, whatever the merges make of it.
+    "ignore_merges": _TRUE_FALSE_OR_MISSING,
+    "unk_token": (None,),  # every byte has a token, so nothing is unknown
+}
+_BPE_OVER_CHARACTERS = {
+    **_BPE_MEMBERS,
+    # A character without a token is replaced by the tokens of its bytes.
+    "byte_fallback": (True,),
+    "ignore_merges": _FALSE_OR_MISSING,
+    "unk_token": _ANYTHING,  # never used, since all characters have bytes
+}
 
 
 def read_rules(tokenizer: Any) -> Rules:
@@ -198,11 +226,17 @@ def _split_of(settings: Mapping[str, Any]) -> SplitPattern | SpaceSigns:
 def _read_tokenizer(tokenizer: Any) -> Rules:
     """Read how a tokenizer cuts text, and the tokens and merges by which it encodes the pieces.
 
+    Args:
+        tokenizer: A parsed `tokenizer.json`.
+
     Raises:
         NotRecognisedError: The tokenizer has a setting that the numpy engine does not know.
         AttributeError, KeyError, TypeError, ValueError: A part of it has an unexpected type.
     """
     _check_members(tokenizer, "the file", **_FILE_MEMBERS)
+
+    # Some tokenizers cut text by a split pattern, and merge bytes. The others write spaces as ▁ (a
+    # SpaceSigns says how), and merge characters.
     split, form = _read_splitting(tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer"))
     model = tokenizer.get("model")
     vocabulary = _read_model(model, over_characters=isinstance(split, SpaceSigns))
@@ -219,6 +253,7 @@ def _read_tokenizer(tokenizer: Any) -> Rules:
         runs=added_tokens.runs,
         added_tokens=added_tokens.texts,
         leaves_documents=added_tokens.leaves_documents,
+        # With this setting, a word in the vocabulary is one token, and is not made by merges.
         whole_words=bool(model.get("ignore_merges")),
         vocabulary=vocabulary,
         classes=classes,
@@ -230,12 +265,20 @@ def _read_splitting(
 ) -> tuple[SplitPattern | SpaceSigns, Form | None]:
     """Return how text is cut into pre-tokens, and the Unicode normal form that it is given first.
 
-    Text is either cut by a split pattern; or its spaces are written as ▁, and nothing is cut.
-
     Args:
         normalizer: The entry of the `tokenizer.json`, or None.
         pre_tokenizer: The entry of the `tokenizer.json`, or None.
+
+    Returns:
+        split: How text is cut by a split pattern; or how spaces are written as ▁, if nothing is
+            cut.
+        form: NFC, NFKC, or None.
+
+    Raises:
+        NotRecognisedError: The engine does not know the normalizer or the pre-tokenizer.
     """
+    # Tokenizers that write spaces as ▁ use the normalizer for that. The engine knows none that also
+    # converts text to a normal form.
     space_signs = _read_space_signs(normalizer, pre_tokenizer)
     if space_signs is not None:
         return space_signs, None
@@ -259,18 +302,25 @@ def _read_model(model: Any, *, over_characters: bool) -> Vocabulary:
 def _check_members(value: Any, name: str, **allowed: Any) -> None:
     """Check that a JSON object has only known members, with known values.
 
+    With `type=("BPE", None), vocab=_ANYTHING`, the type must be "BPE" or missing, the value of
+    `vocab` does not matter, and there must be nothing else.
+
     Args:
         value: The object.
         name: Name of the object in the file, for messages.
-        allowed: Name of each known member → its known values, with None if it may be missing; or
+        allowed: For each known member: its allowed values, None among them if it may be missing; or
             _ANYTHING.
 
     Raises:
         NotRecognisedError: A member is not known, or has another value.
     """
     for key, options in allowed.items():
-        if options is not _ANYTHING and not _is_one_of(value.get(key), options):
-            raise NotRecognisedError(f"{key} of {name} is {_excerpt(value.get(key))}")
+        if options is _ANYTHING:
+            continue
+        member = value.get(key)  # None if it is missing
+        if not _is_one_of(member, options):
+            raise NotRecognisedError(f"{key} of {name} is {_excerpt(member)}")
+
     for key in value.keys() - allowed.keys():
         raise NotRecognisedError(f"unknown setting {key!r} in {name}")
 
@@ -302,13 +352,14 @@ def _read_normalizer(value: Any) -> Form | None:
     if value is None:
         return None
 
-    # A single normal form.
+    # A single normalizer, such as {"type": "NFC"}.
     if value.get("type") != "Sequence":
-        _check_members(value, "the normalizer", type=get_args(Form))
+        known_forms = get_args(Form)  # the names in the type `Form`: NFC, NFKC
+        _check_members(value, "the normalizer", type=known_forms)
         form: Form = value["type"]
         return form
 
-    # Several normalizers: NFKC changes all that NFC changes, and more, so it counts.
+    # Several normalizers. NFKC changes all that NFC changes, and more, so it counts.
     _check_members(value, "the normalizer", type=_ANYTHING, normalizers=_ANYTHING)
     forms = {_read_normalizer(member) for member in value["normalizers"]}
     if "NFKC" in forms:
@@ -341,13 +392,15 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
         trim_offsets=_ANYTHING,
     )
 
+    # The expressions of all members, in order, identify the pattern.
     regexes = [split.regex for split in splits]
     if byte_level.get("use_regex") is not False:  # the default is True
         regexes += GPT2.regex
     pattern = _known_pattern(regexes)
 
-    # Most patterns match every character: what is no letter, number or space is a symbol (OTHER).
-    # With one that does not, the text between its matches must be kept.
+    # In most patterns, a character that is in no other class is a symbol (OTHER), and matched as
+    # such. In DeepSeek's, it is matched by nothing. The engine makes it a piece, which is right
+    # only if the tokenizer keeps the text between matches.
     matches_all_text = pattern.rest == OTHER
     if not matches_all_text and not all(split.keeps_all for split in splits):
         raise NotRecognisedError(
@@ -367,6 +420,10 @@ def _members_of_pre_tokenizer(value: Any) -> list[Any]:
 
 def _known_pattern(regexes: list[str]) -> SplitPattern:
     """Return the split pattern that consists of some regular expressions.
+
+    Args:
+        regexes: The expressions by which a tokenizer cuts text, in the order in which it
+            applies them.
 
     Raises:
         NotRecognisedError: There is none.
@@ -413,12 +470,13 @@ def _read_split(value: Any) -> _SplitPreTokenizer:
     _check_members(value["pattern"], "the split pattern", Regex=_ANYTHING)
     regex = value["pattern"]["Regex"]
 
-    # The matches are pieces in two cases: each match is isolated, and the text between the matches
-    # is kept; or `invert` swaps the matches and the text between them, and the latter is removed.
+    # The engine knows two of the possible settings. In both of them, each match is a piece.
     is_inverted = bool(value.get("invert"))
     if value["behavior"] == "Isolated" and not is_inverted:
+        # The text between two matches is a piece, too.
         return _SplitPreTokenizer(regex, keeps_all=True)
     if value["behavior"] == "Removed" and is_inverted:
+        # Everything but the matches is removed.
         return _SplitPreTokenizer(regex, keeps_all=False)
     raise NotRecognisedError(
         f"behavior {value['behavior']} with invert {value.get('invert')} of the split"
@@ -435,52 +493,8 @@ def _check_model(value: Any, *, over_characters: bool) -> None:
     Raises:
         NotRecognisedError: The model has another type, or a setting with another value.
     """
-    # `_check_bpe` gets the allowed values of three settings.
-    if over_characters:
-        # A character without a token is replaced by the tokens of its bytes (`byte_fallback`). So
-        # the token for unknown text, `unk_token`, is never used.
-        _check_bpe(
-            value,
-            byte_fallback=(True,),
-            ignore_merges=_FALSE_OR_MISSING,
-            unk_token=_ANYTHING,
-        )
-    else:
-        # Every byte has a token, so nothing is unknown.
-        _check_bpe(
-            value,
-            byte_fallback=_FALSE_OR_MISSING,
-            ignore_merges=_TRUE_FALSE_OR_MISSING,
-            unk_token=(None,),
-        )
-
-
-def _check_bpe(value: Any, *, byte_fallback: Any, ignore_merges: Any, unk_token: Any) -> None:
-    """Check the settings of a BPE model.
-
-    Args:
-        value: The entry `model` of the `tokenizer.json`.
-        byte_fallback: Permitted values of this setting, as for `_check_members`.
-        ignore_merges: Those of this setting.
-        unk_token: Those of this setting.
-
-    Raises:
-        NotRecognisedError: The model has another type, or a setting with another value.
-    """
-    _check_members(
-        value,
-        "the model",
-        type=("BPE", None),
-        dropout=(None, 0.0),
-        continuing_subword_prefix=(None, ""),
-        end_of_word_suffix=(None, ""),
-        byte_fallback=byte_fallback,
-        ignore_merges=ignore_merges,
-        unk_token=unk_token,
-        fuse_unk=_ANYTHING,  # matters for unknown characters only
-        vocab=_ANYTHING,
-        merges=_ANYTHING,
-    )
+    members = _BPE_OVER_CHARACTERS if over_characters else _BPE_OVER_BYTES
+    _check_members(value, "the model", **members)
 
 
 class _AddedTokens(NamedTuple):
@@ -507,39 +521,73 @@ def _read_added_tokens(
     Raises:
         NotRecognisedError: The engine could not find one of the tokens as the library does.
     """
-    # Characters whose repetitions the engine finds: with a split pattern, spaces. Without one, it
-    # finds newlines and tabs; but none if a ▁ is put before the text after each added token.
     has_signs = isinstance(split, SpaceSigns)
     prepends_sign = isinstance(split, SpaceSigns) and split.prepend != "never"
-    repeatable = " "
-    if has_signs:
-        repeatable = "" if prepends_sign else "\n\t"
-
-    runs: dict[str, dict[int, int]] = {}
-    normalized_values_of_runs = set()
-    texts = []
+    repeatable = _repeatable_characters(split)
+    run_tokens = []  # tokens that repeat one character: found while text is split
+    other_tokens = []
     leaves_documents = prepends_sign
     for token in value or []:
         _check_members(token, "an added token", **_ADDED_TOKEN_MEMBERS)
         content = token["content"]
         depends_on_context = _depends_on_surroundings(token, has_signs=has_signs)
-
-        # Tokens that repeat a character are found while text is split.
         repeats_one_character = len(set(content)) == 1 and content[0] in repeatable
         if repeats_one_character and not depends_on_context:
-            runs.setdefault(content[0], {})[len(content)] = token["id"]
-            normalized_values_of_runs.add(token.get("normalized"))
+            run_tokens.append(token)
             continue
 
         # Text with any other token goes to the reference. That is only some lines around the token,
         # unless a place where the engine would cut the text may be inside the token.
         _check_content(token, form, may_be_space=not repeatable, has_signs=has_signs)
-        texts.append(content)
+        other_tokens.append(token)
         may_contain_cut = SAFE_CUT.search(content.encode()) is not None
         leaves_documents |= depends_on_context or may_contain_cut
 
-    _check_runs(runs, split, form, are_flags_equal=len(normalized_values_of_runs) <= 1)
-    return _AddedTokens(runs, tuple(texts), leaves_documents)
+    return _AddedTokens(
+        runs=_read_runs(run_tokens, split, form),
+        texts=tuple(token["content"] for token in other_tokens),
+        leaves_documents=leaves_documents,
+    )
+
+
+def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
+    """Return the characters whose repetitions the engine finds as added tokens.
+
+    Args:
+        split: How text is split.
+    """
+    if isinstance(split, SplitPattern):
+        return " "
+    # The library would put a ▁ before the text after each added token, which the engine does not.
+    if split.prepend != "never":
+        return ""
+    return "\n\t"
+
+
+def _read_runs(
+    tokens: Sequence[Any], split: SplitPattern | SpaceSigns, form: Form | None
+) -> dict[str, dict[int, int]]:
+    """Return the added tokens that repeat one character, such as two or four spaces.
+
+    Args:
+        tokens: Their entries in `added_tokens` of the file.
+        split: How text is split.
+        form: The form that text is normalised to.
+
+    Returns:
+        Character → number of repetitions → id: `{" ": {2: 50276, 4: 50274}}`.
+
+    Raises:
+        NotRecognisedError: The engine would not find them as the library does.
+    """
+    runs: dict[str, dict[int, int]] = {}
+    for token in tokens:
+        content = token["content"]
+        runs.setdefault(content[0], {})[len(content)] = token["id"]
+
+    normalized_flags = {token.get("normalized") for token in tokens}
+    _check_runs(runs, split, form, are_flags_equal=len(normalized_flags) <= 1)
+    return runs
 
 
 def _check_runs(
@@ -563,8 +611,9 @@ def _check_runs(
     for character, id_by_length in runs.items():
         lengths = sorted(id_by_length)
 
-        # The engine cuts a run of newlines into tokens of the greatest length and a rest. So every
-        # smaller length must have a token, but for a single space, which is an ordinary token.
+        # With tokens of 1, 2 and 3 newlines, the engine cuts 8 newlines into 3, 3 and 2. So there
+        # must be a token of every length up to the greatest; but none of a single space, which is
+        # an ordinary token.
         min_length = 2 if character == " " else 1
         has_all_lengths = lengths == list(range(min_length, lengths[-1] + 1))
 
@@ -592,7 +641,10 @@ def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
 
 
 def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_signs: bool) -> None:
-    """Check that the engine can find an added token in texts as the tokenizers library does.
+    """Check that this engine finds an added token wherever the tokenizers library finds it.
+
+    The engine looks for the text of the token in a document, and leaves what contains it to the
+    library. That fails for a few unusual tokens.
 
     Args:
         token: The entry of `added_tokens` in a `tokenizer.json`.
@@ -606,6 +658,7 @@ def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_sig
     content = token["content"]
     if not content:
         raise NotRecognisedError("an added token that is empty")
+    # Nearly all text contains white space, and would be left to the library.
     if content.isspace() and not may_be_space:
         raise NotRecognisedError(f"added token {content!r}, which is white space")
 
@@ -678,6 +731,9 @@ def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
 
 def _read_metaspace(pre_tokenizer: Any) -> SpaceSigns:
     """Return how the pre-tokenizer Metaspace writes spaces as ▁: "a b" becomes "▁a▁b" or "a▁b".
+
+    Args:
+        pre_tokenizer: The entry of the `tokenizer.json`.
 
     Raises:
         NotRecognisedError: It has a setting that the engine does not know.

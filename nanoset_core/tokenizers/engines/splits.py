@@ -112,15 +112,18 @@ def piece_starts(
         data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among them.
         byte_classes: uint8, shape (n_bytes,): class of each byte's character, such as letter or
             symbol. Changed in place.
-        wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
+        wide_spaces: int64, shape (n_wide_spaces,): where white space starts that is longer than one
+            byte, such as the no-break space (C2 A0).
         pattern: How to split.
-        longest_run: Spaces in the longest added token of spaces (GPT-NeoX: 24); 0 if there is none.
+        longest_run: Some vocabularies have tokens of 2, 3, 4 and more spaces, which are looked up
+            before the text is split. This is the number of spaces in the longest (GPT-NeoX: 24), or
+            0 if there are none.
 
     Returns:
         bool, shape (n_bytes + 1,); the last value is True.
     """
-    # Cuts inside runs of one class: in long runs of spaces, and before capitals as in "iPhone".
-    # Both steps also change classes, so they come first.
+    # Collect the cuts between characters of the same class, which the steps below do not find: in
+    # long runs of spaces, and before capitals as in "iPhone".
     inner_cuts = []
     if longest_run:
         is_space = data == SPACE_BYTE
@@ -171,10 +174,15 @@ def _mark_space_tokens(is_space: Bools, byte_classes: Bytes, max_spaces: int) ->
     is_in_run = _have_equal_neighbour(is_space)  # two spaces or more
     byte_classes[is_in_run] = RUN
 
-    # Longer runs than the longest token are cut. A single space that remains is no token.
+    # Runs that are longer than the longest token are cut.
     runs = find_runs(is_in_run)
     long_runs = runs.where(runs.lengths > max_spaces)
-    byte_classes[_single_spaces_at_end(long_runs, max_spaces)] = SPACE
+
+    # If the tokens cover all of a run but its last space, that one is ordinary white space: there
+    # is no added token of a single space.
+    leaves_single_space = long_runs.lengths % max_spaces == 1
+    single_spaces = long_runs.stops[leaves_single_space] - 1
+    byte_classes[single_spaces] = SPACE
     return cut_positions(long_runs.starts, long_runs.stops, max_spaces)
 
 
@@ -185,13 +193,6 @@ def _have_equal_neighbour(mask: Bools) -> Bools:
     has_neighbour[:-1] = is_pair
     has_neighbour[1:] |= is_pair
     return has_neighbour
-
-
-def _single_spaces_at_end(runs: Runs, max_spaces: int) -> Ints:
-    """Return the last space of each run that tokens of `max_spaces` spaces fill up to one space."""
-    leaves_single_space = runs.lengths % max_spaces == 1
-    last_spaces: Ints = runs.stops[leaves_single_space] - 1
-    return last_spaces
 
 
 def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) -> None:
@@ -218,13 +219,13 @@ def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) 
     follows_symbol = (class_before == OTHER) & join_symbols
     is_start[newlines.starts[follows_space | follows_symbol]] = False
 
-    # Second step: consider the text between each two runs of newlines, the gap. It is joined with
-    # the newlines before it if it is only white space, and if these do not belong to symbols.
+    # Second step: the text between two runs of newlines, here called a gap, is joined with the
+    # newlines before it if it is only white space, unless these newlines belong to symbols.
     gaps = Runs(newlines.stops[:-1], newlines.starts[1:])  # (n_runs - 1,)
     ends_with_space = follows_space[1:]
-    follows_joined_newlines = follows_symbol[:-1]
-    gaps = gaps.where(ends_with_space & ~follows_joined_newlines)
-    gaps = gaps.where(byte_classes[gaps.starts] == SPACE)
+    follows_newlines_of_symbols = follows_symbol[:-1]
+    gaps = gaps.where(ends_with_space & ~follows_newlines_of_symbols)
+    gaps = gaps.where(byte_classes[gaps.starts] == SPACE)  # they start with white space, too
     if len(gaps):
         is_only_space = _next_changes(byte_classes, gaps.starts) == gaps.stops
         is_start[gaps.starts[is_only_space]] = False
@@ -244,36 +245,35 @@ def _join_last_spaces(
     *,
     any_space: bool,
 ) -> None:
-    """Start a piece at the last white space before a word, and join the two if the pattern does.
+    """Cut off the last white space before a word, and join it with the word if the pattern does.
 
     By `\\s+(?!\\S)`, the patterns leave the last of several characters of white space for the word.
-    With `_` for a space and `t` for a tab, "a___b" is cut into "a", "__", "_b". A tab is joined
-    only if `any_space` is set: otherwise "a_tb" is cut into "a", "_", "t", "b".
+    With `_` for a space and `t` for a tab:
+
+        before                a|___|b     a|_t|b
+        cut off               a|__|_|b    a|_|t|b
+        joined                a|__|_b     a|_|t|b     a tab is joined only if `any_space` is set
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
         wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
-        any_space: Whether letters are joined with any white space, and symbols with a plain space.
-            Otherwise, both are joined with a plain space only.
+        any_space: Whether letters are joined with white space of any kind, and not with a plain
+            space only.
     """
-    # (n_bytes - 1,) whether byte i is white space, and byte i + 1 is in a word, number or symbol:
-    # these have the classes below SPACE.
-    is_last_space = byte_classes[:-1] == SPACE
-    is_last_space &= byte_classes[1:] < SPACE
+    # (n_bytes - 1,) whether byte i is white space and byte i + 1 is not: it is in a word, a number
+    # or a symbol, which are the classes below SPACE.
+    is_white_space = byte_classes[:-1] == SPACE
+    is_last_space = is_white_space & (byte_classes[1:] < SPACE)
 
-    # A piece starts at byte i.
+    # Cut it off: a piece starts at byte i.
     is_start[:-2] |= is_last_space
     if len(wide_spaces):
         _move_starts_to_first_bytes(is_start, data, is_last_space, wide_spaces)
 
-    # If the two are joined, no piece starts at byte i + 1.
-    if any_space:
-        is_joined = _are_joined_with_white_space(data, byte_classes)
-    else:
-        is_joined = data[:-1] == SPACE_BYTE
-    is_joined &= is_last_space
+    # Join it: no piece starts at byte i + 1.
+    is_joined = is_last_space & _can_be_joined(data, byte_classes, any_space=any_space)
     is_start[1:-1] &= ~is_joined
 
 
@@ -299,15 +299,25 @@ def _move_starts_to_first_bytes(
     is_start[wide_spaces[is_before_word]] = True
 
 
-def _are_joined_with_white_space(data: Bytes, byte_classes: Bytes) -> Bools:
-    """Return before which characters white space is joined: letters, and symbols after a space.
+def _can_be_joined(data: Bytes, byte_classes: Bytes, *, any_space: bool) -> Bools:
+    """Return where white space, if there is any, belongs to the character after it.
+
+    Args:
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
+        any_space: Whether white space of any kind is joined with a letter after it, and a plain
+            space with a symbol, but none with a number. Otherwise, a plain space is joined with
+            any character.
 
     Returns:
-        bool, shape (n_bytes - 1,): whether byte i + 1 would be joined with white space at byte i.
+        bool, shape (n_bytes - 1,): whether white space at byte i would be joined with byte i + 1.
     """
-    is_joined: Bools = byte_classes[1:] == OTHER
-    is_joined &= data[:-1] == SPACE_BYTE
-    is_joined |= byte_classes[1:] == LETTER
+    is_plain_space: Bools = data[:-1] == SPACE_BYTE
+    if not any_space:
+        return is_plain_space
+    is_before_symbol = byte_classes[1:] == OTHER
+    is_before_letter = byte_classes[1:] == LETTER
+    is_joined: Bools = is_before_letter | (is_before_symbol & is_plain_space)
     return is_joined
 
 
@@ -320,14 +330,16 @@ def _join_symbols_with_letters(
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        pattern: `leader` is the class of the characters that are joined with letters after them, or
-            None. `joins_ascii_symbols` says whether ASCII symbols are joined with ASCII letters.
+        pattern: Its `leader` is the class of the characters that are joined with letters after
+            them, or None. Its `joins_ascii_symbols` says whether ASCII symbols are joined with
+            ASCII letters.
     """
     if pattern.leader is not None:
         _join_leaders(is_start, data, byte_classes, leader=pattern.leader, letter=LETTER)
 
-    # DeepSeek's pattern, the only one with the leader BARE, treats ideographs and kana apart. So
-    # both classes, BARE and LETTER, have a counterpart for these characters.
+    # DeepSeek's pattern, the only one with the leader BARE, first cuts out runs of Chinese and
+    # Japanese characters (class IDEOGRAPH and so on), and then splits these by the same rules as
+    # the rest. So the step is repeated with their classes.
     if pattern.leader == BARE:
         _join_leaders(is_start, data, byte_classes, leader=IDEOGRAPH_BARE, letter=IDEOGRAPH)
 
@@ -338,11 +350,12 @@ def _join_symbols_with_letters(
 def _join_leaders(
     is_start: Bools, data: Bytes, byte_classes: Bytes, leader: int, letter: int
 ) -> None:
-    """Join letters with one character of another class before them, their leader.
+    """Join each word with one character of another class before it, its leader.
 
-    If the leaders are symbols, "a(word" is cut into "a", "(word". A symbol after a space or another
-    symbol is not joined: "((word" and " (word" are cut before "word". With any other class of
-    leaders, written as ~, the last one is joined: "~~word" is cut into "~", "~word".
+    Llama-3's pattern has `[^\\r\\n\\p{L}\\p{N}]?\\p{L}+` for that. If the leaders are symbols,
+    "a(word" is cut into "a", "(word". A symbol after a space or another symbol is not joined:
+    "((word" and " (word" are cut before "word". With any other class of leaders, written as ~, the
+    last one is joined: "~~word" is cut into "~", "~word".
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
@@ -351,37 +364,32 @@ def _join_leaders(
         leader: Class of the leaders; OTHER is that of symbols.
         letter: Class of the letters.
     """
-    # The first byte of each leader, and of the letter after it.
-    is_last_byte = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
-    last_bytes = np.flatnonzero(is_last_byte)  # (n_leaders,)
+    # Where a leader is followed by a letter. A leader may have several bytes: in "«word", with the
+    # bytes C2 AB for «, the letter follows AB, and the leader starts at C2.
+    is_leader_before_letter = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
+    last_bytes = np.flatnonzero(is_leader_before_letter)  # (n_leaders,)
     leaders = character_starts(data, last_bytes)
     letters = last_bytes + 1
 
-    # Symbols are joined only if a piece starts at them, but not in "((word" or " (word".
+    # Leave out symbols inside a piece of symbols, as in "((word" and " (word".
     if leader == OTHER:
-        is_inside = _follow_symbol_or_space(data, byte_classes, leaders)
-        leaders = leaders[~is_inside]
-        letters = letters[~is_inside]
+        previous = leaders - 1  # the byte before each leader
+        is_after_symbol = byte_classes[previous] == OTHER
+        is_after_space = data[previous] == SPACE_BYTE
+        is_alone = ~(is_after_symbol | is_after_space)
+        leaders = leaders[is_alone]
+        letters = letters[is_alone]
 
     # The piece starts at the leader instead of the letter.
     is_start[leaders] = True
     is_start[letters] = False
 
 
-def _follow_symbol_or_space(data: Bytes, byte_classes: Bytes, positions: Ints) -> Bools:
-    """Return at which positions a symbol is in a run of symbols, which a space may begin."""
-    previous = positions - 1
-    is_after_symbol = byte_classes[previous] == OTHER
-    is_after_space = data[previous] == SPACE_BYTE
-    follows: Bools = is_after_symbol | is_after_space
-    return follows
-
-
 def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
     """Join ASCII letters with the ASCII symbol before them, as DeepSeek's pattern does.
 
-    The pattern has ``[!"#$%&'()*+,…][A-Za-z]+``, so that the piece ends where other letters begin:
-    "(naïve" is cut into "(na", "ïve". Without the symbol, "naïve" is one piece.
+    The pattern has ``[!"#$%&'()*+,…][A-Za-z]+``. Such a piece ends before the first letter that is
+    not ASCII: "(naïve" is cut into "(na", "ïve". Without the symbol, "naïve" is one piece.
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
@@ -389,38 +397,22 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER is the
             class of symbols.
     """
-    is_letter = byte_classes == LETTER
     is_ascii = data < 0x80
+    is_letter = byte_classes == LETTER
+    is_ascii_letter = is_ascii & is_letter
+    is_ascii_symbol = is_ascii & (byte_classes == OTHER)
 
-    # "(naïve": no piece starts at the n, if the symbol before it starts one.
-    symbols = np.flatnonzero((byte_classes[:-1] == OTHER) & is_letter[1:])  # their last bytes
-    can_join = is_ascii[symbols] & is_ascii[symbols + 1] & is_start[symbols]
-    joined_letters = symbols[can_join] + 1
-    is_start[joined_letters] = False
+    # "(naïve": no piece starts at the n, if one starts at the symbol.
+    is_joined_symbol = is_ascii_symbol[:-1] & is_ascii_letter[1:] & is_start[:-2]  # (n_bytes - 1,)
+    first_letters = np.flatnonzero(is_joined_symbol) + 1
+    is_start[first_letters] = False
+    if not len(first_letters):
+        return
 
-    # "(naïve": a piece starts at the ï.
-    if len(joined_letters):
-        is_start[_ends_of_ascii(is_letter, is_ascii, joined_letters)] = True
-
-
-def _ends_of_ascii(is_letter: Bools, is_ascii: Bools, first_letters: Ints) -> Ints:
-    """Return where ASCII letters at the start of a word end and others follow: the ï of "naïve".
-
-    Args:
-        is_letter: bool, shape (n_bytes,).
-        is_ascii: bool, shape (n_bytes,).
-        first_letters: int64, shape (n_words,): where words start. All others are ignored.
-
-    Returns:
-        int64, shape (n_ends,): none for words of ASCII only.
-    """
-    # Runs of ASCII letters, such as "na" and "ve", that other letters follow, such as "na".
-    is_other_letter = is_letter & ~is_ascii
-    ascii_runs = find_runs(is_letter & is_ascii)
-    ascii_runs = ascii_runs.where(is_other_letter[ascii_runs.stops])
-
-    is_at_start_of_word = np.isin(ascii_runs.starts, first_letters)
-    return ascii_runs.stops[is_at_start_of_word]
+    # "(naïve": a piece starts at the ï, the first byte after the run "na", if it is a letter, too.
+    ascii_runs = find_runs(is_ascii_letter)
+    stops = ascii_runs.stops_at(first_letters)
+    is_start[stops[is_letter[stops]]] = True
 
 
 def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
@@ -439,12 +431,12 @@ def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
     if not len(apostrophes):
         return
 
-    # The two bytes after an apostrophe decide. The tables say for each two bytes whether they are,
-    # or begin with, a contraction.
+    # The two bytes after an apostrophe decide, such as "ll", or "s" and a space. They are looked up
+    # in tables: does the first one make a contraction, or do both together?
     tables = ANY_CASE if any_case else EXACT
     next_bytes = byte_pairs_after(data, apostrophes)  # (n_apostrophes,) indices into the tables
-    is_short = tables.one_byte[next_bytes]  # such as 's
-    is_long = tables.two_bytes[next_bytes]  # such as 'll
+    is_short = tables.one_byte[next_bytes]  # 's
+    is_long = tables.two_bytes[next_bytes]  # 'll
     _start_pieces_after(is_start, apostrophes[is_short], length=2)
     _start_pieces_after(is_start, apostrophes[is_long], length=3)
 
@@ -476,20 +468,24 @@ def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int
     if not len(numbers):
         return
 
-    # Number the digits of each number from 0, at their first bytes. All other bytes of a digit have
-    # the form 10xxxxxx.
-    positions = numbers.positions()  # (n_number_bytes,) of all numbers
+    # All bytes of these numbers. The first byte of a digit is the one that is not 10xxxxxx.
+    positions = numbers.positions()  # (n_number_bytes,)
     is_first_byte = data[positions] & 0xC0 != 0x80
-    digit_index = _count_within_numbers(is_first_byte, numbers.lengths)
 
+    # A piece starts at the digits 0, 3, 6 and so on of a number, if it has at most 3 digits.
+    digit_index = _digit_indices(is_first_byte, numbers.lengths)  # (n_number_bytes,)
     is_cut = is_first_byte & (digit_index % max_digits == 0)
     is_start[positions[is_cut]] = True
 
 
-def _count_within_numbers(is_first_byte: Bools, lengths: Ints) -> Ints:
-    """Count the digits of each number from 0.
+def _digit_indices(is_first_byte: Bools, lengths: Ints) -> Ints:
+    """Return for each byte of some numbers which digit of its number it belongs to, from 0.
 
-    For the numbers "1234" and "567", the result is 0 1 2 3 and 0 1 2.
+    For the numbers "123" and "٤٥", whose two digits have two bytes each:
+
+        is_first_byte    T T T   T F T F
+        lengths          3       4
+        result           0 1 2   0 0 1 1
 
     Args:
         is_first_byte: bool, shape (n_bytes,): whether a byte is the first of a digit, for all
@@ -497,10 +493,11 @@ def _count_within_numbers(is_first_byte: Bools, lengths: Ints) -> Ints:
         lengths: int64, shape (n_numbers,): bytes in each number.
 
     Returns:
-        int64, shape (n_bytes,): the index of the digit that each byte belongs to.
+        int64, shape (n_bytes,).
     """
-    digits_so_far = np.cumsum(is_first_byte)  # in all numbers: 1 2 3 4 and 5 6 7
-    starts = np.cumsum(lengths) - lengths  # (n_numbers,) index of each number's first byte
-    at_first_digit = np.repeat(digits_so_far[starts], lengths)  # 1 1 1 1 and 5 5 5
-    counts: Ints = digits_so_far - at_first_digit
-    return counts
+    # Count the digits through all numbers, and subtract the count at the start of each number.
+    digits_so_far = np.cumsum(is_first_byte)  # 1 2 3   4 4 5 5
+    starts = np.cumsum(lengths) - lengths  # (n_numbers,) index of each number's first byte: 0 3
+    at_first_digit = np.repeat(digits_so_far[starts], lengths)  # 1 1 1   4 4 4 4
+    indices: Ints = digits_so_far - at_first_digit
+    return indices

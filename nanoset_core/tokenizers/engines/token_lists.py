@@ -56,31 +56,32 @@ class TokenLists:
         return self._count
 
     def add(self, ids: Ids, lengths: NDArray[np.integer[Any]]) -> Codes:
-        """Return the codes of lists of tokens, and store the lists that are not their own code.
+        """Return a number for each list of tokens, its code, from which `gather` gets the list.
 
-        The code of a list of one token is the token, and such a list is not stored: [7] → 7. The
-        exceptions are tokens that are large enough to be the code of a stored list.
+        A list of one token is its own code: [7] → 7. Lists of several tokens are stored, and their
+        codes count up from _FIRST_LIST (2 ** 20): [5, 6] → _FIRST_LIST, and the next one is
+        _FIRST_LIST + 1. A single token from _FIRST_LIST on would look like such a code, so its list
+        is stored, too.
 
         Args:
             ids: The tokens of all lists, concatenated: int32, shape (n_tokens,).
             lengths: Tokens of each list, one or more; shape (n_lists,).
 
         Returns:
-            int32, shape (n_lists,): a token, or _FIRST_LIST + the number of a stored list.
+            int32, shape (n_lists,).
         """
         counts = lengths.astype(np.int64)
         starts = np.cumsum(counts) - counts  # first token of each list, index into `ids`
-        first_tokens = ids.take(starts)  # (n_lists,)
+        codes = ids.take(starts)  # (n_lists,) right for most lists, which have one token
 
-        # Most lists have one token, which is their code.
-        codes = first_tokens
-        has_several = counts > 1
-        is_too_large = first_tokens >= _FIRST_LIST
-        must_store = (has_several | is_too_large).nonzero()[0]  # indices of lists
+        # Store all others, and replace their codes.
+        has_several_tokens = counts > 1
+        looks_like_stored_list = codes >= _FIRST_LIST
+        must_store = (has_several_tokens | looks_like_stored_list).nonzero()[0]  # indices of lists
         if len(must_store):
-            counts = counts.take(must_store)
-            stored_ids = ids.take(positions_in(starts.take(must_store), counts))
-            codes[must_store] = self._store(stored_ids, counts)
+            stored_counts = counts.take(must_store)
+            stored_ids = ids.take(positions_in(starts.take(must_store), stored_counts))
+            codes[must_store] = self._store(stored_ids, stored_counts)
         return codes
 
     def _store(self, ids: Ids, counts: Ints) -> Codes:
@@ -150,8 +151,13 @@ class TokenLists:
     def _gather_slice(self, codes: Codes) -> tuple[Ids, Ints]:
         """Return the lists of tokens that codes stand for, all at once.
 
-        For example, if _FIRST_LIST were 100, and list number 0 were 7 8 9, the codes 5 100 6 would
-        give the ids 5 7 8 9 6 and the lengths 1 3 1.
+        If _FIRST_LIST were 100, and the stored list number 0 were 7 8 9, which starts at 0 in the
+        stored tokens:
+
+            codes           5  100    6
+            lengths         1  3      1
+            starts          0  1      4
+            ids             5  7 8 9  6
 
         Args:
             codes: int32, shape (n_lists,), at least one. A code below _FIRST_LIST is a token, and
@@ -162,22 +168,23 @@ class TokenLists:
             ids: The tokens of all lists, concatenated; int32, shape (n_tokens,).
             lengths: Tokens of each list; int64, shape (n_lists,).
         """
-        # Where each stored list starts in `_tokens`, and how long it is: at 0, with 3 tokens.
-        is_stored = (codes >= _FIRST_LIST).nonzero()[0]  # (n_stored,) index into `codes`
-        numbers = (codes.take(is_stored) - _FIRST_LIST).astype(np.int64)
+        # The stored lists among them: where each starts in `_tokens`, and how long it is. In the
+        # example, the code at 1 stands for list number 0, which starts at 0 and has 3 tokens.
+        stored = (codes >= _FIRST_LIST).nonzero()[0]  # (n_stored,) indices into `codes`
+        numbers = (codes.take(stored) - _FIRST_LIST).astype(np.int64)
         stored_starts = self._bounds.take(numbers)
         stored_lengths = self._bounds.take(numbers + 1) - stored_starts
 
-        # Where each list starts in the result: at 0 1 4. Codes that are tokens have the length 1.
+        # Where each list starts in the result. Codes that are tokens have the length 1.
         lengths = np.ones(len(codes), np.int64)
-        lengths[is_stored] = stored_lengths
+        lengths[stored] = stored_lengths
         stops = np.cumsum(lengths)
         starts = stops - lengths
 
-        # Write every code as if it were a token: 5 100 . . 6. Then write the stored lists.
+        # Write every code as if it were a token: 5 100 . . 6. Then write 7 8 9 in place of 100 . .
         ids = np.empty(int(stops[-1]), np.int32)
         ids[starts] = codes
-        targets = positions_in(starts.take(is_stored), stored_lengths)
+        targets = positions_in(starts.take(stored), stored_lengths)
         ids[targets] = self._tokens.take(positions_in(stored_starts, stored_lengths))
         return ids, lengths
 

@@ -139,8 +139,9 @@ class FallbackText:
             data: The text in UTF-8.
 
         Returns:
-            Whether it has a byte or an added token that the numpy engine does not handle, or may
-            have text whose split depends on everything before it.
+            Whether it has a byte that the numpy engine cannot encode, such as zero; or an added
+            token, such as `<|endoftext|>`; or may have one of the rare sequences of characters that
+            array operations cannot split.
         """
         return (
             self._has_forbidden_byte(data)
@@ -160,8 +161,9 @@ def any_of(strings: Collection[bytes], depth: int = _MAX_DEPTH) -> bytes:
     """Return a regular expression that a text matches if it contains one of some strings.
 
     The expression is a tree (a trie), so that a mismatch takes a few steps, and not one for each
-    string. The strings "<pad>" and "<eos>" give `<(?:eos>(?:)|pad>(?:))`, in which `(?:)` is the
-    end of a string.
+    string. The strings "<pad>" and "<eos>" have the prefix "<" in common, and then differ. They
+    give `<(?:eos>(?:)|pad>(?:))`, in which the empty group `(?:)` is what remains of a string at
+    its end.
 
     Args:
         strings: The strings. If there are none, the expression matches nothing.
@@ -171,11 +173,13 @@ def any_of(strings: Collection[bytes], depth: int = _MAX_DEPTH) -> bytes:
     if not strings:
         return b"(?!)"
     if b"" in strings:
-        # All others begin with the empty string. A text that contains one of them matches here.
+        # Any text contains the empty string, so the others need not be looked for.
         return b""
     if depth == 0:
         return b"|".join(map(re.escape, strings))
 
+    # A branch for the strings that begin with the same byte: what they have in common, and then an
+    # expression for what remains of them.
     branches = []
     for group in _groups_by_first_byte(strings):
         prefix = _common_prefix(group)

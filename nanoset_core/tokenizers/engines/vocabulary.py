@@ -70,7 +70,8 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
     split_merges = _split_merges(merges)
     _check_ids(vocabulary, len(split_merges.left))
 
-    # The bytes of each token. They are None for tokens that are not written in this way.
+    # The bytes of each token: those of " the" for "Ġthe". None for a token with a character that
+    # stands for no byte: no text becomes such a token.
     entries = [
         _VocabularyEntry(token_bytes(token), token_id) for token, token_id in vocabulary.items()
     ]
@@ -78,7 +79,7 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
     # The id of each byte's token; -1 if the model lacks it.
     byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
 
-    # The merges of such a model join bytes. So there are no merges of characters to list.
+    # Merging starts with bytes, so the fields about characters stay empty.
     return _build(
         vocabulary,
         split_merges,
@@ -100,14 +101,17 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
 
     Raises:
         NotRecognisedError: The model is too large; or a byte has no token, or one that is merged;
-            or a merge joins text across places where the engine cuts it.
+            or a merge joins a letter with a space after it, between which the engine cuts text.
     """
     # Check that the engine can encode with this model.
     split_merges = _split_merges(merges)
     _check_ids(vocabulary, len(split_merges.left))
     byte_names = [f"<0x{byte:02X}>" for byte in range(256)]
     _check_merging_tokens(vocabulary, split_merges, byte_names)
-    boundary_pairs = _boundary_pairs(split_merges)  # characters that meet where tokens are joined
+
+    # The engine cuts long texts between certain characters, such as a letter and a space. If a
+    # merge joins such characters, a token could be cut in two.
+    boundary_pairs = _boundary_pairs(split_merges)  # h and e for the merge "th e"
     if not no_merge_crosses_cuts(boundary_pairs):
         raise NotRecognisedError("tokens across places where text is cut")
 
@@ -224,13 +228,16 @@ def _build(
 ) -> Vocabulary:
     """Convert a vocabulary of tokens and merges to arrays, with which numpy works.
 
+    The last three arguments become fields of the same name.
+
     Args:
         vocabulary: Token, as it is written in the file → id.
         merges: The merges, in order of rank.
         entries: Text and id of each token.
-        byte_tokens: Id of the token of each byte, or -1.
+        byte_tokens: Id of the token of each of the 256 bytes, or -1.
         characters: Code point and id of each token of one character.
-        boundary_pairs: Code points of each two characters that meet where a merge joins two tokens.
+        boundary_pairs: Code points of each two characters that meet where a merge joins two tokens:
+            those of h and e for the merge "th e".
 
     Raises:
         NotRecognisedError: A pair of tokens has several merges.
@@ -267,14 +274,16 @@ def _merge_table(vocabulary: dict[str, int], merges: _Merges) -> Ids:
     Raises:
         NotRecognisedError: A pair of tokens has several merges.
     """
-    merged = [left + right for left, right in zip(merges.left, merges.right, strict=True)]
+    results = [left + right for left, right in zip(merges.left, merges.right, strict=True)]
     columns = []
-    for tokens in (merges.left, merges.right, merged):
+    for tokens in (merges.left, merges.right, results):
         ids = [vocabulary[token] for token in tokens]
         columns.append(np.array(ids, np.int32))
+    left_ids, right_ids, _ = columns
 
-    # Each pair must have one rank. A pair is one number here, so that pairs are easy to compare.
-    pairs = columns[0].astype(np.int64) * MOST_IDS + columns[1]
+    # No two merges may join the same two tokens. To find that, write the two ids as one number, as
+    # digits of the base MOST_IDS: all ids are below it, so that different pairs stay different.
+    pairs = left_ids.astype(np.int64) * MOST_IDS + right_ids
     if len(np.unique(pairs)) != len(pairs):
         raise NotRecognisedError("merges that come twice")
     return np.stack(columns, axis=1)

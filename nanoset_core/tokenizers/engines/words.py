@@ -72,7 +72,7 @@ class WordTable:
         """Return the codes of keys.
 
         A key is looked for along a path of slots, which starts at the slot of its hash, until the
-        key or a free slot is found.
+        key or a free slot is found. A free slot means that the key is not in the table.
 
         Args:
             keys: uint64, shape (width, n_keys): the bytes of each key, as `width` integers.
@@ -81,17 +81,17 @@ class WordTable:
         Returns:
             int32, shape (n_keys,): ABSENT for keys that are not in the table, 0 for those to skip.
         """
-        # Most keys are in the first slot of their path, or this slot is free: then its code is
-        # ABSENT, which is the result.
+        # For most keys, the first slot decides: it holds the key, and its code is the result; or it
+        # is free, and has the code ABSENT.
         slots = self._slots(keys)  # (n_keys,)
         codes = self.codes.take(slots)  # (n_keys,)
-        differs = self._differs(keys, slots)
+        is_other_key = self._hold_other_keys(slots, codes, keys)
         if skip is not None:
-            differs[skip] = False  # so that no further slots are tried for them
+            is_other_key[skip] = False  # so that no further slots are tried for them
             codes[skip] = 0
 
         # If the slot holds another key, try further slots.
-        others = _indices_of_other_keys(codes, differs)
+        others = is_other_key.nonzero()[0]
         if len(others):
             codes[others] = self._find_along_paths(keys.take(others, axis=1), slots.take(others))
         return codes
@@ -118,7 +118,7 @@ class WordTable:
             codes[pending] = slot_codes
 
             # Continue with the keys whose slot holds another key again.
-            others = _indices_of_other_keys(slot_codes, self._differs(keys, slots))
+            others = self._hold_other_keys(slots, slot_codes, keys).nonzero()[0]
             pending = pending.take(others)
             keys = keys.take(others, axis=1)
             slots = slots.take(others)
@@ -143,6 +143,9 @@ class WordTable:
 
     def _place(self, keys: Keys, codes: Codes) -> None:
         """Write keys and codes into free slots, each into the first one along its path.
+
+        If the paths of the keys A and B start at the slots 5 and 5, A gets the slot 5, and B tries
+        the next slot of its path, which is 6, in the next round.
 
         Args:
             keys: uint64, shape (width, n_keys): the bytes of each key, as `width` integers. All
@@ -193,12 +196,23 @@ class WordTable:
         # The number of slots is a power of two, so `&` gives the remainder of the division by it.
         return (slots + step) & (len(self.codes) - 1)
 
-    def _differs(self, keys: Keys, slots: Ints) -> Bools:
-        """Return which keys differ from those in some slots: bool, shape (n_keys,)."""
-        differs: Bools = self.keys[0].take(slots) != keys[0]
-        for slot_words, key_words in zip(self.keys[1:], keys[1:], strict=True):
-            differs |= slot_words.take(slots) != key_words
-        return differs
+    def _hold_other_keys(self, slots: Ints, slot_codes: Codes, keys: Keys) -> Bools:
+        """Return which slots hold another key than expected; free slots hold none.
+
+        Args:
+            slots: int64, shape (n_keys,): one slot for each key.
+            slot_codes: int32, shape (n_keys,): the code in each of these slots; ABSENT if free.
+            keys: uint64, shape (width, n_keys): the key to expect in each slot.
+
+        Returns:
+            bool, shape (n_keys,).
+        """
+        # Two keys differ if any of their integers do.
+        is_other_key: Bools = self.keys[0].take(slots) != keys[0]
+        for integers_in_table, integers in zip(self.keys[1:], keys[1:], strict=True):
+            is_other_key |= integers_in_table.take(slots) != integers
+        is_other_key &= slot_codes != ABSENT
+        return is_other_key
 
     def _slots(self, keys: Keys) -> Ints:
         """Return the first slot on the path of each key: int64, shape (n_keys,)."""
@@ -207,7 +221,11 @@ class WordTable:
         return hashes.view(np.int64)
 
     def _grow(self, count: int) -> None:
-        """Enlarge the table until it has room for `count` keys."""
+        """Enlarge the table until it has room for some number of keys, with those that it has.
+
+        Args:
+            count: The number of keys for which there must be room.
+        """
         n_slots = len(self.codes)
         while count > FILL_LIMIT * n_slots:
             n_slots *= 2
@@ -230,9 +248,10 @@ def hash_keys(keys: Keys) -> Words:
             row has the first integer of every key.
 
     Returns:
-        uint64, shape (n_keys,).
+        uint64, shape (n_keys,). Use the upper bits, which are mixed best.
     """
-    # A product depends in each bit on all lower bits of the key, and so most in its upper bits.
+    # In a product, each bit of the key changes the bits from its own place upwards. So the upper
+    # bits of the product depend on all bits of the key, and the lowest ones on few.
     hashes: Words = keys[0] * _FACTORS[0]
 
     # Mix in each further integer: the shift brings upper bits down, so that the multiplication
@@ -242,22 +261,6 @@ def hash_keys(keys: Keys) -> Words:
         hashes ^= hashes >> _MIX_SHIFT
         hashes *= _FACTORS[0]
     return hashes
-
-
-def _indices_of_other_keys(codes: Codes, differs: Bools) -> Ints:
-    """Return for which keys the slot that was tried holds another key.
-
-    Args:
-        codes: int32, shape (n_keys,): the code in the slot of each key; ABSENT if it is free.
-        differs: bool, shape (n_keys,): whether the slot is free, or holds another key.
-
-    Returns:
-        int64, shape (n_others,): indices of keys.
-    """
-    different = differs.nonzero()[0]  # indices of keys
-    is_taken = codes.take(different) != ABSENT
-    others: Ints = different.take(is_taken.nonzero()[0])
-    return others
 
 
 def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
@@ -277,13 +280,16 @@ def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
     if not keys.shape[1]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
 
-    # Sort by hash, so that equal keys form a group. The keys "b a b" may become "a" and "b b".
+    # Sort by hash, so that equal keys form a group. The keys "b a b" may become "a" and "b b",
+    # which are the groups 0 and 1.
     order = np.argsort(hash_keys(keys))  # (n_keys,) index of each sorted key: 1 0 2
     is_first_in_group = _differ_from_previous(keys.take(order, axis=1))  # (n_keys,) T T F
-    group_starts = np.flatnonzero(is_first_in_group)  # (n_groups,) in the sorted keys: 0 1
-    first_indices = np.minimum.reduceat(order, group_starts)  # (n_groups,) in all keys: 1 0
     group_of_key = np.empty_like(order)
     group_of_key[order] = np.cumsum(is_first_in_group) - 1  # (n_keys,) of "b a b": 1 0 1
+
+    # Where the key of each group first occurs: the least of its indices.
+    group_starts = np.flatnonzero(is_first_in_group)  # (n_groups,) in the sorted keys: 0 1
+    first_indices = np.minimum.reduceat(order, group_starts)  # (n_groups,) of "a" and "b": 1 0
 
     # The numbers of groups follow the hash. Number them by where they first occur instead.
     sorted_groups = np.argsort(first_indices)  # (n_groups,) "b" comes first: 1 0

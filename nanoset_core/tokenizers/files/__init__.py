@@ -147,9 +147,14 @@ def _define(source: TokenizerFile, _signature: object) -> Definition:
 
 
 def _define_tokenizer_json(source: TokenizerFile) -> Definition:
-    """Return the definition of a tokenizer.json."""
+    """Return the definition of a tokenizer.json, with the changes that its use needs.
+
+    Args:
+        source: The tokenizer.json.
+    """
     digest = sha256_file(source.path)
-    # The examination says how the file has to be changed, for example if it has random dropout.
+    # The examination finds what has to be changed in the file: a random dropout, for example, is
+    # switched off, and tokens are added that only a tokenizer_config.json next to it names.
     examination = _examined(source, identity=digest, converted=None)
     return Definition(
         source=source,
@@ -279,15 +284,15 @@ def _examined(
 ) -> Examination:
     """Examine a tokenizer for faults, or return the result of an earlier call from the cache.
 
-    The result depends on the files next to the tokenizer, too.
-
     Args:
         source: The tokenizer's file.
-        identity: A digest of the tokenizer, without the files next to it.
+        identity: A digest that changes with the tokenizer's own files and settings.
         converted: The result of the conversion of another kind of file; None for a tokenizer.json.
         min_unmerged_share: Missing merges are reported if a larger share of the vocabulary is made
-            by no merge.
+            by no merge. It depends on the kind of file alone, and so on `identity`.
     """
+    # The result also depends on files next to the tokenizer, such as tokenizer_config.json: the key
+    # of the cache has their digests, too.
     companions = files_beside(source.path)
     companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
     cached = CacheEntry("examination", " ".join([identity, *companion_digests]), cache_folder())
@@ -357,13 +362,13 @@ def _companion_tokens(
         companions: Files in the same folder, such as tokenizer_config.json.
         converted: The result of the conversion from another format; None for a tokenizer.json.
     """
-    # Read the tokens that these files name. A token with the id of an added token of the
-    # tokenizer.json is skipped there, since the tokenizer.json takes precedence.
+    # Read the tokens that these files name. If one has the same id as an added token of the
+    # tokenizer.json, it is skipped, since the tokenizer.json takes precedence.
     ids = [token.get("id") for token in parsed_added_tokens(tokenizer)]
     added_ids = {token_id for token_id in ids if isinstance(token_id, int)}
     named = read_named_tokens(companions, added_ids)
 
-    if converted is None:
+    if converted is None:  # the file is a tokenizer.json
         return resolve(named, tokenizer, content)
     notices = notices_of_missing_tokens(named, tokenizer, converted.special_tokens)
     return Addition(notices=notices)

@@ -48,8 +48,9 @@ class Addition:
 def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) -> Addition:
     """Return the added tokens that a tokenizer has when transformers' `AutoTokenizer` loads it.
 
-    `AutoTokenizer` adds tokens that only files next to the tokenizer.json name. If it is not
-    certain how, no token is added here, and a notice names them instead.
+    `AutoTokenizer` adds tokens that only files next to the tokenizer.json name, such as the
+    eos_token of a tokenizer_config.json. If it is not certain how, no token is added here, and a
+    notice names them instead.
 
     Args:
         named: The tokens that the files next to the tokenizer.json name.
@@ -60,7 +61,8 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     differences = _compare(named, tokenizer)
     missing_names = differences.missing  # tokens that the tokenizer.json lacks
     if not missing_names:
-        # Nothing is added, so that the tokenizer's fingerprint, and data made with it, stay valid.
+        # The tokenizer.json has all tokens, and is used as it is. Some of its tokens may have other
+        # flags than in the files next to it, which is only reported.
         notices += _notices_of_known_tokens(named, differences)
         return Addition(notices=notices)
 
@@ -76,7 +78,14 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
 
 
 def _notices_of_files(named: NamedTokens) -> list[str]:
-    """Return notices on the files next to a tokenizer.json that do not depend on its tokens."""
+    """Return notices on the files next to a tokenizer.json that do not depend on its tokens.
+
+    Args:
+        named: What was read from these files.
+
+    Returns:
+        The notices. Each continues a sentence that begins with the path of the tokenizer.json.
+    """
     notices = []
     for name in named.unreadable:
         notices.append(f"has a {name} next to it that is no JSON object, and is not read")
@@ -116,17 +125,14 @@ def notices_of_missing_tokens(
     Args:
         named: Tokens that the files name.
         tokenizer: The parsed tokenizer.json that the tokenizer was converted to.
-        special_tokens: Names of the special tokens that the tokenizer has.
+        special_tokens: Names of the special tokens that the tokenizer has. Some formats keep them
+            apart from the vocabulary.
 
     Returns:
         A list with the notice, or an empty list.
     """
-    # A special token may be in the vocabulary under another text, so look among both.
-    vocabulary = _vocabulary(tokenizer)
-    missing = []
-    for name in named.names:
-        if name not in vocabulary and name not in special_tokens:
-            missing.append(name)
+    known_names = {*_vocabulary(tokenizer), *special_tokens}
+    missing = [name for name in named.names if name not in known_names]
     if not missing:
         return []
 
@@ -162,12 +168,14 @@ def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
     """Compare the tokens that files name with those of the tokenizer.json next to them.
 
     Args:
-        named: The tokens that the files name.
+        named: The tokens that the files name: some in a list of all added tokens (`listed`), and
+            some for a purpose, such as eos_token (`special`).
         tokenizer: The parsed tokenizer.json.
     """
+    # The tokens that transformers would add: those of the files, and those that the tokenizer's
+    # class, such as LlamaTokenizer, has by default.
     added = {token["content"]: token for token in parsed_added_tokens(tokenizer)}
     not_added = [name for name in named.names if name not in added]
-    # Special tokens that transformers adds because the tokenizer's class has them by default.
     class_tokens = _only_class_tokens(named, added)
 
     # A token that is not added may be an ordinary token of the vocabulary.
@@ -220,21 +228,26 @@ def _flags_that_affect_ids(tokenizer: Mapping[str, Any]) -> list[str]:
 def _with_other_flags(
     tokens: Sequence[Token], added: Mapping[str, Token], flags: Collection[str]
 ) -> list[str]:
-    """Return the texts of tokens that have other flags than the added token of this text.
+    """Return the tokens to which two files give different flags.
+
+    `{"content": "<s>", "lstrip": true}` differs from an added token with `"lstrip": false`. Without
+    the entry lstrip, it would not: a file need not repeat all flags.
 
     Args:
-        tokens: The tokens.
+        tokens: The tokens of a file such as tokenizer_config.json.
         added: Text → added token of the tokenizer.json.
-        flags: Names of the flags to compare, such as lstrip. A flag that a token does not have is
-            not compared.
+        flags: Names of the flags to compare, such as lstrip.
+
+    Returns:
+        Text of each token that is in both and has different flags, once.
     """
     names = []
     for token in tokens:
         name = token["content"]
         if name not in added:
             continue
-        flags_of_token = [flag for flag in flags if flag in token]
-        if any(token[flag] != added[name].get(flag) for flag in flags_of_token):
+        flags_in_file = [flag for flag in flags if flag in token]
+        if any(token[flag] != added[name].get(flag) for flag in flags_in_file):
             names.append(name)
     return list(dict.fromkeys(names))
 
@@ -342,7 +355,11 @@ def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any
 
 
 def _loaded(content: bytes) -> LibraryTokenizer | None:
-    """Return a tokenizer.json as the tokenizers library loads it; None if it cannot."""
+    """Return a tokenizer.json as the tokenizers library loads it; None if it cannot.
+
+    Args:
+        content: The bytes of the file.
+    """
     from tokenizers import Tokenizer
 
     try:
@@ -361,15 +378,19 @@ def _tokens_to_add(named: NamedTokens, existing: Mapping[str, AddedToken]) -> li
         named: The tokens that files name.
         existing: Text → added token of the tokenizer.
     """
+    # Tokens that are special although their entry in a file may not say so.
     special_names = {*texts_of(named.special), *named.class_tokens}
     additions: dict[str, AddedToken] = {}
-    # First the listed tokens that do not exist with exactly these flags …
+
+    # First the tokens in a file's list of all added tokens, unless one with the same flags exists.
+    # An `AddedToken` shows all of its flags in its repr, by which transformers compares, too.
     for token in named.listed:
         name = token["content"]
         addition = _as_library_token(token, special_names)
         if name not in existing or repr(addition) != repr(existing[name]):
             additions[name] = addition
-    # … then the special tokens that do not exist at all.
+
+    # Then the tokens for a purpose, such as eos_token, unless one with this text exists.
     for token in named.special:
         name = token["content"]
         if name not in existing and name not in additions:

@@ -204,8 +204,13 @@ def _names_by_normal_form(
 ) -> dict[str, list[str]]:
     """Group the added tokens that are looked for in normalized text by their normal form.
 
+    Args:
+        tokenizer: The parsed tokenizer.json.
+        added_tokens: Its added tokens.
+
     Returns:
-        Normal form → texts of its tokens; empty if the tokenizer does not normalize texts.
+        Normal form → texts of its tokens, such as `{"<a>": ["<A>", "<a>"]}` if the normalizer
+        replaces capital letters by small ones; empty if the tokenizer does not normalize texts.
     """
     normalized_tokens = [token for token in added_tokens if token.get("normalized") is True]
     names = list(dict.fromkeys(token["content"] for token in normalized_tokens))
@@ -354,11 +359,13 @@ class _Affixes:
 
 
 def _merged_tokens(merges: Iterable[str | Sequence[str]], affixes: _Affixes) -> set[str]:
-    """Return the tokens that merges make.
+    """Return the tokens that merges make: "a" and "b" make "ab", and "a" and "##s" make "as".
 
     Args:
         merges: The merges; each is a pair of tokens, or both in a text with a space between them.
-        affixes: Marks of the tokens' position in a word, such as ## before "##s".
+        affixes: Marks of the tokens' position in a word, such as ## before "##s". The prefix ##
+            says that a token continues a word, and is dropped where the two are joined. The suffix
+            ends a word, so that it stays at the end of the merged token.
 
     Raises:
         ValueError, TypeError, AttributeError: A merge is no pair of texts.
@@ -427,14 +434,9 @@ def _dropped_character_notices(tokenizer: Mapping[str, Any], model: Mapping[str,
     Returns:
         A list with the notice, or an empty list.
     """
-    # With an unknown token, or tokens for all bytes, no text is dropped.
     vocabulary = model["vocab"]
-    if not isinstance(vocabulary, dict) or model.get("unk_token") is not None:
+    if not isinstance(vocabulary, dict) or _encodes_all_characters(model):
         return []
-    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
-    if model.get("byte_fallback") and all(token in vocabulary for token in byte_tokens):
-        return []
-
     remedy = (
         "Such characters are left out of the data; "
         "train the tokenizer with all bytes, or give it an unk_token"
@@ -458,3 +460,16 @@ def _dropped_character_notices(tokenizer: Mapping[str, Any], model: Mapping[str,
         f"has tokens for {format_count(n_characters, 'character')}, "
         f"and neither an unk_token nor all bytes. {remedy}"
     ]
+
+
+def _encodes_all_characters(model: Mapping[str, Any]) -> bool:
+    """Return whether a BPE has a token for unknown characters, or else tokens for all their bytes.
+
+    Args:
+        model: The model of a parsed tokenizer.json, whose vocabulary is token → id.
+    """
+    if model.get("unk_token") is not None:
+        return True
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    has_all_bytes = all(token in model["vocab"] for token in byte_tokens)
+    return bool(model.get("byte_fallback")) and has_all_bytes

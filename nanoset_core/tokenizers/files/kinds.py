@@ -84,20 +84,25 @@ def _recognise(head: bytes, name: str) -> Kind:
         reports what is wrong.
     """
     text = head.lstrip()
+    # [{"rank": 0, "token_bytes": "AA==", …
     if text.startswith(b"[") and b'"token_bytes"' in head:
         return "tiktoken JSON"
 
     if text.startswith(b"{"):
+        # {"config": {"num_vocab_tokens": 150000, …
         if any(key in head for key in _TEKKEN_KEYS):
             return "tekken.json"
+        # {"!": 0, …
         is_empty_vocabulary = name == "vocab.json" and text[1:2] == b"}"
         if is_empty_vocabulary or _VOCABULARY.match(text):
             return "vocab.json"
+        # {"version": "1.0", …
         return "tokenizer.json"
 
+    # A line for each token, with its bytes in base64 and its rank: IQ== 0
     if _RANKS_LINE.match(head) or name.endswith(".tiktoken"):
         return "tiktoken"
-    # A SentencePiece model starts with the key of its field 1, which is the byte 0x0A.
+    # A binary file that starts with the key of its field 1, which is the byte 0x0A.
     if head[:1] == b"\n" or name.endswith(".model"):
         return "SentencePiece"
     return "tokenizer.json"

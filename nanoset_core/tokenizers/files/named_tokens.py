@@ -132,43 +132,44 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
         files: Those of the files `FILES` that exist, such as tokenizer_config.json.
         added_ids: Ids of the added tokens in the tokenizer.json itself.
     """
-    contents: dict[str, Mapping[str, Any]] = {}  # file name → its JSON object
-    unreadable = []
-    for path in files:
-        content = _read_object(path)
-        if content is None:
-            unreadable.append(path.name)
-        else:
-            contents[path.name] = content
+    # File name → its JSON object, or None if it has none.
+    object_by_name = {path.name: _read_object(path) for path in files}
+    config = object_by_name.get(CONFIG) or {}
+    id_by_token = object_by_name.get(ADDED_TOKENS) or {}
 
     # Since transformers 4.34, tokenizer_config.json has all added tokens; if it does, transformers
     # does not read the other files.
-    config = contents.get(CONFIG, {})
     special_map: Mapping[str, Any] = {}
     if _DECODER not in config:
-        special_map = contents.get(SPECIAL_TOKENS_MAP, {})
-    listed = _listed_tokens(config, special_map, contents.get(ADDED_TOKENS, {}), added_ids)
+        special_map = object_by_name.get(SPECIAL_TOKENS_MAP) or {}
+    listed = _listed_tokens(config, special_map, id_by_token, added_ids)
     special = _special_tokens(config, special_map)
-
-    # A token is certain if any entry names it without doubt.
-    certain_names = set(texts_of([*listed, *special.tokens]))
-    doubts = {}
-    for name, reason in {**_other_doubts(config), **special.doubts}.items():
-        if name and name not in certain_names:
-            doubts[name] = reason
+    certain_names = texts_of([*listed, *special.tokens])
 
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
     is_known_class = class_name in _CLASS_TOKENS
     return NamedTokens(
         listed=listed,
         special=special.tokens,
-        doubts=doubts,
+        doubts=_doubts_about_others({**_other_doubts(config), **special.doubts}, certain_names),
         class_tokens=_class_tokens(class_name, {*config, *special_map}),
         unknown_class="" if is_known_class else class_name,
-        sources=list(contents),
-        unreadable=unreadable,
+        sources=[name for name, value in object_by_name.items() if value is not None],
+        unreadable=[name for name, value in object_by_name.items() if value is None],
         splits_special_tokens=config.get("split_special_tokens") is True,
     )
+
+
+def _doubts_about_others(
+    doubts: Mapping[str, str], certain_names: Collection[str]
+) -> dict[str, str]:
+    """Return the doubts about tokens that no entry of a file names without doubt.
+
+    Args:
+        doubts: Text of a token → why transformers may not add it, by one of the entries.
+        certain_names: Tokens that transformers adds because of another entry.
+    """
+    return {name: reason for name, reason in doubts.items() if name and name not in certain_names}
 
 
 def _listed_tokens(
@@ -185,12 +186,13 @@ def _listed_tokens(
         id_by_token: The content of added_tokens.json.
         added_ids: Ids of the added tokens in the tokenizer.json itself.
     """
-    # New versions of transformers list the tokens in tokenizer_config.json, with their flags.
+    # New versions of transformers list the tokens with their flags in tokenizer_config.json, under
+    # the key added_tokens_decoder.
     if _DECODER in config:
         return _decoder_tokens(config[_DECODER])
 
-    # Old versions list them in added_tokens.json. The other two files say which are special. A
-    # token with an id of `added_ids` is left out, since the tokenizer.json takes precedence.
+    # Old versions list the tokens in added_tokens.json, without flags. The other two files say
+    # which are special, for example as eos_token.
     special_names = _special_names({**config, **special_map})
     return _added_tokens(id_by_token, special_names, added_ids)
 
@@ -201,12 +203,17 @@ def _special_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
     Args:
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json.
+
+    Returns:
+        The tokens that transformers is certain to add, in its order; and other tokens, with the
+        reason why it may not add them. If a token is doubtful as eos_token and in a list, the
+        reason for the eos_token counts.
     """
-    purpose_tokens = _purpose_tokens(config, special_map)
-    further_tokens = _further_tokens(config, special_map)
+    purpose_tokens = _purpose_tokens(config, special_map)  # eos_token and so on
+    list_tokens = _list_tokens(config, special_map)
     return _SpecialTokens(
-        tokens=[*purpose_tokens.tokens, *further_tokens.tokens],
-        doubts={**further_tokens.doubts, **purpose_tokens.doubts},
+        tokens=[*purpose_tokens.tokens, *list_tokens.tokens],
+        doubts={**list_tokens.doubts, **purpose_tokens.doubts},
     )
 
 
@@ -311,7 +318,7 @@ def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
     return _SpecialTokens(tokens, doubts)
 
 
-def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
+def _list_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
     """Return the tokens of keys that list several tokens, such as additional_special_tokens.
 
     A token is a text, or an object with a text and flags. It is doubtful if transformers 4 and 5
@@ -321,21 +328,48 @@ def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json.
     """
+    in_config = _list_tokens_of_config(config)
+    has_list_in_config = any(key in config for key in _LISTS)
+    in_map = _list_tokens_of_map(special_map, has_list_in_config=has_list_in_config)
+    return _SpecialTokens(
+        tokens=[*in_config.tokens, *in_map.tokens],
+        doubts={**in_config.doubts, **in_map.doubts},
+    )
+
+
+def _list_tokens_of_config(config: Mapping[str, Any]) -> _SpecialTokens:
+    """Return the tokens that a tokenizer_config.json lists.
+
+    Transformers refuses an object that does not have the entry `"__type": "AddedToken"`.
+
+    Args:
+        config: The content of the file.
+    """
     tokens: list[Token] = []
     doubts = {}
-
-    # Lists in tokenizer_config.json. Transformers refuses an object that does not have the entry
-    # `"__type": "AddedToken"`.
     for token in _members_of_lists(config):
         text = _text_of(token)
         if _is_untyped(token):
             doubts[text] = f"an object without __type in {CONFIG}"
         elif text:
             tokens.append({**_text_and_flags(token), "special": True})
+    return _SpecialTokens(tokens, doubts)
 
-    # Lists in special_tokens_map.json. Transformers 4 adds all these tokens. Transformers 5 ignores
-    # objects, and all of them if the other file has a list, too.
-    has_list_in_config = any(key in config for key in _LISTS)
+
+def _list_tokens_of_map(
+    special_map: Mapping[str, Any], *, has_list_in_config: bool
+) -> _SpecialTokens:
+    """Return the tokens that a special_tokens_map.json lists.
+
+    Transformers 4 adds all of them. Transformers 5 ignores objects, and ignores all of them if the
+    tokenizer_config.json has a list, too.
+
+    Args:
+        special_map: The content of special_tokens_map.json.
+        has_list_in_config: Whether the tokenizer_config.json has a list.
+    """
+    tokens: list[Token] = []
+    doubts = {}
     for token in _members_of_lists(special_map):
         text = _text_of(token)
         if has_list_in_config:
@@ -348,9 +382,15 @@ def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
 
 
 def _other_doubts(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return token → reason of tokens that transformers 5 adds and transformers 4 does not.
+    """Return the tokens that transformers 5 adds and transformers 4 does not, and why.
 
     These are the tokens of other keys that end with _token, such as image_token.
+
+    Args:
+        config: The content of tokenizer_config.json.
+
+    Returns:
+        Text of each token → the reason, such as "image_token of tokenizer_config.json".
     """
     doubts = {}
     for key, value in config.items():
@@ -360,7 +400,13 @@ def _other_doubts(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _members_of_lists(config: Mapping[str, Any]) -> list[Any]:
-    """Return the further tokens: each key has a list, or a mapping from purposes to tokens."""
+    """Return the tokens that the keys of `_LISTS` name, each a text or an object.
+
+    A key such as additional_special_tokens has a list, or a mapping from purposes to tokens.
+
+    Args:
+        config: The content of tokenizer_config.json or special_tokens_map.json.
+    """
     tokens: list[Any] = []
     for key in _LISTS:
         value = config.get(key)

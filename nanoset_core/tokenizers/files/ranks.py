@@ -95,8 +95,14 @@ def convert_ranks(ranked: RankedVocabulary, source: TokenizerFile) -> ConvertedT
 def _ids_by_text(ids: Mapping[bytes, int]) -> dict[str, int]:
     """Return the ids of tokens by their texts in a tokenizer.json, which has texts, not bytes.
 
-    Each byte is decoded to the character with the same number, and then replaced by the character
-    that stands for the byte in a tokenizer.json.
+    Each byte is decoded to the character with the same number, and then replaced by the
+    character that stands for the byte in a tokenizer.json.
+
+    Args:
+        ids: Bytes of each token → id: `{b" a": 257}`.
+
+    Returns:
+        Text of each token → id: `{"Ġa": 257}`.
     """
     return {
         token.decode("latin-1").translate(_CHARACTER_BY_BYTE): token_id
@@ -175,8 +181,11 @@ def _tokenizer_json(
         added_tokens=_added_tokens(ranked),
         normalizer=None if unicode_form is None else {"type": unicode_form},
         pre_tokenizer=_pre_tokenizer(ranked.pattern.regex),
-        # A decoder never splits: its flag has no effect.
+        # The flag `use_regex` is for pre-tokenizers, and does nothing in a decoder. True is what
+        # published files have here.
         decoder=byte_level(use_regex=True),
+        # As in tiktoken, a word that is in the vocabulary is one token (`ignore_merges`). All other
+        # words are merged.
         model=bpe_model(vocabulary, merges, ignore_merges=True),
     )
 
@@ -184,8 +193,15 @@ def _tokenizer_json(
 def _added_tokens(ranked: RankedVocabulary) -> list[dict[str, Any]]:
     """Return the special tokens that are recognised in a text.
 
-    If a text is brought into a Unicode normal form first, as by Qwen's own code, they are looked
-    for in the result.
+    If a text is brought into a Unicode normal form first, as by Qwen's own code, they are
+    looked for in the result.
+
+    Args:
+        ranked: The vocabulary of ranks, with its special tokens.
+
+    Returns:
+        Entries for `added_tokens` of a tokenizer.json; none if special tokens in a text are
+        treated as other text.
     """
     if not ranked.has_special_tokens_in_text:
         return []
@@ -199,8 +215,11 @@ def _added_tokens(ranked: RankedVocabulary) -> list[dict[str, Any]]:
 def _pre_tokenizer(regex: str) -> dict[str, Any]:
     """Return the component that splits a text by a pattern, and writes bytes as characters.
 
-    By default, ByteLevel would also split the text by GPT-2's pattern: `use_regex` switches that
-    off.
+    By default, ByteLevel would also split the text by GPT-2's pattern: `use_regex` switches
+    that off.
+
+    Args:
+        regex: The pattern, a regular expression whose matches are the pieces.
     """
     split = {
         "type": "Split",
@@ -231,6 +250,10 @@ def _check_repetitions(regex: str, source: TokenizerFile) -> None:
     For tiktoken's library, it is one repetition, which never gives back a character that it has
     matched. For the tokenizers library, the + repeats `a{1,3}`.
 
+    Args:
+        regex: The split pattern.
+        source: The tokenizer's file, for the error.
+
     Raises:
         ConfigError: There is such a repetition.
     """
@@ -248,6 +271,10 @@ def _check_repetitions(regex: str, source: TokenizerFile) -> None:
 
 def _check_compiles(regex: str, source: TokenizerFile) -> None:
     """Check that the tokenizers library can read a pattern.
+
+    Args:
+        regex: The split pattern.
+        source: The tokenizer's file, for the error.
 
     Raises:
         ConfigError: It cannot.

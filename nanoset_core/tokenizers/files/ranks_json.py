@@ -117,6 +117,9 @@ def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
 def _megatron_pattern(source: TokenizerFile) -> NamedPattern:
     """Return the pattern by which text is split: the one that the user names, or the default.
 
+    Args:
+        source: The file, and the user's settings.
+
     Raises:
         ConfigError: Megatron-LM does not know this pattern.
     """
@@ -237,23 +240,39 @@ def _parse_tekken(value: Any) -> _Tekken:
         ValueError: The special tokens are repeated, or there are not enough ids for them.
     """
     config = value["config"]
-    entries = value["vocab"]
-    pattern = config["pattern"]
-    vocab_size = config["default_vocab_size"]
-    n_special = config["default_num_special_tokens"]
-    names = _tekken_names(value, config)
+    tekken = _Tekken(
+        pattern=config["pattern"],
+        vocab_size=config["default_vocab_size"],
+        n_special=config["default_num_special_tokens"],
+        names=_tekken_names(value, config),
+        entries=value["vocab"],
+    )
+    _check_tekken(tekken)
+    return tekken
 
-    # Check the types, and that the special tokens fit into the ids that are reserved for them.
-    if not isinstance(entries, list) or not isinstance(pattern, str):
+
+def _check_tekken(tekken: _Tekken) -> None:
+    """Check the types of fields, and that the special tokens fit into the ids kept for them.
+
+    Args:
+        tekken: The fields as they were read, whose values may be of any type.
+
+    Raises:
+        TypeError: A field has another type.
+        ValueError: The special tokens are repeated, or there are not enough ids for them.
+    """
+    if not isinstance(tekken.entries, list) or not isinstance(tekken.pattern, str):
         raise TypeError("vocab is no list, or config.pattern is no text")
+    vocab_size = tekken.vocab_size
+    n_special = tekken.n_special
     if not isinstance(vocab_size, int) or not isinstance(n_special, int):
         raise TypeError("the vocabulary size, or the number of special tokens, is no integer")
-    has_room = 0 <= n_special < vocab_size and len(names) <= n_special
-    has_repeated_name = len(set(names)) < len(names)
+
+    n_names = len(tekken.names)
+    has_room = 0 <= n_special < vocab_size and n_names <= n_special
+    has_repeated_name = len(set(tekken.names)) < n_names
     if not has_room or has_repeated_name:
-        n_names = len(names)
         raise ValueError(f"{n_names:,} special tokens for {n_special:,} of {vocab_size:,} ids")
-    return _Tekken(pattern, vocab_size, n_special, names, entries)
 
 
 def _tekken_names(value: Mapping[str, Any], config: Mapping[str, Any]) -> Sequence[str]:
@@ -271,15 +290,18 @@ def _tekken_names(value: Mapping[str, Any], config: Mapping[str, Any]) -> Sequen
     """
     entries = value.get("special_tokens")
     if entries is None:
+        # Versions are "v3", "v7m1" and so on: the first number counts.
         version = re.fullmatch(r"v(\d+)m?\d*", str(config.get("version")))
         if version is None or int(version[1]) > _LAST_VERSION_WITHOUT_NAMES:
             raise ValueError(f"it names no special tokens, in version {config.get('version')!r}")
         return _TEKKEN_TOKENS
 
+    # An entry is an object such as {"rank": 1, "token_str": "<s>", "is_control": true}. Its rank is
+    # its position in the list.
     names = []
-    for number, entry in enumerate(entries):
+    for position, entry in enumerate(entries):
         name = entry["token_str"]
-        if entry["rank"] != number or not isinstance(name, str) or not name:
+        if entry["rank"] != position or not isinstance(name, str) or not name:
             raise ValueError("a special token has no name, or its rank is not its position")
         names.append(name)
     return names

@@ -297,7 +297,11 @@ def _normalizer(model: _Model) -> dict[str, Any]:
 
 
 def _decoder(model: _Model) -> dict[str, Any]:
-    """Return the component `decoder`, which turns tokens into text as sentencepiece does."""
+    """Return the component `decoder`, which turns tokens into text as sentencepiece does.
+
+    Args:
+        model: The parsed model. If it puts a space before a text, the decoder removes one.
+    """
     steps: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": SPACE_SIGN}, "content": " "},
         {"type": "ByteFallback"},
@@ -352,8 +356,12 @@ def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, 
 def _merges(model: _Model) -> list[tuple[str, str]] | None:
     """Return the merges of a model: every pair of pieces that makes a third piece.
 
-    Sentencepiece always merges the pair that makes the piece with the best score. A tokenizer.json
-    merges the pair that is listed first. So the merges are sorted by the score of the third piece.
+    Sentencepiece always merges the pair that makes the piece with the best score. A
+    tokenizer.json merges the pair that is listed first. So the merges are sorted by the score
+    of the third piece.
+
+    Args:
+        model: The parsed model.
 
     Returns:
         The pairs in order; None if a list of merges cannot express the model.
@@ -385,10 +393,13 @@ def _is_plain_bpe(model: _Model) -> bool:
 def _have_equal_scores(pieces: Iterable[_ModelPiece]) -> bool:
     """Return whether two pieces have the same score.
 
-    If so, sentencepiece makes the one that comes first in the text, which a list of merges cannot
-    express. Pieces of spaces alone, written as ▁, are ignored: they often have equal scores, and it
-    rarely matters. If it does, it is noticed when the tokens of an engine are compared with
-    sentencepiece's.
+    If so, sentencepiece makes the one that comes first in the text, which a list of merges
+    cannot express. Pieces of spaces alone, written as ▁, are ignored: they often have equal
+    scores, and it rarely matters. If it does, it is noticed when the tokens of an engine are
+    compared with sentencepiece's.
+
+    Args:
+        pieces: The pieces that merges make.
     """
     word_scores = [piece.score for piece in pieces if piece.text.strip(SPACE_SIGN)]
     return len(set(word_scores)) < len(word_scores)
@@ -412,6 +423,10 @@ _NORMALIZER_FIELD = 3
 
 def _parse(content: bytes, source: TokenizerFile) -> _Model:
     """Parse a SentencePiece model, which is a protobuf message of the type `ModelProto`.
+
+    Args:
+        content: The bytes of the file.
+        source: The file, for errors.
 
     Raises:
         FormatError: The message is damaged, or is something else.
@@ -440,6 +455,20 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
             remedy=_REMEDY,
         ) from error
 
+    _check_type(model, source)
+    return model
+
+
+def _check_type(model: _Model, source: TokenizerFile) -> None:
+    """Check that a model is of a known type, such as BPE.
+
+    Args:
+        model: The parsed model.
+        source: Its file, for the error.
+
+    Raises:
+        FormatError: It is not.
+    """
     if model.model_type not in list(_ModelType):
         raise FormatError(
             "the model is of an unknown type",
@@ -448,7 +477,6 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
             expected=_EXPECTED,
             remedy=_REMEDY,
         )
-    return model
 
 
 def _parse_piece(message: bytes) -> _ModelPiece:
@@ -518,25 +546,41 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
         key, position = _read_varint(message, position)
         number = key >> 3
         wire_type = key & 7
-
-        # The value is a number of variable length, or bytes whose number precedes them or is fixed.
-        value: Any
-        if wire_type == _VARINT:
-            value, position = _read_varint(message, position)
-        else:
-            if wire_type == _LENGTH_DELIMITED:
-                size, position = _read_varint(message, position)
-            elif wire_type in _FIXED_SIZES:
-                size = _FIXED_SIZES[wire_type]
-            else:
-                raise ValueError(f"a field of the unknown wire type {wire_type}")
-            if position + size > len(message):
-                raise ValueError("a field that ends after the message")
-            value = message[position : position + size]
-            position += size
+        value, position = _read_value(message, position, wire_type)
         if number == 0:
             raise ValueError("a protobuf field with number 0")
         yield number, value
+
+
+def _read_value(message: bytes, position: int, wire_type: int) -> tuple[int | bytes, int]:
+    """Read the value of a field of a protobuf message.
+
+    Args:
+        message: The bytes of the message.
+        position: Position of the value, after the key of the field.
+        wire_type: How the value is stored: as a number of variable length; as bytes, preceded by
+            their number; or as a fixed number of bytes.
+
+    Returns:
+        (the value, the position after it).
+
+    Raises:
+        ValueError: The wire type is unknown, or the message ends within the value.
+        IndexError: The message ends within a number.
+    """
+    if wire_type == _VARINT:
+        return _read_varint(message, position)
+
+    if wire_type == _LENGTH_DELIMITED:
+        size, position = _read_varint(message, position)
+    elif wire_type in _FIXED_SIZES:
+        size = _FIXED_SIZES[wire_type]
+    else:
+        raise ValueError(f"a field of the unknown wire type {wire_type}")
+    stop = position + size
+    if stop > len(message):
+        raise ValueError("a field that ends after the message")
+    return message[position:stop], stop
 
 
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:

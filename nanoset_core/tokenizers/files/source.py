@@ -238,10 +238,7 @@ def missing_tokenizer(path: Path, *, name: str | None = None, where: object = No
         name: The name that the user wrote; by default, the path.
         where: The setting or option with this name; by default, the path.
     """
-    name = name or str(path)
     remedy = "correct the path; tokenizer.json is what save_pretrained and tokenizer.save write"
-
-    # Say what is in its place, and what the user probably meant.
     if path.is_dir():
         file_names = _possible_tokenizers(path)
         found = f"{path} is a folder"
@@ -252,22 +249,36 @@ def missing_tokenizer(path: Path, *, name: str | None = None, where: object = No
         found = f"{path} is no file"
     else:
         found = f"{path} does not exist"
-        # Perhaps the name is that of a model of the Hugging Face Hub, from which nothing is loaded.
-        if _HUB_NAME.fullmatch(name) and not name.endswith(".json"):
-            remedy = (
-                "correct the path; or, to use a model of the Hugging Face Hub, download its "
-                f"tokenizer: `hf download {name} tokenizer.json --local-dir {name}`, "
-                f"and name {name}/tokenizer.json"
-            )
+        hub_remedy = _remedy_for_hub_name(name or str(path))
+        if hub_remedy:
+            remedy = hub_remedy
 
-    if where is None:
-        where = path
     return MissingError(
         "there is no tokenizer",
-        where=where,
+        where=path if where is None else where,
         found=found,
         expected=ACCEPTED_FILES,
         remedy=remedy,
+    )
+
+
+def _remedy_for_hub_name(name: str) -> str:
+    """Return how to get a tokenizer if its name looks like a model of the Hugging Face Hub.
+
+    Nothing is loaded from the Hub here, but a user may expect it.
+
+    Args:
+        name: What the user wrote in place of a path, such as "EleutherAI/gpt-neox-20b".
+
+    Returns:
+        The remedy; empty for other names.
+    """
+    if not _HUB_NAME.fullmatch(name) or name.endswith(".json"):
+        return ""
+    return (
+        "correct the path; or, to use a model of the Hugging Face Hub, download its "
+        f"tokenizer: `hf download {name} tokenizer.json --local-dir {name}`, "
+        f"and name {name}/tokenizer.json"
     )
 
 
@@ -318,6 +329,9 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
 
 def _tokenizers_in(folder: RemoteFolder) -> list[str]:
     """Return the names of the tokenizers' files in a folder of a bucket, at least one.
+
+    Args:
+        folder: The folder, whose own files are listed in one request.
 
     Raises:
         MissingError: There is none.

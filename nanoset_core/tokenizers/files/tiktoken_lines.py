@@ -69,8 +69,11 @@ def _read_ranks(source: TokenizerFile) -> dict[bytes, int]:
 
     A line is a token in base64 and its rank, such as `IQ== 0`.
 
+    Args:
+        source: The file.
+
     Returns:
-        Bytes of each token → rank.
+        Bytes of each token → rank: `{b"!": 0, …}`.
 
     Raises:
         FormatError: A line cannot be read, a token is repeated, or a byte has no token.

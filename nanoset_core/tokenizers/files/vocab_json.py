@@ -70,6 +70,12 @@ def read_vocab_json(source: TokenizerFile) -> ConvertedTokenizer:
 def _read_vocabulary(source: TokenizerFile) -> dict[str, int]:
     """Read a vocab.json, which maps the tokens of a byte-level BPE to their ids.
 
+    Args:
+        source: The file.
+
+    Returns:
+        Token → id: `{"!": 0, "Ġt": 256}`.
+
     Raises:
         FormatError: The file is damaged, or is no vocab.json of a byte-level BPE.
     """
@@ -143,9 +149,7 @@ def _read_merges(source: TokenizerFile, vocabulary: dict[str, int]) -> list[list
         if line.startswith("#version"):
             continue
         pair = line.removesuffix("\r").split(" ")
-        merged_token = "".join(pair)
-        is_known = {*pair, merged_token} <= vocabulary.keys()
-        if len(pair) != 2 or not is_known:
+        if not _is_merge(pair, vocabulary):
             raise FormatError(
                 "a line of the merges is no pair of tokens that make a third",
                 where=f"{file}:{number}",
@@ -156,3 +160,15 @@ def _read_merges(source: TokenizerFile, vocabulary: dict[str, int]) -> list[list
             )
         merges.append(pair)
     return merges
+
+
+def _is_merge(tokens: list[str], vocabulary: dict[str, int]) -> bool:
+    """Return whether a line has two tokens of the vocabulary that make a third: "Ġ", "t" and "Ġt".
+
+    Args:
+        tokens: The parts of the line between spaces.
+        vocabulary: Token → id.
+    """
+    merged_token = "".join(tokens)
+    are_known = all(token in vocabulary for token in [*tokens, merged_token])
+    return len(tokens) == 2 and are_known
