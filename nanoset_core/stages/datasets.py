@@ -80,6 +80,7 @@ class Datasets:
             MissingError: Its folder contains no manifest.
             FormatError: The manifest is damaged.
         """
+        # Each version of a dataset has a folder of its own, with its manifest.
         folder = Path(prefix).parent
         dataset = self._by_folder.get(folder)
         if dataset is not None:

@@ -432,5 +432,5 @@ def runs(sizes: Sequence[int], min_bytes: int = PART_BYTES) -> Iterator[range]:
             yield range(start, number + 1)
             start = number + 1
             group_bytes = 0
-    if start < len(sizes):
+    if start < len(sizes):  # the items after the last full group
         yield range(start, len(sizes))

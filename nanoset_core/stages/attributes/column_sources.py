@@ -40,6 +40,7 @@ def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> d
     uses_text = any(column in columns_of_text for column in used)
     uses_attributes = any(column not in columns_of_text for column in used)
 
+    # An input of an output has the name of its stage, such as "columns".
     key = Key(corpus)
     nodes = {}
     if uses_text:

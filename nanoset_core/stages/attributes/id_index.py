@@ -127,9 +127,10 @@ def _sort_parts(
     Returns:
         The number of distinct ids: how many entries of the arrays are used.
     """
-    n_ids = 0
+    n_ids = 0  # of the parts so far
     for start, stop in pairwise(bounds.tolist()):
         part = _sort_part(hashes[start:stop], rows[start:stop], ids)
+        # This never overwrites a later part: a part has at most as many ids as rows.
         entries = slice(n_ids, n_ids + len(part.rows))
         hashes[entries] = part.hashes
         rows[entries] = part.rows

@@ -186,6 +186,8 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
         attributes = _join(project, corpus, tokenized, recipe)
     else:
         attributes = outputs.make_current(existing)
+
+    # Policies such as `on_missing: fail` are no part of the recipe: they may have become stricter.
     check_policies(project.config, attributes)
     return attributes
 

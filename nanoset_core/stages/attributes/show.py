@@ -25,7 +25,7 @@ def attributes_summary(spec: AttributesSpec | None, attributes: Manifest) -> Sum
         attributes: Manifest of the attributes.
     """
     summary = columns_summary(attributes)
-    if spec is None:
+    if spec is None:  # without settings, the texts could not name the attribute tables
         return summary
 
     facts = attributes.facts

@@ -202,8 +202,7 @@ def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
         places = _places(batch.files, batch.lines, batch.offsets)
         start = 0
         for columns_of_part in batch.kept_columns:
-            n_documents = len(columns_of_part[0])
-            stop = start + n_documents
+            stop = start + len(columns_of_part[0])  # each column has a value for each document
             yield _DocumentRange(places.slice(start, stop), columns_of_part)
             start = stop
 

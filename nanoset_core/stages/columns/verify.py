@@ -153,7 +153,7 @@ def _rows_of_groups(table: Manifest, *, reads_values: bool) -> list[int]:
         with RowGroups(table.path(TABLE)) as file:
             if reads_values:
                 for group in range(len(file.ranges)):
-                    file.read(group)
+                    file.read(group)  # raises an error if a value is damaged
             return [stop - start for start, stop in file.ranges]
     except (pa.ArrowException, OSError) as error:
         raise FormatError(

@@ -90,14 +90,16 @@ class _Notation:
         Args:
             file: The tokenizer's file or folder.
         """
-        definition = orjson.loads(define(file).json())
+        definition = orjson.loads(define(file).json())  # in the form of a tokenizer.json
         model = definition["model"]
-        types = component_types(definition.get("pre_tokenizer"))
-        types |= component_types(definition.get("decoder"))
         prefix = None
         if model.get("type") == "WordPiece":
             prefix = model.get("continuing_subword_prefix")
-        return _Notation("ByteLevel" in types, prefix)
+
+        # Byte-level BPE converts bytes to characters before, or back to bytes after the model.
+        types = component_types(definition.get("pre_tokenizer"))
+        types |= component_types(definition.get("decoder"))
+        return _Notation(is_byte_level="ByteLevel" in types, continuation_prefix=prefix)
 
     def decode(self, token: str) -> bytes:
         """Return the bytes that a token decodes to.

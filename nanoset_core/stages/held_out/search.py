@@ -320,8 +320,14 @@ def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
         n_documents = len(corpus.marks)
         is_shared = corpus.is_in_train(0, n_documents) & corpus.is_held_out(0, n_documents)
         documents = np.flatnonzero(is_shared)
-        numbers = np.full(len(documents), number)
-        parts.append(HeldOutPairs(numbers, documents, numbers, documents))
+        corpus_numbers = np.full(len(documents), number)
+        pairs = HeldOutPairs(
+            corpora=corpus_numbers,
+            documents=documents,
+            train_corpora=corpus_numbers,
+            train_documents=documents,
+        )
+        parts.append(pairs)
     return HeldOutPairs.concatenate(parts)
 
 

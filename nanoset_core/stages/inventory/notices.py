@@ -153,6 +153,7 @@ def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[
     path_by_digests: dict[tuple[str, ...], str] = {}
     originals: dict[str, str] = {}
     for path, pieces in pieces_by_path.items():
+        # Equal files have equal pieces: where a file is cut depends only on its bytes.
         digests = tuple(piece.digest for piece in pieces)
         original = path_by_digests.setdefault(digests, path)
         if original != path:

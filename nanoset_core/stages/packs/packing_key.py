@@ -191,6 +191,7 @@ def _default_name(spec: PacksSpec) -> str:
     Args:
         spec: The settings of the packs.
     """
+    # The defaults are those of `PackingSpec`.
     words = [spec.of, "packs", str(spec.length)]
     if spec.long != "fragment":
         words.append(spec.long)

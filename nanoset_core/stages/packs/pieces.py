@@ -262,6 +262,7 @@ class PieceTable:
             stop = np.searchsorted(sorted_numbers, high, side="right")
             return bool(start < stop)
 
+        # The other rows of these row groups are left out.
         requested_rows = []
         for rows in self._row_groups(column, may_contain):
             is_requested = _are_among(rows.column(column), sorted_numbers)
