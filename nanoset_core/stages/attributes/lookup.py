@@ -226,7 +226,10 @@ class OpenLookup:
         return entries
 
     def _first_candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the first entry of the index whose hash is not smaller than each of some hashes.
+        """Return the first entry of the index that can be that of each hash.
+
+        It is the first one whose hash is not smaller. For example, in an index with the hashes 3, 3
+        and 9, the first entry of 3 is 0, that of 5 is 2, and that of 12 is 3, after the last.
 
         Args:
             hashes: Shape (n,), in any order.

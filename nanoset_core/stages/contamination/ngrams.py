@@ -54,8 +54,8 @@ def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
 
         w[0] * FACTOR**(size - 1) + … + w[size - 2] * FACTOR + w[size - 1]    modulo 2**64
 
-    Runs of 1, 2, 4, 8, … words are built by doubling, and those that the binary digits of `size`
-    name are joined: for 5 = 1 + 4, a run of one word and a run of four.
+    A run is joined from two shorter runs of half its length, and one word more if its length is
+    odd: a run of 5 words from 2, 2 and 1. So a run of 64 words takes 6 steps instead of 63.
 
     Args:
         words: Hash of each word, shape (n_words,).
@@ -67,22 +67,15 @@ def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
     """
     if len(words) < size:
         return np.empty(0, np.uint64)
+    if size == 1:
+        return words
 
-    # Hash of the first `length` words of each n-gram.
-    length = 0
-    hashes = np.zeros(len(words), np.uint64)
-    # Hash of each run of a power of two of words.
-    run_length = 1
-    run_hashes = words
-    while True:
-        has_binary_digit = (size & run_length) != 0
-        if has_binary_digit:
-            hashes = _joined_runs(hashes, length, run_hashes, run_length)
-            length += run_length
-        if length == size:
-            return hashes
-        run_hashes = _joined_runs(run_hashes, run_length, run_hashes, run_length)
-        run_length *= 2
+    half_size = size // 2
+    half_hashes = hash_ngrams(words, half_size)
+    hashes = _joined_runs(half_hashes, half_size, half_hashes, half_size)
+    if size % 2 == 1:
+        hashes = _joined_runs(hashes, size - 1, words, 1)
+    return hashes
 
 
 def _joined_runs(
@@ -93,7 +86,8 @@ def _joined_runs(
 ) -> NDArray[np.uint64]:
     """Return the hashes of runs of words that each consist of two shorter runs.
 
-    A run of a words followed by one of b words has the hash `hash_a * FACTOR**b + hash_b`.
+    For example, the run "how tired are" of 3 words from the runs "how tired" and "are". A run of a
+    words followed by one of b words has the hash `hash_a * FACTOR**b + hash_b`.
 
     Args:
         first_hashes: Hash of the first run from each word on, shape (n_first,).

@@ -154,7 +154,7 @@ class _Copies:
 
 
 def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[ReadCorpus]) -> _Copies:
-    """Find documents with the tokens of another one that the split train reads, by their hashes.
+    """Find documents that are copies of one that the split train reads, by hashes of their tokens.
 
     Args:
         project: The project.
