@@ -37,6 +37,8 @@ from nanoset_core.execution.interruption import (
 from nanoset_core.storage.os_errors import explained_error
 from nanoset_core.untrusted import Multiline, visible, without_secrets
 
+_STDERR = 2
+"""The file descriptor of standard error."""
 _SHOWN_CHARACTERS = 200
 """Characters that are shown of a text that cannot be encoded."""
 PLUGINS = "nanoset.commands"
@@ -131,9 +133,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: Always, with the exit code.
     """
     _open_missing_streams()
-    _make_streams_robust()
-    # With Dagster loaded, the garbage collection at the end of Python would take a second.
+    _drop_failing_notices()
+    _escape_unknown_letters()
+    # With Dagster loaded, freeing all objects at the end of Python would take a second. This
+    # exempts them when Python ends.
     atexit.register(gc.freeze)
+
+    # In this block, signals such as Ctrl-C raise KeyboardInterrupt. They are held back until
+    # `_exit_code` is in the `try` that handles it, and calls `release_signals`.
     with signals_held() as release_signals, interruptible():
         code = _exit_code(arguments, release_signals)
         if code:
@@ -154,16 +161,21 @@ def _open_missing_streams() -> None:
             setattr(sys, name, stream)
 
 
-def _make_streams_robust() -> None:
-    """Let printing never fail because of a full log disk, or of letters that the locale lacks."""
-    # Drop what cannot be written to standard error. A test runner may have replaced the stream.
-    is_plain_stderr = type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == 2
-    if is_plain_stderr:
-        sys.stderr.flush()
-        notices = BufferedWriter(UnfailingFile(2, "w", closefd=False))
-        sys.stderr = TextIOWrapper(notices, encoding=sys.stderr.encoding, line_buffering=True)
+def _drop_failing_notices() -> None:
+    """Let notices on standard error that cannot be written, as on a full log disk, be dropped."""
+    # A test runner may have replaced the stream. That is not a file, and is left as it is.
+    is_file = type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == _STDERR
+    if not is_file:
+        return
+    sys.stderr.flush()
+    unfailing_file = UnfailingFile(_STDERR, "w", closefd=False)
+    sys.stderr = TextIOWrapper(
+        BufferedWriter(unfailing_file), encoding=sys.stderr.encoding, line_buffering=True
+    )
 
-    # Print "\xe9" instead of "é" if the encoding of the terminal does not have this letter.
+
+def _escape_unknown_letters() -> None:
+    """Print "\\xe9" instead of "é" if the encoding of the terminal does not have this letter."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -180,22 +192,22 @@ def _exit_code(arguments: Sequence[str] | None, release_signals: Callable[[], No
         0 for success, 1 for an error, 2 for wrong usage, and 128 + n after signal n.
     """
     try:
-        release_signals()
+        release_signals()  # from now on, a signal raises KeyboardInterrupt
         code = _run(arguments)
-        # A library may have caught the signal, so that the command ended as if there was none.
-        if received_signal() is not None:
-            return _report_interruption()
-        return code
+        # A library may have caught this exception, so that the command ended normally.
+        was_interrupted = received_signal() is not None
+        return _report_interruption() if was_interrupted else code
     except (KeyboardInterrupt, click.Abort):
         return _report_interruption()
-    except click.ClickException as error:
+    except click.ClickException as error:  # wrong usage
         text = StringIO()
         error.show(text)
         echo(Multiline(text.getvalue()), nl=False, err=True)  # it quotes arguments of the user
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - the last handler
-        # After a signal, errors are those of workers that got the same signal.
-        if received_signal() is not None:
+        # Ctrl-C also ends worker processes. Their error may be raised before KeyboardInterrupt.
+        was_interrupted = received_signal() is not None
+        if was_interrupted:
             return _report_interruption()
         echo("error: ", fg="red", bold=True, err=True, nl=False)
         echo(message(error), err=True)
@@ -219,8 +231,11 @@ def _run(arguments: Sequence[str] | None) -> int:
             code = nanoset.main(args=arguments, prog_name="nanoset", standalone_mode=False)
     except SystemExit as exit_request:
         code = exit_request.code
-    if not _flush_output():
+
+    is_output_read = _flush_output()  # no longer if it was piped to `head`, which has ended
+    if not is_output_read:
         return 1
+    # A command that succeeds returns nothing. A number is that of `sys.exit`, or of `--help`.
     return code if isinstance(code, int) else 0
 
 
@@ -256,17 +271,15 @@ def message(error: BaseException) -> Multiline:
     Returns:
         Several lines; `Multiline` marks text whose line ends are printed, and not escaped.
     """
-    known = _known_error(error)
-    if known is not None:
-        return Multiline(known)
-    trace = without_secrets("".join(traceback.format_exception(error)))
-    return Multiline(
-        NanosetError(
+    shown_error = _known_error(error)
+    if shown_error is None:
+        trace = without_secrets("".join(traceback.format_exception(error)))
+        shown_error = NanosetError(
             "an internal error of nanoset",
             found=trace.splitlines()[-1],
             remedy=Multiline(_report_remedy(trace)),
         )
-    )
+    return Multiline(str(shown_error))
 
 
 def _report_remedy(trace: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.errors import FormerNameWarning
@@ -29,27 +29,20 @@ def warn_of_former_name(text: str) -> None:
 def printing_former_names() -> Iterator[None]:
     """Print warnings about former names as warnings to users, within a `with` block.
 
-    Python itself would print them with the place in the code that issued them. It still prints all
-    other warnings.
+    A former name is that of a command or setting which was renamed, and still works. Python itself
+    would print the warning with the place in the code that issued it, which users do not know. It
+    still prints all other warnings.
     """
     with warnings.catch_warnings():  # restores `showwarning`
         show_as_python_does = warnings.showwarning
 
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
-            """Print one warning; this has the parameters of `warnings.showwarning`."""
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            """Print one warning; `warnings` calls this in place of its own `showwarning`."""
             is_for_users = issubclass(category, FormerNameWarning)
             if is_for_users:
-                # Only the text: the user wrote the former name, and does not know our code.
                 warn_of_former_name(str(message))
             else:
-                show_as_python_does(message, category, filename, lineno, file, line)
+                show_as_python_does(message, category, *place, **more)
 
         warnings.showwarning = show
         yield

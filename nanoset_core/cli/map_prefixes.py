@@ -102,12 +102,16 @@ def _shown_split(
     """
     from nanoset_core.sampling.coverage import coverage
 
+    # What the split takes of each dataset. The path of its files, such as "/data/web", is all that
+    # is known of a dataset here, so its last part is the name that is shown.
     datasets = coverage(plan, config, limits) if plan else []
     members = []
     for dataset in datasets:
         members.append({"corpus": Path(dataset.prefix).name, **dataset.to_json()})
+
+    # What it reads of each corpus, which without a project is the same as a dataset.
     corpora = [corpus.to_json() for corpus in _corpus_coverages(plan, config, datasets)]
-    return ShownSplit("data", split, members, corpora, mixture=[])
+    return ShownSplit(nanoset="data", split=split, members=members, corpora=corpora, mixture=[])
 
 
 def _explain_short_split(config: NanosetConfig) -> None:
@@ -151,10 +155,11 @@ def _epoch_limits(config: NanosetConfig, max_epochs: float | None) -> dict[str, 
 def _corpus_coverages(
     plan: SplitPlan | None, config: NanosetConfig, rows: Sequence[MemberCoverage]
 ) -> list[CorpusCoverage]:
-    """Return what a split reads of each corpus, where each dataset counts as a separate corpus.
+    """Return how many tokens a split reads of each corpus, and how often on average.
 
-    In a project, several datasets may have documents of the same corpus. Without one, that is not
-    known.
+    In a project, a corpus may be read through several datasets. Without a project, nothing is known
+    of corpora, so each dataset counts as one. For example, 2,000 samples of a dataset that has
+    1,000 are 2 epochs, and half of the tokens are repeated.
 
     Args:
         plan: The plan of the split; None if it has no data.
@@ -168,9 +173,10 @@ def _corpus_coverages(
 
     if plan is None:
         return []
+    corpora = separate_corpora(plan)  # one for each dataset
     samples_per_dataset = [row.samples_given for row in rows]
     reads_by_prefix = MemberReads.by_prefix(plan, config, samples_per_dataset)
-    return corpus_coverage(separate_corpora(plan), reads_by_prefix, config)
+    return corpus_coverage(corpora, reads_by_prefix, config)
 
 
 def _build(config: NanosetConfig, *, overwrite: bool) -> None:

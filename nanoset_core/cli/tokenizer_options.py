@@ -70,47 +70,62 @@ def tokenizer_options(
         """Add the options to a command that has a parameter `tokenizer`."""
 
         @wraps(command)
-        def with_tokenizer(**parameters: Any) -> Any:
+        def with_tokenizer(**values: Any) -> Any:
             """Call the command with one parameter `tokenizer` in place of all these options."""
-            # The fields of _TokenizerFlags are named like the parameters of the options.
-            values = {field.name: parameters.pop(field.name) for field in fields(_TokenizerFlags)}
-            flags = _TokenizerFlags(**values)
-            tokenizer = _tokenizer_of(flags, has_vocab_size_option=has_vocab_size_option)
-
-            # The command needs the value of its own option, too.
-            if has_vocab_size_option:
-                parameters["vocab_size"] = flags.vocab_size
-            return command(tokenizer=tokenizer, **parameters)
+            return command(**_with_one_tokenizer(values, has_vocab_size_option))
 
         return add_options(with_tokenizer)  # type: ignore[return-value]
 
     return decorate
 
 
+def _with_one_tokenizer(values: dict[str, Any], has_vocab_size_option: bool) -> dict[str, Any]:
+    """Replace the values of all options about the tokenizer by one parameter, `tokenizer`.
+
+    For example, {"tokenizer": "gpt2", "merges": None, …, "output": "a"}, with an entry for each of
+    these options and for one other, becomes {"tokenizer": Path("gpt2/vocab.json"), "output": "a"}.
+
+    Args:
+        values: Name of each parameter that click has read from the command line → its value.
+        has_vocab_size_option: Whether --vocab-size is an option of the command itself. If so, it
+            stays a parameter.
+    """
+    # The fields of _TokenizerFlags have the names of the parameters.
+    flag_names = [field.name for field in fields(_TokenizerFlags)]
+    flags = _TokenizerFlags(**{name: values[name] for name in flag_names})
+
+    parameters = {name: value for name, value in values.items() if name not in flag_names}
+    parameters["tokenizer"] = _tokenizer_of(flags, has_vocab_size_option=has_vocab_size_option)
+    if has_vocab_size_option:
+        parameters["vocab_size"] = flags.vocab_size
+    return parameters
+
+
 def _flag_options(use: str, *, has_vocab_size_option: bool) -> Callable[[Decorated], Decorated]:
-    """Return the options whose values are the fields of `_TokenizerFlags`.
+    """Return a decorator that adds all options which name and describe a tokenizer to a command.
+
+    Their values are the fields of `_TokenizerFlags`.
 
     Args:
         use: What the command needs the tokenizer for, such as "to count tokens", or an empty text.
         has_vocab_size_option: Whether to leave out --vocab-size, because the command defines it.
-
-    Returns:
-        One decorator that adds all of these options to a command.
     """
-    # Imported here, since most commands need none of the engines behind it.
+    # Imported here, since this import is slow, and most commands have no such options.
     from nanoset_core.stages.shards.settings import TokenizerSpec
 
     vocab_size_options = []
     if not has_vocab_size_option:
         vocab_size_options.append(option_for(TokenizerSpec, "vocab_size"))
+    special_tokens_option = option(
+        # Two flags, and the name of the parameter.
+        "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer",
+        "Special tokens that the file does not hold; several after one option.",
+        multiple=True,
+    )
     return combined(
         *_file_options(use),
         option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
-        option(
-            "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer",
-            "Special tokens that the file does not hold; several after one option.",
-            multiple=True,
-        ),
+        special_tokens_option,
         option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
         *vocab_size_options,
         option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"),
@@ -120,10 +135,6 @@ def _flag_options(use: str, *, has_vocab_size_option: bool) -> Callable[[Decorat
 def _file_options(use: str) -> list[Callable[[Any], Any]]:
     """Return the options that name the files of a tokenizer, and their type.
 
-    The first argument of `option` lists the flags. If the command's parameter has another name than
-    they have, it follows them: `--merge-file merges` is a flag whose value is the parameter
-    `merges`.
-
     Args:
         use: What the command needs the tokenizer for, or an empty text.
 
@@ -131,6 +142,9 @@ def _file_options(use: str) -> list[Callable[[Any], Any]]:
         Decorators, each of which adds an option to a command.
     """
     help_text = f"{_TOKENIZER_HELP}; {use}." if use else f"{_TOKENIZER_HELP}."
+
+    # The first argument of `option` lists the flags. A word without "--" at its end is the name of
+    # the command's parameter, if that is not the name of a flag.
     return [
         option(
             "--tokenizer --tokenizer-model --pretrained-model-name-or-path tokenizer",
@@ -222,8 +236,8 @@ def _tokenizer_of(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> Tok
         has_vocab_size_option: Whether --vocab-size is an option of the command itself.
 
     Returns:
-        Its path, with the values of other options that describe it, if any (`TokenizerFile`). None
-        if no tokenizer is named.
+        The path of its file; or a `TokenizerFile`, which is a path with settings, if other options
+        describe it. None if no tokenizer is named.
 
     Raises:
         ConfigError: Two tokenizers are named, or an option contradicts the tokenizer's file.
@@ -234,26 +248,40 @@ def _tokenizer_of(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> Tok
     from nanoset_core.tokenizers.files.kinds import kind_of
 
     path = _tokenizer_named_by(flags)
-    any_path = path or Path()  # without a path, only the settings of `source` are used
-    source = _described_file(any_path, flags, has_vocab_size_option=has_vocab_size_option)
     if path is None:
-        is_described = bool(source.settings) or flags.tokenizer_type is not None
-        if is_described:
-            raise click.UsageError(
-                "Missing option '--tokenizer': other options describe a tokenizer, and none is "
-                "named."
-            )
+        _check_none_is_described(flags, has_vocab_size_option=has_vocab_size_option)
         return None
 
+    source = _described_file(path, flags, has_vocab_size_option=has_vocab_size_option)
     kind = kind_of(source)
     _check_kind_by_options(source, kind, flags)
 
-    # The command's own --vocab-size only describes a tokenizer whose file does not state the size
-    # of the vocabulary. That is this kind, Megatron-LM's.
+    # A command's own --vocab-size is about its output. It also describes the tokenizer if the
+    # tokenizer's file does not state its size, which is only so for this kind of file.
     if has_vocab_size_option and kind == "tiktoken JSON":
         source = replace(source, vocab_size=flags.vocab_size)
     print_notices(define(source).notices)
-    return source if source.settings else path
+
+    is_described = bool(source.settings)
+    return source if is_described else path
+
+
+def _check_none_is_described(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> None:
+    """Check that no option describes a tokenizer, for a user who names none.
+
+    Args:
+        flags: The values of the options.
+        has_vocab_size_option: Whether --vocab-size is an option of the command itself.
+
+    Raises:
+        UsageError: An option describes one.
+    """
+    # `settings` are the options that were given. They do not depend on the file.
+    any_file = _described_file(Path(), flags, has_vocab_size_option=has_vocab_size_option)
+    if any_file.settings or flags.tokenizer_type is not None:
+        raise click.UsageError(
+            "Missing option '--tokenizer': other options describe a tokenizer, and none is named."
+        )
 
 
 def _check_kind_by_options(source: TokenizerFile, kind: str, flags: _TokenizerFlags) -> None:
@@ -276,13 +304,13 @@ def _check_kind_by_options(source: TokenizerFile, kind: str, flags: _TokenizerFl
 def _described_file(
     path: Path, flags: _TokenizerFlags, *, has_vocab_size_option: bool
 ) -> TokenizerFile:
-    """Return the file of a tokenizer with all that options say about it.
+    """Return the file of a tokenizer with the settings that options such as --merge-file give it.
 
     Args:
         path: The file.
         flags: The values of the options.
-        has_vocab_size_option: Whether the command itself has an option --vocab-size. Then its value
-            may not describe the tokenizer, and is left out.
+        has_vocab_size_option: Whether the command itself has an option --vocab-size, which may be
+            the size of another vocabulary than the tokenizer's. Then its value is left out.
 
     Returns:
         The file; its `settings` are those that options gave.

@@ -120,14 +120,15 @@ def find_in(
         MissingError: There is no such document, or the corpus is not searched.
         ConfigError: The document is not named in exactly one way.
     """
-    document = _checked(_with_line(document))
+    document = _with_line(document)
+    _check_named_once(document)
     datasets = searched.datasets
     corpora = _names_of(datasets)
     if document.corpus is not None:
         _check_corpus(document.corpus, corpora, name)
 
-    # A path such as web/a.jsonl may mean the file a.jsonl of the corpus web. If that does not
-    # exist, it means a file web/a.jsonl within a corpus.
+    # Find the document in the datasets. A path such as web/a.jsonl may mean the file a.jsonl of the
+    # corpus web. If that does not exist, it means a file web/a.jsonl within a corpus.
     names_in_corpora = _within_corpora(context.config, corpora, document)
     matches = _look_up_all(datasets, names_in_corpora, context)
     if not matches:
@@ -135,6 +136,8 @@ def find_in(
     if not matches:
         remedy = _explain_absence(context, datasets, [*names_in_corpora, document])
         raise _no_document_error(corpora, document, remedy)
+
+    # Find the samples that contain it.
     return [searched.places(match.dataset_number, match.origin) for match in matches]
 
 
@@ -221,8 +224,8 @@ def _with_line(document: DocumentName) -> DocumentName:
     return document._replace(file=parts[1], line=int(parts[2]))
 
 
-def _checked(document: DocumentName) -> DocumentName:
-    """Return the document, after checking that it is named in exactly one way.
+def _check_named_once(document: DocumentName) -> None:
+    """Check that a document is named in exactly one way.
 
     Args:
         document: The name that the user gave: an id, a file and line, or a number.
@@ -244,7 +247,6 @@ def _checked(document: DocumentName) -> DocumentName:
             expected="an id, or a file with a line, or a number",
             remedy="name it in one of these ways",
         )
-    return document
 
 
 def _within_corpora(
@@ -266,35 +268,23 @@ def _within_corpora(
     """
     if config is None or document.file is None:
         return []
-    path = _path_below_raw(config, document.file)
-    is_below_raw = path is not None
-    first_folder, _, path_in_folder = (path or document.file).partition("/")
+
+    # Divide the path into its first folder and the rest: `web` and `a.jsonl`.
+    path_below_raw = _path_below_raw(config, document.file)
+    path = document.file if path_below_raw is None else path_below_raw
+    first_folder, _, path_in_folder = path.partition("/")
     if not path_in_folder:  # a file without a folder names no corpus
         return []
 
     candidates = [corpus for corpus in corpora if document.corpus in (None, corpus)]
-    matching = _corpora_called(first_folder, candidates, config, may_be_name=not is_below_raw)
+    if path_below_raw is None and first_folder in candidates:
+        # A path that is not below the raw folder may begin with the name of a corpus. The name
+        # takes precedence over the folder of another corpus.
+        matching = [first_folder]
+    else:
+        # Several corpora may have the same folder.
+        matching = [corpus for corpus in candidates if config.folder_name(corpus) == first_folder]
     return [document._replace(corpus=corpus, file=path_in_folder) for corpus in matching]
-
-
-def _corpora_called(
-    first_folder: str, candidates: Sequence[str], config: ProjectConfig, *, may_be_name: bool
-) -> list[str]:
-    """Return the corpora that the first folder of a path may mean.
-
-    Args:
-        first_folder: The folder, such as `web` of the path `web/a.jsonl`.
-        candidates: The corpora that are considered.
-        config: The project's settings, which say which corpus has which folder.
-        may_be_name: Whether it may be the name of a corpus, too. The name of a corpus takes
-            precedence over the folder of another one.
-
-    Returns:
-        Usually one name, or none. Several corpora may have the same folder.
-    """
-    if may_be_name and first_folder in candidates:
-        return [first_folder]
-    return [corpus for corpus in candidates if config.folder_name(corpus) == first_folder]
 
 
 def _path_below_raw(config: ProjectConfig, file: str) -> str | None:
@@ -392,15 +382,15 @@ def _shards_with(
     if source_ranges is None:
         return None
 
-    # Large files are cut into pieces. The line is in the last piece of the file that begins before
-    # it or with it.
+    # Large files are cut into pieces, which may be in several shards. Collect the shards of the
+    # pieces that begin at the line or before it, in the order of the file.
     line_in_piece = lineage.numbers.in_piece(file, line)
-    shard_with_line: int | None = None
+    shards: list[int] = []
     for shard, source_range in enumerate(source_ranges):
         for piece in source_range.pieces:
             if piece.path == file and _begins_before(piece, line, line_in_piece):
-                shard_with_line = shard  # unless a later piece begins before the line, too
-    return [] if shard_with_line is None else [shard_with_line]
+                shards.append(shard)
+    return shards[-1:]  # the line is in the last of these pieces
 
 
 def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[SourceRange] | None:

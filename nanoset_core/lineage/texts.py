@@ -263,19 +263,19 @@ class _LineReader:
             TooFarError: The line is too long, or too far into the file.
             FaultError: The file is damaged at the line or before it.
         """
-        # A file is read in blocks of whole lines.
+        # Read the file in blocks of whole lines, up to the block with the line.
         first_byte = origin.byte_offset
         open_lines = self._open_before(first_byte)
         block = self._block_with(open_lines, first_byte)
         line = _line_in_block(block, first_byte)
         if _lacks_line_end(block):
-            # The line may be cut off because the file is damaged here. If so, reading on raises the
-            # FaultError; otherwise, this is the end of the file.
+            # The line ends because the file ends here, or because the file is damaged here. In the
+            # second case, reading the next block raises the FaultError.
             open_lines.stream.next()
         return parse_line(line, self._fields).text
 
     def _block_with(self, open_lines: _OpenLines, offset: int) -> LineBlock:
-        """Read on up to the block of lines that contains a byte, and remember this block.
+        """Read the file up to the block of lines that contains a byte, and remember this block.
 
         Args:
             open_lines: The file, opened at or before the byte.
@@ -285,15 +285,14 @@ class _LineReader:
             NotADocumentError: The file ends before the byte.
             FaultError: The file is damaged before the byte.
         """
-        block = open_lines.block
-        while block.end <= offset:
+        while open_lines.block.end <= offset:
             next_block = open_lines.stream.next()
             if next_block is None:
                 raise NotADocumentError("no_line", "the text ends before that byte")
-            block = next_block
-            # The next document is probably in this block or after it: it can read on from here.
-            self._open = open_lines._replace(block=block)
-        return block
+            open_lines = _OpenLines(open_lines.stream, next_block)
+            # The next document is probably in this block or after it: continue from here then.
+            self._open = open_lines
+        return open_lines.block
 
     def _open_before(self, offset: int) -> _OpenLines:
         """Open the file at or before a byte, or return it if it is open there already.
@@ -325,7 +324,7 @@ class _LineReader:
             offset: First byte of the line.
 
         Returns:
-            A piece of the file that has been read already.
+            A piece of the file whose bytes are in memory.
         """
         # Most lines fit into the first window, which is one request to a bucket. Read eight times
         # as much for the others.
@@ -335,11 +334,12 @@ class _LineReader:
             window_bytes *= 8
             window = self._window(offset, window_bytes)
 
-        # The number of the line is not known, and not used: call it 1.
+        # A piece of an inventory has the number of its first line, and a digest to check it by.
+        # Here neither is known or used.
         start = max(offset - 1, 0)
         stop = start + len(window.data)
         piece = Piece(self._file, start, stop, first_line=1, digest="")
-        return _HeldPiece(self._folder, piece, window.data)
+        return _PieceInMemory(self._folder, piece, window.data)
 
     def _window(self, offset: int, window_bytes: int) -> _Window:
         """Read the byte before a line, and the line as far as it is within some bytes.
@@ -351,21 +351,23 @@ class _LineReader:
         Returns:
             The bytes, and whether they contain all of the line that is needed.
         """
-        start = max(offset - 1, 0)
-        window_stop = start + window_bytes
-        # If a line goes on after this byte, it is longer than allowed, and the rest is not needed.
+        # Of a line that is longer than allowed, only so many bytes are needed that this is seen.
         longest_stop = offset + MOST_LINE_BYTES + 2
-        with open_raw(self._folder / self._file, begin=start, end=window_stop) as file:
-            last_stop = min(status_of(file).st_size, longest_stop)
-            stop = min(window_stop, last_stop)
+
+        start = max(offset - 1, 0)  # the byte before the line, if there is one
+        with open_raw(self._folder / self._file, begin=start, end=start + window_bytes) as file:
+            needed_stop = min(status_of(file).st_size, longest_stop)
+            stop = min(start + window_bytes, needed_stop)
             # With blocks as large as the range, the first block is all of it.
             data = next(blocks_of(file, start, stop, window_bytes), b"")
 
         line_end = data.find(b"\n", offset - start)
         if line_end >= 0:
             return _Window(data[: line_end + 1], has_whole_line=True)
-        # The line goes on after the window, unless the file ends here or the line is too long.
-        return _Window(data, has_whole_line=start + len(data) >= last_stop)
+        # There is no line end, but nothing more to read if the file ends here or the line is too
+        # long.
+        is_all_read = start + len(data) >= needed_stop
+        return _Window(data, has_whole_line=is_all_read)
 
 
 class _Window(NamedTuple):
@@ -426,7 +428,7 @@ def _lacks_line_end(block: LineBlock) -> bool:
     return block.begin + bytes_with_line_ends > block.end
 
 
-class _HeldPiece(StoredPiece):
+class _PieceInMemory(StoredPiece):
     """A piece of a file whose bytes are in memory."""
 
     def __init__(self, folder: RawFolder, piece: Piece, data: bytes) -> None:
@@ -545,13 +547,12 @@ class _TableReader:
             NotADocumentError: There is no such row.
             FaultError: The table is damaged at the row or before it.
         """
-        # A pass over the table can only go forward: begin another one if it has passed the row.
-        table_pass = self._pass
-        if table_pass is None or table_pass.has_passed(row_number):
-            row_numbers = sorted({number for number in self._rows if number >= row_number})
-            table_pass = _TablePass(self._read(row_numbers))
-            self._pass = table_pass
-        return table_pass.row(row_number)
+        # A pass over the table can only go forward. If it has passed the row, begin another one,
+        # which reads this row and all later ones that will be requested.
+        if self._pass is None or self._pass.has_passed(row_number):
+            later_rows = sorted({number for number in self._rows if number >= row_number})
+            self._pass = _TablePass(self._read(later_rows))
+        return self._pass.row(row_number)
 
     def _read(self, row_numbers: Sequence[int]) -> Iterator[_TableRow]:
         """Return an iterator over some rows of the table, which are read one by one.
@@ -561,27 +562,26 @@ class _TableReader:
         """
         if format_of(self._file) == "csv":
             return self._read_csv(row_numbers)
-
-        def convert(row: Any, number: int) -> _TableRow:
-            """Parse the document of one row.
-
-            Args:
-                row: A record batch with this row alone; or an error in its place, if too many bytes
-                    would have to be read to reach it.
-                number: Number of the row.
-            """
-            if isinstance(row, TooFarError):
-                return _TableRow(number, row)
-            return _TableRow(number, self._reader.documents(row, number))
-
         return read_table(
             self._folder / self._file,
             self._reader.choose,  # selects the columns
-            convert,
+            self._convert_row,  # is called with each row
             rows=row_numbers,
             # How far into a row group a row may be.
             most_skipped_bytes=self._most_skipped_bytes,
         )
+
+    def _convert_row(self, row: Any, number: int) -> _TableRow:
+        """Parse the document of one row of a Parquet or Arrow file.
+
+        Args:
+            row: A record batch with this row alone; or an error in its place, if too many bytes
+                would have to be read to reach it.
+            number: Number of the row, from 1.
+        """
+        if isinstance(row, TooFarError):
+            return _TableRow(number, row)
+        return _TableRow(number, self._reader.documents(row, number))
 
     def _read_csv(self, row_numbers: Sequence[int]) -> Iterator[_TableRow]:
         """Read some rows of a CSV file. Those that are too far into it become errors.
@@ -594,11 +594,12 @@ class _TableReader:
         """
         limit = self._most_skipped_bytes
         last_number = row_numbers[-1]
-        n_read_bytes = 0
+        n_bytes_before = 0  # of all parts before this one
         # Where a row begins is not known, so read the file from its start, in parts of many rows.
         for part in read_csv(_complete_file(self._folder, self._file), self._reader.choose):
-            # Do not read on if more bytes would be skipped than allowed.
-            if limit is not None and n_read_bytes > limit:
+            is_too_far = limit is not None and n_bytes_before > limit
+            if is_too_far:
+                # Yield an error for each of the remaining rows, and read no more.
                 error = TooFarError(f"more than {limit:,} bytes into a CSV file")
                 for number in rows_between(row_numbers, part.first_row, last_number + 1):
                     yield _TableRow(number, error)
@@ -608,7 +609,7 @@ class _TableReader:
                 yield _TableRow(number, self._document_of_row(part, number))
             if part.stop_row > last_number:
                 return
-            n_read_bytes += part.n_bytes
+            n_bytes_before += part.n_bytes
 
     def _document_of_row(self, part: CsvRows, number: int) -> DocumentBatch:
         """Return the document of a row of a CSV file, or its reject.
@@ -648,15 +649,18 @@ def file_state(
     # A file that became shorter, or that the inventory does not list, needs no hash.
     pieces = [piece for piece in inventory.pieces if piece.path == file]
     stat = stat_file(folder, file)
-    if not pieces or stat.size < pieces[-1].end:
+    if not pieces:
+        return "changed"
+    size_when_tokenized = pieces[-1].end
+    if stat.size < size_when_tokenized:
         return "changed"
 
-    # Use the remembered hashes if the file still has the size and times that it had. Objects in a
-    # bucket may be known by their ETag instead, which all pieces of an object share.
-    remembered = memory.recall(stat)
-    if remembered is None:
+    # The memory has the pieces of a file with the present size and times, if it was hashed then.
+    remembered_pieces = memory.recall(stat)
+    if remembered_pieces is None:
         return _hashed_state(folder, _piece_with(pieces, byte))
-    is_same = remembered == pieces or is_same_object(remembered[0], pieces[0])
+    # An object in a bucket may be known by its ETag instead of hashes, which all its pieces have.
+    is_same = remembered_pieces == pieces or is_same_object(remembered_pieces[0], pieces[0])
     return "unchanged" if is_same else "changed"
 
 

@@ -158,17 +158,19 @@ class Tars:
             MissingError: There is none with this name; or its plan, or one of its datasets, was
                 deleted.
         """
-        # The recipe of the webdataset names the version of the plan that it was made from.
+        # Open the version of the plan that the tars were made from. The recipe of an output lists
+        # the digests of all that it was made from.
         webdataset = _current_webdataset(context.outputs, name)
+        plan_digest = webdataset.recipe["parents"]["plan"]
         plan_manifest = context.outputs.version(
-            PLANS,
-            name,
-            digest=webdataset.recipe["parents"]["plan"],
-            what_if_missing=_WAS_DELETED,
-            remedy=_BUILD,
+            PLANS, name, digest=plan_digest, what_if_missing=_WAS_DELETED, remedy=_BUILD
         )
-        plan = plan_manifest.load(PLAN_FILE, StoredShufflePlan).plan()
-        return Tars(name, plan, tuple(_datasets_of_plan(context, plan_manifest, plan)))
+        stored_plan = plan_manifest.load(PLAN_FILE, StoredShufflePlan)
+        plan = stored_plan.plan()
+
+        # Open the datasets that the plan was made from.
+        datasets = _datasets_of_plan(context, plan_manifest, plan)
+        return Tars(name, plan, tuple(datasets))
 
     @cached_property
     def streams(self) -> tuple[Stream | None, ...]:
@@ -224,12 +226,12 @@ class Tars:
             SampleIndexError: There is no such context.
         """
         plan = self.plan
-        tar, number = self._tar_and_number(place, sample)
-        if tar < plan.shards:
-            # The contexts [start, stop) are in the tar. The last tar may have fewer than others.
+        tar, number_in_tar = self._tar_and_number(place, sample)
+        if tar < plan.shards:  # the plan calls a tar a shard
+            # The tar has the contexts [start, stop). The last tar may have fewer than others.
             start, stop = plan.shard_ranks(tar)
-            if 0 <= number < stop - start:
-                return start + number
+            if 0 <= number_in_tar < stop - start:
+                return start + number_in_tar
 
         sizes = (
             f"{plan.contexts:,} contexts, of {plan.shard_size:,} in each of {plan.shards:,} tars"
@@ -255,17 +257,16 @@ class Tars:
             place: The first part of the name that the user gave.
             sample: The second part, if any.
 
-        Returns:
-            (number of the tar, number of the context in it). They may be larger than those that
-            exist.
-
         Raises:
             ConfigError: This names no context.
         """
-        if sample is None:
-            tar_and_number = _parse_key(place, self.plan.shard_size)
-        else:
+        if sample is not None:
             tar_and_number = _parse_tar(place, sample)
+        elif place.isascii() and place.isdigit():
+            # A number over all tars: 317 is context 17 of tar 3.
+            tar_and_number = divmod(int(place), self.plan.shard_size)
+        else:
+            tar_and_number = _parse_key(place)
         if tar_and_number is not None:
             return tar_and_number
 
@@ -360,7 +361,8 @@ class Tars:
 
         Args:
             source: Number of the document's dataset.
-            counts: How many tokens remain after each step from the document to the tars.
+            counts: Tokens of the document, and how many of them are in the dataset, in the plan and
+                in the tars.
 
         Returns:
             The sentence, such as `7 of its 90 tokens are never seen, because packing left them
@@ -376,8 +378,9 @@ class Tars:
     def _why_unseen(self, source: int, counts: _TokenCounts) -> str | None:
         """Return why some tokens of a document are in no tar, or None if all are.
 
-        The steps are document → dataset → planned contexts → contexts written to tars. Tokens may
-        be lost in several of them. The reason is the last one.
+        Tokens may be lost in three steps: when the dataset is packed, when its tokens are planned
+        as contexts, and when contexts are written to tars. The reason is the last step that lost
+        some.
 
         Args:
             source: Number of the document's dataset.
@@ -449,14 +452,12 @@ class Tars:
         Args:
             piece: Consecutive tokens of the document, and their positions among those of its
                 dataset.
-
-        Returns:
-            One appearance for each range of tokens that a context and the piece share.
         """
-        plan = self.plan
-        contexts = plan.table.containing(*piece.span)  # (n_contexts,) numbers before the shuffle
-        # (n_contexts,) numbers over all tars
-        positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
+        # The contexts with tokens of the piece, and where the shuffle has put them.
+        table = self.plan.table
+        span = piece.span
+        contexts = table.containing(span.source, span.start, span.stop)  # (n_contexts,)
+        positions = ranks_of(contexts, table.contexts, self.plan.settings.seed)  # (n_contexts,)
 
         appearances: list[TarAppearance] = []
         for position, context in zip(positions.tolist(), contexts.tolist(), strict=True):
@@ -482,17 +483,19 @@ class Tars:
             context: Number of the context before the shuffle.
             piece: Consecutive tokens of the document, and where they are among those of the source.
         """
+        # Token i of the source is token i + document_shift of the document: -10 in the example.
+        document_shift = piece.position_in_document - piece.span.start
+
         # A context begins with a BOS token, if there is one. Spans of tokens of the sources follow.
-        span_in_context = self.bos_tokens
+        span_in_context = self.bos_tokens  # position of the span's first token in the context
         for span in self.spans(context):
             start = max(span.start, piece.span.start)
             stop = min(span.stop, piece.span.stop)
             if span.source == piece.span.source and start < stop:
-                in_context = span_in_context - span.start
-                in_document = piece.position_in_document - piece.span.start
+                context_shift = span_in_context - span.start  # -15 in the example
                 yield _Overlap(
-                    context_tokens=(start + in_context, stop + in_context),
-                    document_tokens=(start + in_document, stop + in_document),
+                    context_tokens=(start + context_shift, stop + context_shift),
+                    document_tokens=(start + document_shift, stop + document_shift),
                 )
             span_in_context += span.n_tokens
 
@@ -548,22 +551,17 @@ def _datasets_of_plan(
         yield context.datasets.version(source.name, digest, _WAS_DELETED, remedy=_BUILD)
 
 
-def _parse_key(place: str, contexts_per_tar: int) -> tuple[int, int] | None:
-    """Return the tar and the number in it that a key, or a number over all tars, stands for.
+def _parse_key(key: str) -> tuple[int, int] | None:
+    """Return the number of a tar and the number in it that the key of a context contains.
 
     Args:
-        place: The key, such as `00000003_00000017`, or the number, such as `317`.
-        contexts_per_tar: How many contexts a tar has.
+        key: The key, or the member of the tar with an ending: (3, 17) for `00000003_00000017.npy`.
 
     Returns:
-        (3, 17) for both examples, if each tar has 100 contexts; None if it is neither.
+        Both numbers; None if this is no key.
     """
-    key = _KEY.fullmatch(place)
-    if key is not None:
-        return int(key[1]), int(key[2])
-    if place.isascii() and place.isdigit():
-        return divmod(int(place), contexts_per_tar)
-    return None
+    numbers = _KEY.fullmatch(key)
+    return None if numbers is None else (int(numbers[1]), int(numbers[2]))
 
 
 def _parse_tar(place: str, number: int) -> tuple[int, int] | None:
@@ -670,26 +668,19 @@ def _pieces_of_context(
         The pieces of documents, in the order of the context.
     """
     pieces: list[PieceOrigin] = []
-    position = tars.bos_tokens  # in the context, of the next token
-    # A context has one or several ranges of tokens, and each may touch several sequences. Each of
-    # these comes from one document, or from several if it was packed.
+    position = tars.bos_tokens  # in the context, of the span's first token
+    # A span has consecutive tokens of one dataset.
     for span in tars.spans(context):
         dataset = tars.datasets[span.source]
         stream = tars.streams[span.source]
-        parts = _sequence_parts(dataset.sequences, stream, span.start, span.stop)
-        for origins in piece_origins(inspection, dataset, parts, position):
-            pieces += origins
+
+        # They may be in several sequences of the dataset, and a sequence has one document, or
+        # several if it was packed.
+        sequence_parts = _sequence_parts(dataset.sequences, stream, span.start, span.stop)
+        for documents in piece_origins(inspection, dataset, sequence_parts, position):
+            pieces += documents
         position += span.n_tokens
     return pieces
-
-
-class _SequenceRange(NamedTuple):
-    """Consecutive sequences of a dataset."""
-
-    first: int
-    """Number of the first sequence."""
-    starts: NDArray[np.int64]
-    """Position of each sequence's first token among all tokens of the dataset, shape (n,)."""
 
 
 def _sequence_parts(
@@ -709,49 +700,26 @@ def _sequence_parts(
     Returns:
         Sequence, first token in it and stop, int64, shape (n_parts, 3). No part is empty.
     """
+    # Where each sequence begins among all tokens, shape (n_sequences,): 0, 4, 7 in the example. The
+    # index of a .bin has these positions in bytes.
     if stream is None:
-        sequences = _sequences_in_bin(dataset, start, stop)
+        unit = dataset.dtype.itemsize
+        positions = dataset.sequence_pointers
     else:
-        sequences = _sequences_in_stream(dataset, stream, start, stop)
-    numbers = sequences.first + np.arange(len(sequences.starts))
+        unit = 1
+        positions = stream.starts(np.arange(len(dataset)))
+
+    # The sequences that begin before `stop`, from the one on that contains `start`.
+    first = bisect_right(positions, start * unit) - 1
+    after_last = bisect_left(positions, stop * unit)
+    numbers = np.arange(first, after_last)
+    sequence_starts = positions[first:after_last] // unit
 
     # Cut each sequence to the range, and count its tokens from its own start.
-    first_tokens = np.maximum(start - sequences.starts, 0)
-    stop_tokens = np.minimum(stop - sequences.starts, dataset.sequence_lengths[numbers])
+    first_tokens = np.maximum(start - sequence_starts, 0)
+    stop_tokens = np.minimum(stop - sequence_starts, dataset.sequence_lengths[numbers])
     parts = np.stack([numbers, first_tokens, stop_tokens], axis=1)  # (n_sequences, 3)
 
     # Sequences without tokens may be among them: leave these out.
     filled_parts: NDArray[np.int64] = parts[stop_tokens > first_tokens].astype(np.int64)
     return filled_parts
-
-
-def _sequences_in_bin(dataset: MMapIndexedDataset, start: int, stop: int) -> _SequenceRange:
-    """Return the sequences with the tokens [start, stop) of a .bin, in which they are in order.
-
-    Args:
-        dataset: The dataset, whose index has the first byte of each sequence.
-        start: Position of the first token.
-        stop: Position after the last token.
-    """
-    token_bytes = dataset.dtype.itemsize
-    start_bytes = dataset.sequence_pointers  # first byte of each sequence
-    first = bisect_right(start_bytes, start * token_bytes) - 1
-    after_last = bisect_left(start_bytes, stop * token_bytes)
-    return _SequenceRange(first, start_bytes[first:after_last] // token_bytes)
-
-
-def _sequences_in_stream(
-    dataset: MMapIndexedDataset, stream: Stream, start: int, stop: int
-) -> _SequenceRange:
-    """Return the sequences with the tokens [start, stop) of all sequences, concatenated.
-
-    Args:
-        dataset: The dataset, whose .bin has the sequences in another order.
-        stream: Its tokens in the order of the sequences.
-        start: Position of the first token.
-        stop: Position after the last token.
-    """
-    starts = stream.starts(np.arange(len(dataset)))  # position of each sequence's first token
-    first = bisect_right(starts, start) - 1
-    after_last = bisect_left(starts, stop)
-    return _SequenceRange(first, starts[first:after_last])

@@ -465,8 +465,8 @@ def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
         options: Name of each option → value.
 
     Returns:
-        Identifiers such as `{"class": "…", "tokenizer_path": "/models/llama"}`; empty if none are
-        given.
+        Identifiers such as `{"class": "…", "tokenizer_path": "/models/llama"}`; empty if neither
+        option is given, since the value of `--tokenizer-identifiers` is then the JSON object {}.
 
     Raises:
         ConfigError: The text of `--tokenizer-identifiers` starts with "{", but is not a JSON
@@ -475,10 +475,9 @@ def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
     text = options["tokenizer_identifiers"]
     trainer_text = options.get("trainer")
     if trainer_text is not None:
-        has_identifiers = text != _NO_IDENTIFIERS  # then the user has given both options
-        return _trainer_identifiers(
-            trainer_text, options["preset"], has_identifiers=has_identifiers
-        )
+        are_both_given = text != _NO_IDENTIFIERS
+        return _trainer_identifiers(trainer_text, options["preset"], has_identifiers=are_both_given)
+
     is_json = text.lstrip().startswith("{")
     if is_json:
         return _parse_identifiers(text)

@@ -23,7 +23,7 @@ from nanoset_core.stages.handoff.description import DatasetCounts, Handoff
 from nanoset_core.stages.handoff.tokenizer import tokenizer_arguments, tokenizer_note
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.settings import corpora_of
-from nanoset_core.stages.mappings.show import mappings_summary
+from nanoset_core.stages.mappings.show import reason_without_samples
 from nanoset_core.tokenizers.files import define
 
 
@@ -244,10 +244,9 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
     """
     reasons: dict[SplitName, str] = {}
     for split, built in splits.items():
-        # The summary of a split warns of nothing else.
-        warnings = mappings_summary(built.manifest).warnings
-        if warnings:
-            reasons[split] = warnings[0]
+        reason = reason_without_samples(built.manifest)
+        if reason is not None:
+            reasons[split] = reason
     return reasons
 
 
@@ -272,17 +271,12 @@ def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     config = replace(config, trainer_paths=trainer_paths)
     if config.blend_per_split is None:  # all splits share one blend
         return config
-    blends = [_own_blend(built, index) for index, built in enumerate(splits.values())]
+
+    # `blend_per_split` lists the blends of train, valid and test. Take the one of each split from
+    # the settings that this split was built with.
+    blends: list[Blend | None] = []
+    for index, built in enumerate(splits.values()):
+        blends_when_built = built.config.blend_per_split
+        has_data = built.plan is not None
+        blends.append(blends_when_built[index] if blends_when_built and has_data else None)
     return replace(config, blend_per_split=blends)
-
-
-def _own_blend(built: BuiltSplit, index: int) -> Blend | None:
-    """Return the blend of a split from its own settings; None if it has no data.
-
-    Args:
-        built: The split.
-        index: Its index in `blend_per_split`, a list for train, valid and test.
-    """
-    if built.plan is None or not built.config.blend_per_split:
-        return None
-    return built.config.blend_per_split[index]

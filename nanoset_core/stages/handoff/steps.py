@@ -537,11 +537,12 @@ class Dealer:
         Raises:
             ConfigError: The trainer's data loader has no such type.
         """
-        # nanotron deals single samples in turn, which some of its versions shuffle before.
-        # Preset of a version → seed of this shuffle; None if there is none.
+        # nanotron deals samples one by one to its ranks in turn: "interleaved". Its versions first
+        # shuffle them with different seeds, or not at all.
         nanotron_seeds = {"nanotron": 42, "nanotron-000": random_seed, "nanotron-main": None}
-        if preset not in nanotron_seeds:
-            return Dealer(total, dataloader_type)
+        is_nanotron = preset in nanotron_seeds
+        if not is_nanotron:
+            return Dealer(total, kind=dataloader_type, seed=None)
         if dataloader_type != "single":
             raise ConfigError(
                 "this trainer's data loader has no types",
@@ -555,10 +556,12 @@ class Dealer:
         """Return the samples of a step, with the rank and the micro-batch that each goes to.
 
         A step consists of rounds: one micro-batch of every rank. With 2 ranks and micro-batches of
-        2 samples, the samples of a round go to these ranks, by the kind of the data loader:
+        2 samples, a step of 8 samples has two rounds, and deals the samples to these ranks:
 
-            interleaved    0 1 0 1
-            others         0 0 1 1
+            sample         0  1  2  3  4  5  6  7
+            micro-batch    0  0  0  0  1  1  1  1
+            rank           0  0  1  1  0  0  1  1
+            rank           0  1  0  1  0  1  0  1    if the loader is interleaved
 
         Args:
             step: The step, with its number of ranks and the sizes of its batches.
@@ -573,21 +576,25 @@ class Dealer:
                 a cyclic loader requires.
         """
         # All arrays have the shape (batch_size,): one entry for each sample of the step.
-        numbers = np.arange(step.batch_size)  # within the step
-        positions = step.first_sample - base + numbers  # in the order of the dataset's samples
+        numbers = np.arange(step.batch_size)  # within the step: the first line of the table
         round_size = step.micro_batch_size * step.n_ranks
+        micro_batches = numbers // round_size
         if self.kind == "interleaved":
             ranks = numbers % step.n_ranks
-            # When it is resumed, this loader starts a few samples too early.
-            positions -= _n_read_again(step, base)
         else:
             ranks = numbers % round_size // step.micro_batch_size
+
+        # Which samples of the dataset these are, in the order in which the trainer reads them.
+        positions = step.first_sample - base + numbers
+        if self.kind == "interleaved":
+            # When it is resumed, this loader starts a few samples too early.
+            positions -= _n_read_again(step, base)
 
         if self.kind == "cyclic":
             samples = self._cyclic_samples(step, positions, ranks)
         else:
             samples = self._samples_at(step, positions)
-        return DealtSamples(samples, ranks, micro_batches=numbers // round_size)
+        return DealtSamples(samples, ranks, micro_batches)
 
     def _samples_at(self, step: TrainingStep, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the samples at some positions in the order in which the trainer reads them.
@@ -624,6 +631,7 @@ class Dealer:
         rounds of one micro-batch for each rank, here of 2 samples, an epoch deals these positions:
 
             position               0  1  2  3  4  5  6  7
+            round                  0  0  0  0  1  1  1  1
             rank                   0  0  1  1  0  0  1  1
             position in bucket     0  1  0  1  2  3  2  3
 
@@ -642,18 +650,21 @@ class Dealer:
         round_size = step.micro_batch_size * step.n_ranks
         n_rounds = self.total // round_size
         epoch_size = n_rounds * round_size
-        if n_rounds == 0 or positions[0] % epoch_size % round_size:
+        bucket_size = n_rounds * step.micro_batch_size
+        if n_rounds == 0 or positions[0] % epoch_size % round_size != 0:
             raise _no_whole_rounds_error(step, int(positions[0]), round_size)
 
-        # In each round, a rank reads the next micro-batch of its bucket: (batch_size,) each.
-        epochs, positions_in_epoch = np.divmod(positions, epoch_size)
+        # The lines of the table, each of the shape (batch_size,).
+        epochs = positions // epoch_size
+        positions_in_epoch = positions % epoch_size
         rounds = positions_in_epoch // round_size
         position_in_micro_batch = positions_in_epoch % step.micro_batch_size
         positions_in_bucket = rounds * step.micro_batch_size + position_in_micro_batch
 
-        bucket_size = n_rounds * step.micro_batch_size
-        first_samples = ranks * bucket_size  # of each bucket
-        return first_samples + _shuffled_by_epoch(bucket_size, epochs, positions_in_bucket)
+        # Look up the sample at each of these positions, in the order of the epoch.
+        numbers_in_bucket = _shuffled_by_epoch(bucket_size, epochs, positions_in_bucket)
+        first_samples = ranks * bucket_size  # of each rank's bucket
+        return first_samples + numbers_in_bucket
 
     def positions(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return when the trainer reads some samples: their positions in the order of reading.
@@ -667,7 +678,8 @@ class Dealer:
             int64, of the same shape.
 
         Raises:
-            ConfigError: The loader is cyclic, so that it reads each sample in every epoch.
+            ConfigError: The loader is cyclic. Then it reads each sample in every epoch, at many
+                positions.
         """
         if self.kind == "cyclic":
             raise ConfigError(
@@ -681,10 +693,8 @@ class Dealer:
         # Without a shuffle, samples are read in the order of their numbers.
         if self.seed is None:
             return samples
-
-        # `order` has the sample at each position. Sorting it gives the position of each sample.
-        order = _shuffled(self.total, self.seed)
-        position_of_sample = np.argsort(order)
+        sample_at_position = _shuffled(self.total, self.seed)  # [2, 0, 1]
+        position_of_sample = np.argsort(sample_at_position)  # [1, 2, 0]
         return position_of_sample[samples]
 
 
@@ -696,7 +706,8 @@ def _n_read_again(step: TrainingStep, base: int) -> int:
 
     Args:
         step: The step.
-        base: Number, in the run, of the first sample of the dataset.
+        base: Number, in the run, of the first sample of the dataset. A trainer that was resumed
+            before it, with another dataset, has consumed none of this one.
 
     Returns:
         A number below that of the ranks.

@@ -32,13 +32,23 @@ def mappings_summary(manifest: Manifest) -> Summary:
     Returns:
         Counts, details, and at most one warning: why there is no sample.
     """
-    facts = manifest.facts
-    shortage = facts.get(LACKING)
-    # Versions before 0.2 do not record why a split is empty.
-    if shortage is None and facts["members"] and not facts["samples"]:
-        shortage = "it has no sample"
-    warnings = [] if shortage is None else [shortage]
+    reason = reason_without_samples(manifest)
+    warnings = [] if reason is None else [reason]
     return replace(split_summary(manifest), warnings=warnings)
+
+
+def reason_without_samples(manifest: Manifest) -> str | None:
+    """Return why a split has no sample although it has a share of the data; otherwise None.
+
+    Args:
+        manifest: Manifest of the split's index mappings, which records the reason.
+    """
+    facts = manifest.facts
+    reason: str | None = facts.get(LACKING)
+    # Versions before 0.2 do not record why a split is empty.
+    if reason is None and facts["members"] and not facts["samples"]:
+        return "it has no sample"
+    return reason
 
 
 def _figures(manifest: Manifest) -> dict[str, int]:
