@@ -1,4 +1,8 @@
-"""The stage `datasets`: merges the shards of a corpus into one .bin/.idx pair for trainers."""
+"""The stage `datasets`: merges the shards of a corpus into one .bin/.idx pair for trainers.
+
+A corpus is tokenized in shards, by many processes. Its dataset has the tokens of all shards, in the
+order of the documents, as one pair of files such as web_text_document.bin and .idx.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,7 @@ class DatasetStage(CorpusStage, Estimated):
 
         Args:
             project: Its settings decide the tokens.
-            key: The corpus.
+            key: Its `subject` is the name of the corpus.
             parents: Name of each input, which are the inventory and the shards → its digest.
         """
         options = {

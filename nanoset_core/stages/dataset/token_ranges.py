@@ -1,4 +1,9 @@
-"""Divide a .bin into ranges that are checked independently: all of it, or evenly spread samples."""
+"""Divide a .bin into ranges that are checked independently: all of it, or evenly spread samples.
+
+A .bin contains sequences of tokens without gaps. A range has whole sequences: if sequences of 100,
+50 and 70 MiB follow each other, the first range of about 128 MiB has the first two. A sample of a
+large .bin may also be some tokens within one long sequence.
+"""
 
 from __future__ import annotations
 
@@ -156,6 +161,9 @@ def _complete_sequences(
     dataset: MMapIndexedDataset, start_byte: int, stop_byte: int
 ) -> TokenRange | None:
     """Return the sequences that are completely in a chunk of a .bin; None if there are none.
+
+    If sequences start at the bytes 0, 100, 250 and 400, the chunk from 50 to 300 has only that from
+    100 to 250.
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.

@@ -1,4 +1,9 @@
-"""Verify the dataset of a corpus: its files, and that it agrees with its shards and raw text."""
+"""Verify the dataset of a corpus: its files, and that it agrees with its shards and raw text.
+
+A dataset was merged from shards, which were tokenized from raw files. So it must have the counts of
+the shards, and each document must have the tokens that its line of text gives today. Some documents
+are tokenized again to check that.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Verify a .bin/.idx pair: check its index, and that its tokens have the expected properties."""
+"""Verify a .bin/.idx pair: check its index, and that its tokens have the expected properties.
+
+The .bin contains the tokens of all sequences, and the .idx says where each sequence begins. For
+example, if the .idx lists sequences of 3 and 5 tokens of 2 bytes, the .bin must have 16 bytes; and
+with an end-of-document token, both must end with it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Make an export: write the current dataset of a corpus or view in the format of another reader."""
+"""Make an export: write the current dataset of a corpus or view in the format of another reader.
+
+There are two kinds of formats. The file of tokens of some formats has the same bytes as the .bin of
+the dataset, so that it can be a link, with small files next to it. Others consist of many files of
+samples, for which the tokens are written again.
+"""
 
 from __future__ import annotations
 

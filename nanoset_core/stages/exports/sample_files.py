@@ -1,7 +1,8 @@
 """Write the files of an export that consists of samples, by any number of processes.
 
-Each file appears when it is complete. A call that was killed is resumed with the files that are
-missing.
+For example, with samples of 2,048 tokens, the file shard.00001.mds has those that follow the
+samples of shard.00000.mds. Each file is written by one task, and appears when it is complete. A
+call that was killed is resumed with the files that are missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The stage `exports`: the dataset of a corpus or view in the format of another reader."""
+"""The stage `exports`: the dataset of a corpus or view in the format of another reader.
+
+For example, `exports: {web-mds: {of: web, format: mds, sequence_length: 2048}}` in nanoset.yaml
+requests the tokens of `web` as files of MosaicML's streaming library.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +81,7 @@ class ExportStage(Planned, Resumable, Estimated):
 
         Args:
             project: Its nanoset.yaml has the settings of the export.
-            key: The export.
+            key: Its `subject` is the name of the export.
             text_of: Returns an estimate of the text of a corpus.
         """
         # Most formats link the file with the tokens, which takes no space. The tokens are written
@@ -105,7 +109,7 @@ class ExportStage(Planned, Resumable, Estimated):
 
         Args:
             project: Its nanoset.yaml has the settings of the export.
-            key: The export.
+            key: Its `subject` is the name of the export.
             recipe: Recipe of the export that would be built, with the name of its format.
             reading: Not used, since nothing is read.
 

@@ -1,4 +1,8 @@
-"""Export a .bin/.idx pair to the format of another reader, without a project: `nanoset export`."""
+"""Export a .bin/.idx pair to the format of another reader, without a project: `nanoset export`.
+
+The files go to a folder of this machine or in a bucket, with a receipt that names what they were
+made from. If the same call is repeated, the receipt shows that there is nothing to do.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Verify that the files of an export have the tokens and documents of its dataset."""
+"""Verify that the files of an export have the tokens and documents of its dataset.
+
+What the files should contain is computed from the dataset again, and compared. A quick check
+compares the small files, such as the one that says where documents end. A deep check also compares
+all tokens.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +44,7 @@ def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = Fals
     Args:
         project: Its outputs have the export and its dataset.
         stage: The stage of exports.
-        key: The export.
+        key: Its `subject` is the name of the export.
         deep: Also compare the sha256 of the files, and all tokens with those of the dataset.
     """
     report = Report(stage.report_name(key))

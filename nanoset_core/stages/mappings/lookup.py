@@ -1,4 +1,9 @@
-"""Look up a nanoset: its settings, the current versions of its datasets, and its folders."""
+"""Look up a nanoset: its settings, the current versions of its datasets, and its folders.
+
+A nanoset is the data of a training run, such as `pretrain: {blend: {web: 0.7, code: 0.3}}`. To plan
+it, one needs the versions of the datasets `web` and `code` that are current now, the paths by which
+the trainer will find them, and the settings that decide the bytes of its index files.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Write the trainer's index files into the cache folder of a nanoset.
 
-If the output root is in a bucket, they are uploaded.
+A trainer such as Megatron-LM looks there for the order in which it reads the samples of a dataset,
+and builds the files itself if they are missing. If the output root is in a bucket, the files are
+uploaded, and those that it has already are not written again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The key `mix` of a nanoset: a tree of shares.
+"""The key `mix` of a nanoset: a tree of shares, which divides the training data.
 
-The functions find the mistakes in it that can be found without the datasets.
+For example, `{web: 0.7, other: {share: 0.3, mix: {books: {}, code: {}}}}` gives 70 % to `web`, and
+divides the rest among `books` and `code` in proportion to their tokens. The functions find the
+mistakes in such a tree that can be found without the datasets.
 """
 
 from __future__ import annotations

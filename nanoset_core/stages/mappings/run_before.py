@@ -1,6 +1,8 @@
 """Find the run that a nanoset continues, and what it has read of its train split.
 
-A run is named by the version of the handoff that it was started with.
+A run is named by the handoff that it was started with: a version of a folder with the arguments for
+the trainer. Its plan has the order of all samples. So if the run has consumed 1,200 samples, it is
+known which documents these were from, and the nanoset does not read them again.
 """
 
 from __future__ import annotations

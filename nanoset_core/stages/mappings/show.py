@@ -1,4 +1,7 @@
-"""Summaries of a split: its samples, what it reads of its data, and what it leaves unread."""
+"""Summaries of a split: its samples, what it reads of its data, and what it leaves unread.
+
+`nanoset status` shows them, such as 1,000 samples, 0.50 to 2.00 epochs and 12,345 unused tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The stages `index_mappings` and `blend`: datasets → the trainer's index files of each split."""
+"""The stages `index_mappings` and `blend`: datasets → the trainer's index files of each split.
+
+A split (train, valid or test) of a nanoset reads one or more datasets. The index mappings have, for
+each dataset, the order in which its samples are read. If there are several datasets, the blend says
+for each sample which dataset it is from.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +69,7 @@ class _SplitStage(OutsideFiles, SharesFiles):
 
         Args:
             project: Its output root contains the trainer's cache.
-            key: The split.
+            key: Its `subject` is the name of the nanoset, and its `part` the split.
             manifest: Manifest of its current version, which records the files.
 
         Returns:
@@ -124,7 +129,7 @@ class MappingsStage(_SplitStage, Planned):
 
         Args:
             project: Its outputs have the datasets that the split reads.
-            key: The split of a nanoset.
+            key: Its `subject` is the name of the nanoset, and its `part` the split.
             recipe: Recipe that the index mappings would have.
             reading: Counts the bytes that may still be read before a build.
         """

@@ -1,6 +1,8 @@
 """Write index files without a project, for `nanoset map`, to where a trainer looks for them.
 
-Files of another origin are never replaced, unless that is requested.
+A trainer finds index files by their names, which contain a hash of its settings. Existing files
+with these names may be of another dataset or of unknown origin. They are never replaced, unless
+that is requested.
 """
 
 from __future__ import annotations

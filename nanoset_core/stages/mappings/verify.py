@@ -1,4 +1,9 @@
-"""Verify the index files of a split: the trainer finds them, and they contain what was planned."""
+"""Verify the index files of a split: the trainer finds them, and they contain what was planned.
+
+An index file is an array, such as the order in which the samples of a dataset are read. Its name,
+size and sha256 are compared with those that were recorded, some of its entries are followed to the
+tokens, and a deep check computes the array again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""Gather the tokens of contexts from the sources, reading each file from start to end."""
+"""Gather the tokens of contexts from the sources, reading each file from start to end.
+
+A context is a row of consecutive tokens of a source, such as a corpus. Contexts are requested in
+shuffled order, in which reading them would jump through the files. So they are sorted by source and
+position first, and each row is then written to its place in an array:
+
+    requested    context 7      context 0      context 5
+    read         context 0      context 5      context 7
+    written to   row 1          row 2          row 0
+
+Rows at the end of a source may be padded, or continue in the next source.
+"""
 
 from __future__ import annotations
 

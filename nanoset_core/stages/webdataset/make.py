@@ -438,7 +438,7 @@ def _facts(
     tars: Sequence[TarFacts],
     sources: Sequence[SourceContexts],
 ) -> dict[str, Any]:
-    """Return the facts that the manifest of a webdataset records.
+    """Return the facts that the manifest of a webdataset records: counts of all and of each tar.
 
     Args:
         plan: Says which context (sample) goes into which tar.

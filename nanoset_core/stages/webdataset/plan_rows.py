@@ -1,4 +1,8 @@
-"""Prepare the tables that show a shuffle plan; the terminal and the UI render them."""
+"""Prepare the tables that show a shuffle plan; the terminal and the UI render them.
+
+There are two: the sources of the plan with their tokens and contexts, and the measures of how
+evenly it is shuffled. A row of a table is a mapping, `{"source": "web", "tokens": 1000, …}`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Prepare what a plan needs: its settings, from nanoset.yaml, and the tokens of its datasets."""
+"""Prepare what a plan needs: its settings, from nanoset.yaml, and the tokens of its datasets.
+
+For example, `webdatasets: {tars: {corpora: {web: 1, code: 2}, tail: pad}}` becomes settings with
+the frequencies 1 and 2 and the id of the pad token, and two sources, which are the .bin files of
+the current datasets of `web` and `code`.
+"""
 
 from __future__ import annotations
 

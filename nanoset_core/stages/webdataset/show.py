@@ -1,4 +1,4 @@
-"""Summarise a webdataset for `nanoset status` and the UI."""
+"""Summarise a webdataset for `nanoset status` and the UI: the counts of its shards and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Read the tokens that tars are made of, from local files or block by block from a store."""
+"""Read the tokens that tars are made of, from local files or block by block from a store.
+
+A source is the tokens of one corpus: a .bin, in which all documents are concatenated. If it is in a
+bucket, and larger than the disk of this machine, only blocks of it are fetched when they are read.
+The source of a view, which is a selection of documents, also has an .idx: it says which parts of
+the .bin belong to it, and in which order.
+"""
 
 from __future__ import annotations
 

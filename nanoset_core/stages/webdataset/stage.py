@@ -140,7 +140,8 @@ class TarsStage(InParts, Estimated):
 
         Args:
             project: Its nanoset.yaml has the settings of the webdataset.
-            key: The webdataset, and the number of the group.
+            key: Its `subject` is the name of the webdataset, and its `part` the number of the
+                group.
             text_of: Returns an estimate of the text of a corpus.
         """
         from nanoset_core.stages.webdataset.planning import estimated_tokens
@@ -176,7 +177,8 @@ class TarsStage(InParts, Estimated):
 
         Args:
             project: Its outputs are searched for the tars.
-            key: The webdataset is its subject, and the number of the group its part.
+            key: Its `subject` is the name of the webdataset, and its `part` the number of the
+                group.
             recipe: Recipe of the webdataset, which names the plan that the tars should have.
         """
         from nanoset_core.stages.webdataset.make import is_group_written

@@ -1,4 +1,9 @@
-"""Write one tar of a webdataset from its rows, whole or not at all."""
+"""Write one tar of a webdataset from its rows, whole or not at all.
+
+A tar has a member for each sample, such as 00000007_00000042.npy with the tokens of sample 42 of
+shard 7. The tokens are supplied a batch at a time. The tar appears under its name when it is
+complete, and its sha256 is computed while it is written.
+"""
 
 from __future__ import annotations
 

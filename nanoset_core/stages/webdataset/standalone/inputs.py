@@ -1,4 +1,9 @@
-"""Find the input files of `nanoset shuffle`: raw text, .bin/.idx pairs or tars."""
+"""Find the input files of `nanoset shuffle`: raw text, .bin/.idx pairs or tars.
+
+Paths on the command line are files, folders, or prefixes of pairs: `--input text/` names all text
+files in a folder, and `--input data/web` the pair data/web.bin and data/web.idx. All inputs must be
+of one kind. They are divided into sources, which may be sampled with different frequencies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The settings of a call of `nanoset shuffle`, from which those of its steps are derived."""
+"""The settings of a call of `nanoset shuffle`, from which those of its steps are derived.
+
+A call tokenizes text, plans the tars and writes them. For example, `--tail pad --pad "<pad>"` is
+checked here, and becomes the id of the pad token in the settings of the plan.
+"""
 
 from __future__ import annotations
 

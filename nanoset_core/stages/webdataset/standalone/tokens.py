@@ -1,4 +1,8 @@
-"""Prepare the tokens of a shuffle's inputs: tokenize text, decode tars, or open pairs."""
+"""Prepare the tokens of a shuffle's inputs: tokenize text, decode tars, or open pairs.
+
+Whatever the input is, the result is a list of sources: files of tokens, ready to be cut into
+contexts. Text and tars are written to such files first, in the scratch folder of the call.
+"""
 
 from __future__ import annotations
 
