@@ -46,8 +46,11 @@ class _RowBuffer:
     """Collects rows until they are enough to be written together."""
 
     parts: list[_Rows] = field(default_factory=list)
+    """The rows, in order."""
     n_rows: int = 0
+    """How many they are."""
     n_bytes: int = 0
+    """How large they are in memory."""
 
     @property
     def is_full(self) -> bool:

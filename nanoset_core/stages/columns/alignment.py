@@ -66,6 +66,7 @@ class _DocumentRange(NamedTuple):
     """Consecutive documents of the text."""
 
     places: _Places
+    """Where the documents come from."""
     columns: Sequence[Any]
     """Values of the documents: an Arrow array for every column, of shape (n_documents,)."""
 

@@ -64,6 +64,7 @@ class TextCollector:
     _known_text_hashes: set[int] = field(default_factory=set)
     """Hash of the words of each collected text."""
     _batches: list[_TextBatch] = field(default_factory=list)
+    """The words of all collected texts, in batches."""
 
     def add(self, file: int, texts: Iterable[EvaluationText], path: object) -> None:
         """Collect the texts of an evaluation file, each as words.

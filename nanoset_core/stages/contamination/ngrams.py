@@ -174,7 +174,9 @@ class _Pairs(NamedTuple):
     """
 
     documents: NDArray[np.int64]
+    """Document of the n-gram."""
     texts: NDArray[np.int64]
+    """Evaluation text of the occurrence."""
     document_words: NDArray[np.int64]
     """First word of the n-gram in the documents."""
     text_words: NDArray[np.int64]

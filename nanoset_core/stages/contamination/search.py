@@ -53,9 +53,13 @@ class _Chunk(NamedTuple):
     """
 
     start_document: int
+    """The first document."""
     stop_document: int
+    """The document after the last one."""
     start_token: int
+    """The first token."""
     stop_token: int
+    """The token after the last one."""
 
     def bounds_of_documents(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where the documents of the chunk start, counted from its first token.

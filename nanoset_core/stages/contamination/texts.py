@@ -35,6 +35,7 @@ class EvaluationText(NamedTuple):
     line: int
     """Number of the line or row in its file, from 1."""
     text: str
+    """The values of all keys, joined by line feeds."""
 
 
 class _Row(NamedTuple):
@@ -43,6 +44,7 @@ class _Row(NamedTuple):
     number: int
     """From 1; blank lines are counted, too."""
     value: Any
+    """The line, parsed; or the row as column → value."""
 
 
 def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterator[EvaluationText]:

@@ -80,6 +80,7 @@ class _Notation:
     """How a vocabulary writes tokens: byte-level BPE, WordPiece or SentencePiece."""
 
     is_byte_level: bool
+    """Whether it writes a character for each byte, as byte-level BPE does."""
     continuation_prefix: str | None
     """What WordPiece puts before tokens that continue a word, usually `##`."""
 

@@ -157,9 +157,13 @@ class HeldOutPairs(NamedTuple):
     """
 
     corpora: NDArray[np.int64]
+    """Number of each held-out document's corpus."""
     documents: NDArray[np.int64]
+    """Number of each held-out document."""
     train_corpora: NDArray[np.int64]
+    """Number of the corpus of each document of train."""
     train_documents: NDArray[np.int64]
+    """Number of each document of train."""
 
     def each(self) -> Iterator[HeldOutPair]:
         """Yield the pairs one by one."""

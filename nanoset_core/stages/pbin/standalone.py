@@ -76,6 +76,7 @@ class PbinResult:
     """The result of a call."""
 
     counts: PbinCounts
+    """The numbers of documents and tokens in the file."""
     rejected: int = 0
     """Number of rejected lines of text, and of files that could not be read to their end."""
     rejects: Location | None = None
