@@ -144,10 +144,10 @@ def manifest_rows(path: Path) -> list[ManifestRow]:
 
 
 def _parse_row(line: bytes) -> ManifestRow:
-    """Parse one line of a manifest.
+    """Parse one line of a manifest, which describes a tar.
 
     Args:
-        line: The line, a JSON object.
+        line: The line, such as `{"shard": "shard-000000", "num_sequences": 1000}`.
 
     Raises:
         ValueError, KeyError, TypeError: It is not a row of a manifest.

@@ -338,9 +338,9 @@ def corpus_coverage(
     reads_by_prefix: Mapping[str, MemberReads],
     config: NanosetConfig,
 ) -> list[CorpusCoverage]:
-    """Return what a split reads of each corpus.
+    """Return what a split reads of each corpus: tokens, epochs and repetitions.
 
-    Corpora that only earlier phases of the run have read are left out.
+    Corpora that the run has only read before, with another blend, are left out.
 
     Args:
         corpora: Corpora of the split's datasets, and of those that earlier phases have read.
@@ -413,10 +413,11 @@ def _tokens_read(
 def _tokens_read_first(
     corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
 ) -> float:
-    """Return how many tokens of a corpus a split reads that no earlier phase of the run has read.
+    """Return how many tokens of a corpus a split reads that the run has not read before.
 
-    For example, 30% of the tokens were read when the split starts, and 80% when it ends. Of 1,000
-    tokens, it reads 500 for the first time.
+    A run may have read some before it continued with another blend. For example, 30% of the tokens
+    were read when the split starts, and 80% when it ends. Of 1,000 tokens, it reads 500 for the
+    first time.
 
     Args:
         corpus: The corpus. Its *members* are the datasets that contain its documents. Tokens with
@@ -440,9 +441,9 @@ def _epochs_of_parts(
 ) -> list[float]:
     """Return how often the whole run reads the documents of each part of a corpus.
 
-    The documents are read through several datasets, the members of the corpus. A part has those
-    that are equally often in each member. For example, a part with 1 copy in member a and 2 in b is
-    read 1 * 0.5 + 2 * 3 = 6.5 times in 0.5 epochs of a and 3 epochs of b.
+    The documents are read through several datasets, the *members* of the corpus. A *part* has the
+    documents that are equally often in each member. For example, a part with 1 copy in member a and
+    2 in b is read 1 * 0.5 + 2 * 3 = 6.5 times in 0.5 epochs of a and 3 epochs of b.
 
     Args:
         corpus: The corpus.

@@ -101,7 +101,9 @@ def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
 
 
 def epochs_of_earlier_phases(config: NanosetConfig, reader: LengthReader) -> dict[str, float]:
-    """Return how often earlier phases of a run have read each dataset.
+    """Return how often a run has read each dataset before it continued with another blend.
+
+    For example, earlier phases of the run took 125 samples of a dataset of 100: 1.25 epochs.
 
     Args:
         config: Configuration of the present phase. Its `orders` say what earlier phases took.
@@ -205,9 +207,17 @@ class EpochLimits:
 
 
 def _rows_of_run(plan: SplitPlan, config: NanosetConfig) -> dict[str, Rows]:
-    """Return prefix → the sequences that a run reads of each dataset of a split.
+    """Return the sequences that a run reads of each dataset of a split, as half-open ranges.
 
-    Train continues earlier phases of the run, so the datasets that these have read are included.
+    If the run continues with another blend, train also counts what the earlier blends have read, so
+    their datasets are included.
+
+    Args:
+        plan: Plan of the split.
+        config: Configuration of the nanoset.
+
+    Returns:
+        Prefix of the dataset → its sequences: {"/data/web": (0, 900)}.
     """
     rows_by_prefix: dict[str, Rows] = {}
     if plan.split == "train":

@@ -63,6 +63,10 @@ def build_member_indices(
 ) -> MemberIndices:
     """Build the arrays that say in which order a split reads one dataset's documents and samples.
 
+    For example, 2 epochs of 3 sequences have the document index 2, 0, 1, 1, 2, 0: the sequences in
+    the order of reading. The sample index has the place in them where each sample starts, and the
+    shuffle index the order of the samples, such as 1, 0, 2.
+
     Args:
         member: Plan of this part.
         config: Configuration with which it was planned.
@@ -73,7 +77,7 @@ def build_member_indices(
         ConfigError: The dataset does not have the tokens that were planned with.
     """
     if member.order is not None:
-        # Earlier phases of the run have read the dataset: continue the order in which they did.
+        # The run has read the dataset before, with another blend: continue that order.
         document_index, shuffle_index = build_ordered(member, member.order, config)
         sample_index = _build_planned_samples(member, config, lengths, document_index, threads)
         return MemberIndices(document_index, sample_index, shuffle_index)

@@ -280,7 +280,9 @@ class MemberPlanner:
         return order
 
     def _new_order(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
-        """Return the order of a dataset that no earlier phase of the run has read.
+        """Return the order of a dataset that the run has not read before.
+
+        All later phases, in which the run continues with other blends, keep this order.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.

@@ -86,11 +86,12 @@ def _impossible_position_error(read: Read) -> ConfigError:
 
 
 def _order_of(member: MemberPlan) -> Order:
-    """Return the order in which all phases of a run read the samples of a dataset.
+    """Return the order in which a run reads the samples of a dataset.
 
-    The first phase that reads the dataset decides it. If that was an earlier phase, the plan of
-    this one has its order. Otherwise it is this phase: the order shuffles the planned epochs, and
-    no samples of it were taken before.
+    A run that continues with another blend starts a new *phase*. The first phase that reads the
+    dataset decides the order. If that was an earlier phase, the plan of this one has its order.
+    Otherwise it is this phase: the order shuffles the planned epochs, and no samples of it were
+    taken before.
 
     Args:
         member: Plan of the dataset in the current phase.
@@ -137,11 +138,11 @@ def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) 
 def build_ordered(
     member: MemberPlan, order: Order, config: NanosetConfig
 ) -> tuple[NDArray[np.int32], ShuffleIndex]:
-    """Build document and shuffle index of a dataset for a later phase of a run.
+    """Build document and shuffle index of a dataset for a run that continues with another blend.
 
-    All phases of a run read the samples of a dataset in one order. For example, the first phase
-    shuffled one epoch, which has the samples 0 to 4, and took 3 of them. The second phase takes 4
-    more, so a second epoch is appended, which has the samples 5 to 9:
+    Each blend of a run is a *phase*, and all phases read the samples of a dataset in one order. For
+    example, the first phase shuffled one epoch, which has the samples 0 to 4, and took 3 of them.
+    The second phase takes 4 more, so a second epoch is appended, which has the samples 5 to 9:
 
         order of the run                2 4 0 3 1 | 8 5 9 6 7
         taken by the first phase        2 4 0
@@ -184,10 +185,11 @@ class _RunOrder(NamedTuple):
 
 
 def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
-    """Return all epochs of a dataset in the order in which the phases of a run read them.
+    """Return all epochs of a dataset in the order in which a run reads them.
 
-    For example, the first phase needed two epochs, and now three are needed: epochs 0 and 1 are
-    shuffled together, as in the first phase, and epoch 2 is shuffled on its own.
+    A run that continues with another blend starts a new *phase*. For example, the first phase
+    needed two epochs, and now three are needed: epochs 0 and 1 are shuffled together, as in the
+    first phase, and epoch 2 is shuffled on its own.
 
     Args:
         member: Plan of the dataset's part of the split, which says how many epochs there are.
@@ -210,7 +212,10 @@ def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _R
 
 
 def _shuffle_first_phase(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
-    """Shuffle the epochs of a run's first phase as the trainer does: documents, then samples.
+    """Shuffle the epochs of a dataset as the trainer does: first documents, and then samples.
+
+    These are the epochs that a run needed before it continued with another blend, in its *first
+    phase*. Further epochs follow after them.
 
     Args:
         member: Plan of the dataset's part of the split.
@@ -239,9 +244,10 @@ def _shuffle_first_phase(member: MemberPlan, order: Order, config: NanosetConfig
 def _shuffle_epoch(
     epoch: int, member: MemberPlan, order: Order, config: NanosetConfig
 ) -> _RunOrder:
-    """Shuffle an epoch that a later phase of a run needs in addition to those of the first phase.
+    """Shuffle one more epoch of a dataset, for a run that continues with another blend.
 
-    Its seed depends on its number, so that its order does not depend on how many epochs follow.
+    The epochs that it needed at first, in its *first phase*, are shuffled together. Each further
+    one has a seed of its own, so that its order does not depend on how many epochs follow.
 
     Args:
         epoch: Number of the epoch, from 0 on: 2 if the first phase had two epochs.
@@ -269,7 +275,7 @@ def _shuffle_epoch(
 
 
 def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> dict[str, str]:
-    """Return the corpora whose dataset has changed since earlier phases of a run read it.
+    """Return the corpora whose dataset has changed since a run read it, before it was stopped.
 
     Each build of a corpus is stored as a version, in a folder of its own: ".../web/1a2b/web" and
     ".../web/3c4d/web" are two versions of one dataset.

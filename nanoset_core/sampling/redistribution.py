@@ -249,7 +249,10 @@ def _max_shares(
 def _samples_built(
     split_size: int, share: float, config: NanosetConfig, consumed_samples: int
 ) -> int:
-    """Return how many samples of a dataset this phase of a run builds, given its share of a split.
+    """Return how many samples of a dataset are built, given its share of a split.
+
+    If a run continues with another blend, the trainer skips as many samples of the split as were
+    consumed, and the dataset's share of these is not built.
 
     Args:
         split_size: Samples of the split, in all phases of the run.

@@ -45,12 +45,15 @@ changes the packs.
 def document_lengths(
     sequence_lengths: NDArray[np.int32], document_indices: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """Return the tokens of each document of an indexed dataset.
+    """Return the tokens of each document of an indexed dataset, whose documents are sequences.
+
+    For example, sequences of 4, 3 and 6 tokens, of which the first two are one document, are
+    documents of 7 and 6 tokens.
 
     Args:
         sequence_lengths: Tokens of each sequence, shape (n_sequences,).
-        document_indices: Index of each document's first sequence, and at the end n_sequences;
-            shape (n_documents + 1,).
+        document_indices: Index of each document's first sequence, and at the end n_sequences: [0,
+            2, 3] in the example; shape (n_documents + 1,).
 
     Returns:
         Integers, shape (n_documents,): `sequence_lengths` itself if every document is one sequence.
@@ -62,15 +65,29 @@ def document_lengths(
     lengths = np.zeros(n_documents, np.int64)
     for start in range(0, n_documents, _CHUNK_DOCUMENTS):
         stop = min(start + _CHUNK_DOCUMENTS, n_documents)
-        # First sequence of each document of the chunk, and the end of the last one: [7, 9, 10] for
-        # a document of the sequences 7 and 8, and one of sequence 9.
         bounds = document_indices[start : stop + 1]  # (n_in_chunk + 1,)
-        chunk_lengths = sequence_lengths[bounds[0] : bounds[-1]]  # such as [4, 3, 6]
-        # Tokens of the chunk before each of its sequences, and of all of them: [0, 4, 7, 13].
-        tokens_before = np.concatenate([[0], np.cumsum(chunk_lengths, dtype=np.int64)])
-        tokens_at_bounds = tokens_before[bounds - bounds[0]]  # [0, 7, 13]
-        lengths[start:stop] = np.diff(tokens_at_bounds)  # [7, 6]
+        lengths[start:stop] = _sums_between(bounds, sequence_lengths)
     return lengths
+
+
+def _sums_between(
+    bounds: NDArray[np.int64], sequence_lengths: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Return the tokens of the sequences between each two neighbouring bounds.
+
+    Args:
+        bounds: Indices of sequences, ascending, such as [7, 9, 10]; shape (n_documents + 1,).
+        sequence_lengths: Tokens of each sequence, shape (n_sequences,).
+
+    Returns:
+        Shape (n_documents,).
+    """
+    lengths = sequence_lengths[bounds[0] : bounds[-1]]  # of the sequences 7 to 9, such as [4, 3, 6]
+    # Tokens before each of these sequences, and of all of them: [0, 4, 7, 13].
+    tokens_before = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    tokens_at_bounds = tokens_before[bounds - bounds[0]]  # [0, 7, 13]
+    sums: NDArray[np.int64] = np.diff(tokens_at_bounds)  # [7, 6]
+    return sums
 
 
 def _is_one_sequence_each(n_sequences: int, document_indices: NDArray[np.int64]) -> bool:

@@ -70,9 +70,10 @@ class RemainderQueue:
 
     def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
         """Sort the documents by the lengths of their remainders, which are shorter than a pack."""
-        # The queue of each length starts where that of the next shorter length ends.
-        counts = _count_remainders(lengths, rule)  # (pack length,)
-        self._next_positions = np.cumsum(counts) - counts
+        # The queue of each length starts where that of the next shorter length ends. For remainders
+        # of 1, 2, 1 and 1 tokens, the queue of 1 starts at 0, and that of 2 at 3.
+        counts = _count_remainders(lengths, rule)  # (pack length,) [0, 3, 1]
+        self._next_positions = np.cumsum(counts) - counts  # [0, 0, 3]
 
         # 4 bytes are enough for the numbers of up to 2**32 documents.
         dtype = np.uint32 if len(lengths) <= 1 << 32 else np.uint64
@@ -84,9 +85,9 @@ class RemainderQueue:
             remainders = rule.remainders(lengths[start : start + CHUNK_DOCUMENTS])
             rows = np.flatnonzero(remainders)  # documents with a remainder, within the chunk
             # Sort by length, so that each queue gets its documents in the order of the dataset.
-            waiting = sort_pairs(remainders[rows], rows)
-            positions = _take_positions(free_positions, waiting.first)
-            self._documents[positions] = waiting.second + start
+            waiting = sort_pairs(remainders[rows], rows)  # [1, 1, 1, 2] and [0, 2, 3, 1]
+            positions = _take_positions(free_positions, waiting.first)  # [0, 1, 2, 3]
+            self._documents[positions] = waiting.second + start  # [0, 2, 3, 1]
 
     def take(
         self, piece_lengths: NDArray[np.int64], pack_numbers: NDArray[np.int64]

@@ -74,6 +74,8 @@ class Candidates:
     def amounts(self, chunk: slice, unit: str) -> NDArray[np.int64]:
         """Return how much each candidate of a range takes of a budget, all its copies together.
 
+        For example, 2 copies of a document of 100 tokens take 2 documents, or 200 tokens.
+
         Args:
             chunk: The range of candidates.
             unit: `documents` or `tokens`: what the budget limits.

@@ -238,11 +238,14 @@ def _later_filters(rule: Rule, path: Path) -> dict[int, _LaterFilter]:
 
 
 def _ranked_columns(rule: Rule, path: Path) -> dict[str, RankedColumn]:
-    """Return the columns by which steps of a view rank candidates, by their names.
+    """Return scratch files for the columns by which the steps `top` of a view rank documents.
 
     Args:
         rule: The rule of the view.
         path: The beginning of the paths of the scratch files.
+
+    Returns:
+        Name of each column, such as `quality` → the files for its values.
     """
     names = {step.by for step in rule.steps if isinstance(step, Top)}
     return {
@@ -503,6 +506,8 @@ def _apply_later_steps(
 
 def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
     """Return a selection whose documents are in the order that the rule of the view demands.
+
+    For example, `order: {by: date}` sorts them by a column, and `order: {seed: 1}` shuffles them.
 
     Args:
         view: The view. Its order is by a column, shuffled by a seed, or that of the corpus.

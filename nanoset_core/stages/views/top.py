@@ -70,8 +70,9 @@ class Ranking:
     def is_eligible(self, chunk: slice) -> NDArray[np.bool_]:
         """Return which candidates of a range may be taken.
 
-        These have a value other than NaN. They also have a copy: earlier steps of the view leave
-        out a candidate by giving it 0 copies.
+        Candidates are the documents among which a view chooses. They may be taken if they have a
+        value other than NaN, and a copy: earlier steps of the view leave out a candidate by giving
+        it 0 copies.
 
         Args:
             chunk: The range, as indices among the candidates.
