@@ -103,6 +103,8 @@ class _PlacesInCorpus:
     def of(corpus: Index, documents: range) -> _PlacesInCorpus | None:
         """Return where documents of a corpus are in its .bin; None if they have no sequences.
 
+        The .bin of a corpus has the tokens of all documents, one after the other.
+
         Args:
             corpus: The index of the corpus's dataset.
             documents: Numbers of the documents.
@@ -272,6 +274,9 @@ class Dataset(ABC):
 
     def documents_in(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
         """Yield the documents that have tokens in some consecutive sequences.
+
+        If document 7 has the sequences 20 and 21, and document 8 has 22, the sequences 21 to 23
+        give 7 and 8.
 
         Args:
             start: Number of the first sequence.

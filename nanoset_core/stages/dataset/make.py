@@ -63,6 +63,8 @@ class MergeTask:
 def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
     """Merge shards on a disk into one .bin and its .idx.
 
+    The tokens of all shards are concatenated, and their indexes are merged.
+
     Args:
         task: The shards and the dataset.
         folder: Folder that the two files are written to.
@@ -126,6 +128,8 @@ def _move_tokens_out_of_target(task: MergeTask) -> Sequence[Manifest]:
 
 def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
     """Check that a file consists of unchanged pieces, by the digests of the pieces.
+
+    The file is read once, for its own sha256 and for those of the pieces.
 
     Args:
         path: The file.
@@ -304,6 +308,8 @@ class _ShardObjects:
 def _stored_shards(task: MergeTask) -> list[StoredPair]:
     """Find the objects of a bucket that contain the tokens and the indices of a corpus's shards.
 
+    A shard has the tokens of a part of the corpus, in a .bin and an .idx.
+
     Args:
         task: The shards, which are to be merged.
 
@@ -348,6 +354,8 @@ def _objects_of_shard(shard: Manifest) -> _ShardObjects:
 
 def _stat_objects(task: MergeTask, names: Set[str]) -> dict[str, Stored]:
     """Look up the objects of a corpus's shards in a bucket, with few requests.
+
+    The size and version of each object are needed to join them.
 
     Args:
         task: The shards.

@@ -175,6 +175,8 @@ def _first_fault(faults: Sequence[TokenFault | None]) -> TokenFault | None:
 def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
     """Combine the results of checking consecutive ranges of a .bin.
 
+    Counts are added up, and of the faults the first one is kept.
+
     Args:
         parts: The result of each range, in the order of the ranges.
     """
@@ -286,6 +288,8 @@ class TokenCheck:
     def check_range(self, token_range: TokenRange) -> RangeFacts:
         """Check the tokens of one range of the .bin.
 
+        Ranges can be checked by different processes, and `conclude` combines the results.
+
         Args:
             token_range: Consecutive sequences, or tokens within one sequence.
 
@@ -342,6 +346,9 @@ class TokenCheck:
 
     def _check_block(self, block: _Block, pieces: PieceCheck | None) -> RangeFacts:
         """Check the tokens of some sequences, a chunk at a time.
+
+        Three things are checked at once: that ids are in the vocabulary, that sequences begin and
+        end with the expected tokens, and which sequences repeat others.
 
         Args:
             block: The sequences, or tokens within one sequence.

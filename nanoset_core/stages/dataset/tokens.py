@@ -105,6 +105,8 @@ def copy_tokens(
 ) -> dict[str, FileFact]:
     """Copy the .bin of a dataset into another output, within the bucket that contains both.
 
+    The bucket copies it itself, so that nothing is downloaded.
+
     Args:
         outputs: The output root of both.
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.

@@ -64,6 +64,9 @@ def verify_corpus_dataset(
 ) -> Report:
     """Check the current dataset of a corpus.
 
+    The dataset must agree with itself, with the shards that it was merged from, and with the raw
+    text.
+
     Args:
         project: Its outputs have the dataset and the shards. Its raw text is read, too.
         corpus: Name of the corpus.
@@ -345,6 +348,8 @@ def _sources_of(
 ) -> Iterator[_SourceOfDocument]:
     """Yield the present text and the tokens of documents, except for very long ones.
 
+    The text is what the raw file has now, which may have changed since the tokens were made.
+
     Args:
         sampled: Where the documents are in the raw text.
         project: It names the folder of the raw text.
@@ -382,6 +387,8 @@ def _compare_text(
     tokenizer: Retokenizer, text: str | NanosetError, tokens: Tokens
 ) -> _TextDifference | None:
     """Tokenize the text of a document again, and compare the tokens.
+
+    If the file or the tokenizer has not changed, they are equal.
 
     Args:
         tokenizer: The tokenizer that made the tokens.
@@ -489,6 +496,8 @@ def _report_mismatches(
     report: Report, mismatches: Sequence[_TextMismatch], *, n_sampled: int
 ) -> None:
     """Report the first error and the first warning, each with the number of similar documents.
+
+    If 5 of 64 documents differ in the same way, one message says so, with an excerpt of the first.
 
     Args:
         report: Report on the dataset, to which errors are added.

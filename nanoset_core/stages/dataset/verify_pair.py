@@ -142,6 +142,8 @@ def _divided(check: TokenCheck, ranges: Sequence[TokenRange]) -> DividedCheck:
 def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> bool:
     """Check that the .idx of a pair fits its .bin, and has the expected counts and type of token.
 
+    For example, sequences of 3 and 5 tokens of 2 bytes need a .bin of 16 bytes.
+
     Args:
         report: Report on the pair, to which errors are added.
         dataset: The pair. Its .idx has been validated on its own.
@@ -220,6 +222,8 @@ def _check_counts(
     report: Report, dataset: MMapIndexedDataset, n_tokens: int, expected: Expected
 ) -> None:
     """Check that a pair has as many documents, sequences and tokens as its manifest says.
+
+    The .idx of the pair has the length of each sequence, and the first sequence of each document.
 
     Args:
         report: Report on the pair; the counts are added to its figures.

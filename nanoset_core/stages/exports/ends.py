@@ -111,6 +111,9 @@ def check_end_tokens(
 ) -> None:
     """Check that every document ends in the token that ends documents.
 
+    If 998 of 1,000 documents end in token 0, that must be the end token, and the other two lack it.
+    A reader would join them with the documents that follow.
+
     Args:
         export_format: The format, whose reader needs the end tokens.
         traits: Properties of the dataset, for messages.
@@ -226,6 +229,8 @@ def _occurrences_in_sample(
     dataset: MMapIndexedDataset, stream: Stream | None, token: int
 ) -> _Occurrences:
     """Count how often the last token of all documents also occurs inside the first documents.
+
+    A full stop also occurs inside documents, and an end-of-document token does not.
 
     Args:
         dataset: The dataset, on this machine.

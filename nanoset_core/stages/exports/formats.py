@@ -171,6 +171,8 @@ class OlmoCore(LinkedFormat):
     def _check_dtype(self, dataset: DatasetTraits) -> None:
         """Check that OLMo-core would read tokens of this size.
 
+        OLMo-core reads 2 bytes a token if the vocabulary has up to 65,536 ids, for example.
+
         Args:
             dataset: Properties of the dataset, such as the type of its tokens.
 

@@ -89,6 +89,9 @@ def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> Data
 def make_export(project: Project, name: str) -> Manifest:
     """Write the dataset of an export in the export's format, and make the export current.
 
+    An export has the tokens of a dataset in the files of another library, such as MosaicML's
+    streaming.
+
     Args:
         project: Its nanoset.yaml has the settings of the export.
         name: Name of the export. Its section of nanoset.yaml names a corpus or view, and a format.
@@ -181,7 +184,10 @@ class _SampledExport:
         return self._write(place)
 
     def _write(self, place: Path) -> Manifest:
-        """Write the files to the folder of the export, and then its manifest."""
+        """Write the files to the folder of the export, and then its manifest.
+
+        The files of samples come first, then index.json, which lists them, and the manifest last.
+        """
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)
         samples = sample_files(self.project, self.dataset, place, self.format, self.traits)

@@ -56,6 +56,8 @@ class SampleFiles:
     def tasks(self, stream: Stream | None) -> Iterator[FileTask]:
         """Yield a task for each file of the export: which tokens of the dataset's .bin it has.
 
+        A task can be run by any process, also on another machine.
+
         Args:
             stream: Order of the dataset's tokens, if they are not in order in the .bin.
         """
@@ -115,6 +117,8 @@ class SampleFiles:
     def _chunks(self, stream: Stream, source: FileAccess) -> Iterator[Tokens]:
         """Yield the tokens of a file in chunks of complete samples.
 
+        Files may be large, so only some of their tokens are in memory at once.
+
         The last sample of the export may be shorter.
 
         Args:
@@ -145,6 +149,8 @@ class SampleFiles:
         rewrite: bool,
     ) -> list[FileFact]:
         """Write all files of samples, in worker processes.
+
+        Files that an interrupted call has written are kept, unless they are to be rewritten.
 
         Args:
             stream: Order of the dataset's tokens, if they are not in order in the .bin.

@@ -180,6 +180,8 @@ class SampledFormat(ExportFormat):
     ) -> Iterator[bytes]:
         """Yield the bytes of a file of samples.
 
+        A file consists of a header and of samples, each of which may have a header, too.
+
         Args:
             cut: Which tokens are in which file.
             number: Number of the file.

@@ -68,6 +68,9 @@ def exports_for_trainer(
 ) -> dict[str, str | None]:
     """Return the export of each corpus that the trainer of a nanoset reads.
 
+    nanotron's main branch reads .ds files, which are exports of the format datatrove, rather than
+    .bin files.
+
     Args:
         settings: The settings of the nanoset.
         exports: Name of an export → its settings, for all exports of nanoset.yaml.

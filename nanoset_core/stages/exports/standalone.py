@@ -157,7 +157,11 @@ class _Pair:
         return Receipt(name=record_name(f"{self.name}.{self.options.format}"), made_from=record)
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings that decide the bytes of the export, for its receipt."""
+        """Return the settings that decide the bytes of the export, for its receipt.
+
+        If a later call has the same ones, and the same input files, it need not write the export
+        again.
+        """
         settings: dict[str, Any] = {
             "format": self.options.format,
             "name": self.name,
@@ -292,6 +296,9 @@ class _OpenedPair(NamedTuple):
 
 def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool) -> Exported:
     """Export a .bin and its .idx in a format whose file of tokens can be a link to the .bin.
+
+    Such a format has the same bytes of tokens as the .bin, and small files next to it that say
+    where documents end.
 
     Args:
         pair: The two files, and where their export goes.

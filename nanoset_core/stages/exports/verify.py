@@ -151,6 +151,8 @@ class _ExportCheck:
     def _compare_tokens(self, tokens_file: str) -> int | None:
         """Compare all tokens with those of the dataset, up to the first difference.
 
+        The end tokens, which end each document, are counted on the way.
+
         Args:
             tokens_file: Name of the export's file of tokens.
 
@@ -239,6 +241,8 @@ class _ExportCheck:
 def _check_sizes(report: Report, manifest: Manifest, samples: SampleFiles) -> bool:
     """Check the names and sizes of an export's files of samples.
 
+    How many tokens go into each file follows from the dataset, so the sizes do, too.
+
     Args:
         report: Gets an error if they are not as expected.
         manifest: Manifest of the export.
@@ -275,6 +279,8 @@ def _check_sample_file(
     report: Report, samples: SampleFiles, task: FileTask, *, remedy: str
 ) -> bool:
     """Compare a file of samples with the bytes that the dataset gives.
+
+    The bytes are computed again from the tokens of the dataset, block by block.
 
     Args:
         report: Gets an error for the first byte that differs.

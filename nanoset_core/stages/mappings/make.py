@@ -52,6 +52,8 @@ class IndexFileWriter:
     def write_member(self, member: MemberPlan, config: NanosetConfig) -> FileNotes:
         """Write the index files of a dataset, by which a trainer reads its samples in order.
 
+        If a bucket has these files already, nothing is written.
+
         Args:
             member: The plan of the dataset.
             config: The settings of its nanoset.
@@ -149,6 +151,8 @@ class IndexFileWriter:
 
     def _write(self, files: FileSet, make_room: Callable[[int, str], object]) -> FileNotes:
         """Write a set of index files, and add it to those that `upload` uploads.
+
+        The files of a dataset are a set: they are only useful together.
 
         Args:
             files: The set.

@@ -203,6 +203,9 @@ class NanosetContext(NanosetLookup):
     ) -> list[CorpusCoverage]:
         """Return what a split reads of each corpus, through all datasets that are made from it.
 
+        A split may read a corpus and a view, which is a selection of its documents. Then the
+        documents of the view are read through both, and count twice.
+
         Args:
             planned: The split.
             members: What the built split takes of each dataset. By default, what the plan says,
@@ -455,6 +458,8 @@ class NanosetContext(NanosetLookup):
 
     def _why_no_sample(self, split: SplitName, built_config: NanosetConfig) -> str | None:
         """Return why a split has no sample, although nanoset.yaml gives it a share of the data.
+
+        For example, it has 1 % of the documents, with fewer tokens than one sample needs.
 
         Args:
             split: The split, which has no sample.

@@ -179,6 +179,8 @@ def _nanoset_of_phase(
 ) -> ResolvedNanoset:
     """Return the settings of one phase of a training run, with the samples of the whole run.
 
+    A phase has its own data, such as a blend, and all other settings of the run.
+
     Args:
         run: Settings of the run.
         phase_names: Name of each phase.

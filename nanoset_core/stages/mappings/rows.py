@@ -33,6 +33,8 @@ def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
 def _member_row(member: Mapping[str, Any]) -> Row:
     """Return what is read of a dataset, by heading.
 
+    For example `{"corpus": "web", "samples": "1,000", "epochs": "0.50", …}`.
+
     Args:
         member: The JSON value of `MemberCoverage`, and the name of the dataset as `corpus`. Outputs
             of earlier versions have no `tokens_taken` and no `before`.
@@ -130,6 +132,8 @@ def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 def _mixture_row(part: Mapping[str, Any]) -> Row:
     """Return what a part of a mixture gets of the training data, by heading.
+
+    For example `{"part": "· books", "share": "15%", "epochs": "1.20", …}`.
 
     Args:
         part: The JSON value of `MixRow`. A part within a group has a greater `depth`, and is

@@ -31,6 +31,8 @@ from nanoset_core.stages.shards.settings import TokenizationSpec
 def nanoset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error for each setting of a nanoset that contradicts or lacks another one.
 
+    For example, a nanoset may have either `blend` or `mix`, and `continue` needs `phases`.
+
     Args:
         where: Place of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
         nanoset: Its settings.
@@ -170,6 +172,9 @@ def _data_errors(where: str, data: DataKeys, nanoset: NanosetSpec) -> Iterator[C
 
 def _split_blend_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error for each reason why `blend_per_split`, a blend for each split, cannot be used.
+
+    For example, `blend_per_split: {train: web, valid: wiki}` has no use for `split`, which divides
+    one blend.
 
     Args:
         where: The key of the nanoset, for the errors.

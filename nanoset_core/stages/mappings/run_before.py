@@ -95,6 +95,8 @@ def handoff_and_splits(outputs: OutputRoot, nanoset: str, digest: str) -> dict[s
 def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest:
     """Return the version with a digest, searching several outputs.
 
+    A digest names a version, but not the output that it belongs to.
+
     Args:
         outputs: The output root of the project, which has all versions of outputs.
         names: Names of the outputs, in the order in which they are searched.

@@ -185,6 +185,9 @@ def _scaled_splits(nanoset: NanosetSpec) -> tuple[SplitName, ...]:
 def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
     """Return the settings of a smaller run, which reads less data and as many fewer samples.
 
+    At a scale of 0.01, a run of 1,000,000 samples of web becomes one of 10,000 samples of the view
+    web-scale-0_01.
+
     Args:
         nanoset: The full run.
         scale: Size of the smaller run, as a share of the full one.

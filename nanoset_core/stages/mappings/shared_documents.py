@@ -239,6 +239,8 @@ def _document_ranges(corpus: Dataset, n_datasets: int) -> Iterator[range]:
 def _document_tokens(index: Index, documents: range) -> Array:
     """Return the number of tokens of each document in a range.
 
+    A document usually is one sequence of the corpus, but may consist of several.
+
     Args:
         index: Index of the corpus.
         documents: Numbers of the documents.

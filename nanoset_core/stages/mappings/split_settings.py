@@ -110,6 +110,9 @@ def _data_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of `NanosetConfig` that name the data of some splits.
 
+    Trainers are either given one blend, which they divide among train, valid and test, or a blend
+    for each of these.
+
     Args:
         nanoset: The nanoset.
         splits: Some of `train`, `valid` and `test`. If each split has its own blend, those of other

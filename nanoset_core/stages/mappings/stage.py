@@ -67,6 +67,8 @@ class _SplitStage(OutsideFiles, SharesFiles):
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         """Check that the index files in the trainer's cache have the sizes that were written.
 
+        An index file may have been deleted, or be cut off since the disk was full.
+
         Args:
             project: Its output root contains the trainer's cache.
             key: Its `subject` is the name of the nanoset, and its `part` the split.
@@ -294,6 +296,8 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
 def _write_files_of_datasets(nanoset: NanosetContext, planned: PlannedSplit) -> FileNotes:
     """Write the index files of each dataset of a split, except those that exist.
 
+    An index file has the order in which a trainer reads the samples of a dataset.
+
     Args:
         nanoset: The nanoset. Its cache is the folder where the trainer looks for the files.
         planned: The plan of the split: which samples it has of each dataset.
@@ -397,6 +401,8 @@ def _commit(
 
 def _index_bytes(project: Project, name: str, recipe: Recipe) -> int | None:
     """Return the size of all .idx files that planning a split of a nanoset would read.
+
+    If they are too large, the plan is not made just to show a warning.
 
     Args:
         project: Its outputs have the datasets.

@@ -53,6 +53,9 @@ class PlacedSet(NamedTuple):
 def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list[SplitFiles]:
     """Write the index files of all splits that have a share of the data, except those that exist.
 
+    An index file has the order in which a trainer reads the samples of a dataset. If it exists, the
+    trainer does not build it itself.
+
     Args:
         config: Names the data, and the folder of the index files.
         overwrite: Replace files of another dataset or of unknown origin.
@@ -166,6 +169,8 @@ def _write_split(
     plan: SplitPlan, config: NanosetConfig, placed_sets: Sequence[PlacedSet]
 ) -> SplitFiles:
     """Write the index files of one split.
+
+    These are the index files of each of its datasets, and of the blend if it mixes several.
 
     Args:
         plan: The plan of the split: its datasets, and how many samples of each.

@@ -202,6 +202,9 @@ def _check_index_file(
 ) -> None:
     """Check that an index file is as it was written.
 
+    An index file has the order in which a trainer reads the samples of a dataset, and is in the
+    trainer's cache.
+
     Args:
         report: Report on the index mappings or the blend, to which errors are added.
         manifest: Manifest of the index mappings or the blend, which records the written files.
@@ -316,6 +319,9 @@ def _check_contents(
 def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndices) -> None:
     """Build index arrays again in memory and compare each entry, unless they are too large.
 
+    The arrays are computed from the plan again, so a wrong entry shows that the stored file was
+    changed or damaged.
+
     Args:
         report: Gets an error for the first wrong entry of each array.
         files: The index files. Each contains one array, except the file "description".
@@ -360,6 +366,8 @@ def _first_difference(stored: NDArray[Any], expected: NDArray[Any]) -> int | Non
 
 def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: BlendIndices) -> None:
     """Check that evenly spread entries of a blend name a dataset and a sample that exist.
+
+    An entry is a sample for training: the number of a dataset, and the number of a sample in it.
 
     Args:
         report: Gets an error for the first wrong entry.
@@ -413,6 +421,9 @@ def _lead_nowhere(
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
     """Check that the tokens of evenly spread samples of a dataset are in the vocabulary.
+
+    A dataset is read through its index files, as a trainer would. A wrong index file usually leads
+    to tokens that are no tokens, or beyond the end of the .bin.
 
     Args:
         report: Gets an error for the first wrong token.

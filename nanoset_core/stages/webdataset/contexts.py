@@ -389,6 +389,8 @@ class ContextTable:
     def _rows_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return the rows of a source that hold one of the tokens [start, stop).
 
+        With rows of 4 tokens, the tokens [5, 9) are in the rows 1 and 2.
+
         Args:
             source: Number of the source.
             start: First token, counted within the source.
@@ -519,6 +521,9 @@ def _cut_separately(
     tail: PlanTail,
 ) -> _CutStreams:
     """Cut each stream of each source separately, so that no row has tokens of two streams.
+
+    With rows of 4 tokens, streams of 10 and 8 tokens give 2 rows each; if the rest is padded, the
+    first stream gives 3.
 
     Args:
         lengths_by_source: Tokens of each stream of each source.

@@ -183,6 +183,8 @@ class _RowCopier:
     def _copy_whole_rows(self, starts: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
         """Copy rows without padding from a source that is one file of consecutive tokens.
 
+        The ids of the tokens are checked on the way.
+
         Args:
             starts: First token of each row in the file, ascending, shape (n_rows,).
             targets: Row of the array into which each row is copied, shape (n_rows,).
@@ -297,6 +299,8 @@ def _chunks_of_matrix(
 ) -> Iterator[NDArray[np.integer[Any]]]:
     """Yield rows of a matrix in chunks, each of which is overwritten by the next one.
 
+    Copying a few rows at a time keeps them in the processor's cache.
+
     Args:
         matrix: Shape (n, row_tokens).
         numbers: Indices of the rows, all valid, shape (n_rows,).
@@ -359,6 +363,9 @@ def _carried_row(
     row_tokens: int,
 ) -> NDArray[np.integer[Any]]:
     """Return a row that begins in the first source and continues in the next ones.
+
+    With rows of 8 tokens, a row that begins 3 tokens before the end of source 0 has these, and the
+    first 5 tokens of source 1.
 
     Args:
         sources: Sources in order. Short ones may be in the row completely.

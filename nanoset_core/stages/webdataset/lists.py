@@ -42,6 +42,8 @@ def write_lists(
 ) -> dict[str, FileFact]:
     """Write the lists by which readers find the tars of a plan, next to the tars.
 
+    For example, OpenLM reads manifest.jsonl, which has a line for each tar.
+
     Args:
         plan: Says which context (sample) goes into which tar.
         tars: Facts of all tars, in order.

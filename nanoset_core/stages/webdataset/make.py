@@ -286,6 +286,8 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
 def _written_facts(outputs: OutputRoot, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
     """Return the facts of the tars that exist with their recorded size.
 
+    An earlier build may have written some or all of them.
+
     Args:
         outputs: The project's outputs.
         recipe: What the webdataset is made from. It decides the folder.
@@ -398,6 +400,8 @@ def _complete(
     digest_by_source: Mapping[str, str],
 ) -> Manifest:
     """Write the lists and the manifest of a webdataset whose tars are all written.
+
+    A webdataset that has a manifest counts as complete.
 
     Args:
         project: Its outputs have the tars, and get the lists and the manifest.

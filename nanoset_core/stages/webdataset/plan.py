@@ -168,6 +168,8 @@ class ShufflePlan:
     def check_sources(self, sources: Sequence[TokenSource]) -> None:
         """Check that sources are those that were planned.
 
+        A dataset may have been built again since the plan was made.
+
         Args:
             sources: The sources from which tars are to be written.
 
@@ -327,6 +329,9 @@ def plan_lengths(
     settings: PlanSettings,
 ) -> ShufflePlan:
     """Decide which rows of tokens go into which shard, by the lengths of the sources alone.
+
+    Sources of 10,000 and 5,000 tokens, cut into rows of 1,000, give 15 rows; with 8 of them in a
+    shard, there are two shards.
 
     Args:
         lengths: Name and number of tokens of each source, in the order that numbers the contexts.

@@ -133,6 +133,8 @@ def _check_not_view(project: Project, dataset: Manifest) -> None:
 def _inventory_of_both(project: Project, dataset: Manifest, tokenized: Manifest) -> Inventory:
     """Return the current files of a corpus, if its dataset and its shards were made from them.
 
+    An inventory lists the raw files of a corpus with their sizes and digests.
+
     Args:
         project: Its outputs are read.
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.

@@ -198,6 +198,9 @@ def _sampled_shards(plan: ShufflePlan) -> list[int]:
 def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) -> _Neighbours:
     """Count the pairs of contexts that follow each other in shards, and how many are related.
 
+    Two contexts are related if they are from the same source. They are near if they also follow
+    each other there, or are the same row of tokens.
+
     Args:
         plan: Says which context (sample) goes into which tar.
         contexts_of_shards: Numbers of the contexts of each shard that is measured, in its order.

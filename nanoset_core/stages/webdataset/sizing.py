@@ -138,6 +138,9 @@ def _buckets_choice(
 ) -> EngineChoice:
     """Return the engine `buckets`, which sorts rows in the memory of the workers, and its needs.
 
+    A worker holds the rows of as many shards as fit into its memory. If it cannot hold all, the
+    rows are sorted into files on the disk first.
+
     Args:
         plan: Says which context (sample) goes into which tar.
         memory_bytes: Memory budget of all workers together.

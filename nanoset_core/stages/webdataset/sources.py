@@ -146,6 +146,8 @@ class TokenSource:
     def of_output(cls, dataset: Dataset, *, is_copied: bool) -> TokenSource:
         """Return the tokens of a dataset of the project, to write tars from.
 
+        A project keeps its datasets on this machine or in a bucket.
+
         Args:
             dataset: The dataset.
             is_copied: Whether its tokens are read from a copy if they are in a store; otherwise

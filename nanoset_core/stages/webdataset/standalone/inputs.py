@@ -210,6 +210,9 @@ def _texts_or_tars(
 ) -> ShuffleInputs:
     """Group files of text, or tars, into sources.
 
+    For example, a file whose path contains "stack" belongs to the source CODE, by the rules of
+    `sampling`.
+
     Args:
         files: The files, in order.
         are_tars: Whether all files are tars, whatever their names are.

@@ -195,6 +195,8 @@ def _estimated_tokens(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens
 def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
     """Estimate the tokens of each text file of a source, by the tokens per byte of a few files.
 
+    If 1 MiB of a few files has 250,000 tokens, a file of 4 MiB is assumed to have a million.
+
     Args:
         source: The source.
         settings: How its text is tokenized.

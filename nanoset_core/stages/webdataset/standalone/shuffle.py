@@ -376,6 +376,8 @@ class _ShuffleCall:
 def _write_rejects(prepared: PreparedTokens, folder: Path) -> dict[str, FileFact]:
     """Write the rejected lines of all sources of text into one file, if there are any.
 
+    A line is rejected if it is no JSON object, or has no text, for example.
+
     Args:
         prepared: The tokens of the sources.
         folder: Where to write.
@@ -396,6 +398,8 @@ def _write_rejects(prepared: PreparedTokens, folder: Path) -> dict[str, FileFact
 
 def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
     """Return the facts about the inputs, which the manifest contains.
+
+    For example, 1,000 documents were read, and 3 lines rejected because they are no JSON.
 
     Args:
         prepared: The tokens of the inputs, and what was lost of text.

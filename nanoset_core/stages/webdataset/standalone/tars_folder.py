@@ -195,6 +195,8 @@ class TarsFolder:
     def _upload(self, manifest: Manifest) -> None:
         """Send the files in the draft to a bucket.
 
+        The order makes sure that readers find either a complete output or none.
+
         Args:
             manifest: Manifest of these files.
         """

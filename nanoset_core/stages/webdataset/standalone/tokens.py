@@ -124,6 +124,8 @@ def _decode_tars(
 ) -> PreparedTokens:
     """Decode the tars of each source into a file of tokens.
 
+    The samples of the tars are concatenated in the file, and shuffled again later.
+
     Args:
         inputs: Tars.
         options: The settings of the call.
