@@ -77,20 +77,19 @@ class ActiveRuns:
 
     @cached_property
     def landing(self) -> dict[str, str]:
-        """Corpus whose text is being written now → the asset that writes ("lands") it.
+        """Corpus whose raw text is being written now → the asset that writes ("lands") it.
 
-        These assets belong to another team, in the same Dagster instance. For example,
-        `{"web": "crawl/pages"}`.
+        For example, `{"web": "crawl/pages"}` while a run of this asset of another team is active.
         """
         if not self.runs and not self.backfills:
-            return {}
-        asset_by_corpus: dict[str, str] = {}
-        for corpus, writers in self.upstream.items():
+            return {}  # nothing is active, so no asset is being made
+        active_writers: dict[str, str] = {}
+        for corpus, writers in self.upstream.items():  # corpus → the assets that write its text
             for asset in writers:
                 if asset in self._assets_being_made:
-                    # The first one stays, if several are writing the text of a corpus.
-                    asset_by_corpus.setdefault(corpus, asset.to_user_string())
-        return asset_by_corpus
+                    active_writers[corpus] = asset.to_user_string()
+                    break  # one is enough as a reason to wait
+        return active_writers
 
     @cached_property
     def _assets_being_made(self) -> set[dg.AssetKey]:

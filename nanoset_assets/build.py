@@ -177,7 +177,7 @@ class _Builder:
         Args:
             rebuild: Whether selected outputs that are up to date are made, too.
         """
-        counter = StepCounter(self.project.progress)
+        counter = StepCounter(self.project.progress)  # prints "3 of 71" when a step begins
         project_defs = ProjectDefs.of(
             self.project.config, build_project=self.project, started=counter.begin
         )
@@ -186,18 +186,18 @@ class _Builder:
         close_abandoned_runs(self.instance, project_defs.names)
         sweep(self.project)
 
+        # Look at all outputs, and divide the selected ones that are stale into runs.
         survey = _survey(self.project, project_defs, self.instance, self.corpora)
-
-        # Dagster's definitions are slow to make. They are needed to resolve selections in Dagster's
-        # syntax, and to execute runs.
-        definitions = definitions_of(project_defs) if self.select else dg.Definitions()
+        definitions = dg.Definitions()  # empty: those of the project are slow to make
+        if self.select:
+            definitions = definitions_of(project_defs)  # to resolve Dagster's selection syntax
         nodes = selected(
             survey.graph.nodes(), self.select, self.corpora, definitions, project_defs.names
         )
         runs = _runs_to_execute(survey, nodes, rebuild=rebuild)
-        if runs and not self.select:
-            definitions = definitions_of(project_defs)
 
+        if runs and not self.select:
+            definitions = definitions_of(project_defs)  # to execute the runs
         plan = _BuildPlan(project_defs, definitions, counter, survey, runs)
         counter.expect(plan.nodes)
         return plan
@@ -216,13 +216,15 @@ class _Builder:
         check_disk(self.project, set(nodes), self.say)
 
     def _execute(self, plan: _BuildPlan, *, rebuild: bool) -> BuildReport:
-        """Execute the runs of a plan, and return what they did.
+        """Execute the runs of a plan, and return a report of what was made and what failed.
 
         Args:
             plan: The runs, and the definitions that Dagster needs for them.
             rebuild: Whether outputs are made even if they are up to date.
         """
         report = _report_before_runs(plan.survey, plan.steps, has_all_corpora=not self.corpora)
+        tags = _run_tags(plan.project_defs.names, rebuild=rebuild)
+        run_config = _run_config(verbose=self.verbose)
         build_runs = BuildRuns(
             project=self.project,
             project_defs=plan.project_defs,
@@ -231,15 +233,11 @@ class _Builder:
             counter=plan.counter,
             say=self.say,
             instance=self.instance,
-            options={
-                "tags": _run_tags(plan.project_defs.names, rebuild=rebuild),
-                "run_config": _run_config(verbose=self.verbose),
-            },
+            options={"tags": tags, "run_config": run_config},
         )
-        _execute_runs(build_runs, plan.runs)
+        _execute_runs(build_runs, plan.runs)  # adds the results to `report`
 
-        # The report refers to the graph of the outputs. Let it look up again what the runs may have
-        # made, and mark outputs that could not be made.
+        # The graph, in which the report looks up outputs, still has their state before the runs.
         graph = plan.survey.graph
         graph.forget(plan.nodes)
         graph.set_failures(_failures_of(report, plan.steps))
@@ -254,15 +252,16 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
         runs: The steps of each run. A run makes outputs of one corpus, nanoset or webdataset, its
             *subject*; runs with the same subject follow one another.
     """
-    # Dagster's UI lists each run under a code location, a set of definitions. Find that of this
-    # project: Dagster stores it with every sensor that has run.
     instance = build_runs.instance
+    # Dagster's UI lists runs by code location (a set of definitions that Dagster's server has
+    # loaded). Dagster stores the code location of a project with its sensors, so look one up.
     sensor_name = build_runs.project_defs.names.definition(OVERVIEW)
     location = code_location_of(instance, sensor_name, DEFINITIONS_MODULE)
 
-    # All runs share one connection to a Dask cluster. Each call of `execute` locks its subject, so
-    # that no other build works on it.
-    with connections_kept(), runs_in_code_location(instance, location):
+    with (
+        connections_kept(),  # all runs share one connection to a Dask cluster
+        runs_in_code_location(instance, location),
+    ):
         for subject, subject_runs in groupby(runs, _subject_of):
             build_runs.execute(subject, list(subject_runs))
 
@@ -373,16 +372,17 @@ def _survey(
     # The UI shows every corpus of the raw folder, so register those that are not examined, too.
     register(instance, project_defs.names, list(text.corpora), project.config)
 
-    # List the files of each corpus. Outputs of corpora that cannot be read count as failed.
+    # List the files of each corpus, and derive from the lists which outputs there should be. If a
+    # corpus cannot be read, the graph of the outputs has the error in its place.
     inventories = _inventories(project, examined_corpora)
     graph = graph_over(project, inventories.recipes, examined_corpora)
     graph.set_failures(inventories.errors)
 
-    # Compare all outputs with what they would be made from now.
+    # Compare the outputs that exist with those that there should be. Each has a step to make it.
     state = load_graph_state(graph, instance, project_defs.names)
     steps = list(state.steps.values())
     if corpora:
-        # A nanoset or webdataset may need corpora that were not examined: leave it out.
+        # A data mixture or webdataset may need corpora that were not examined: leave it out.
         steps = [step for step in steps if is_of_corpora(step.node.stage)]
     return _ProjectSurvey(graph, state, steps, text.unread_entries, inventories.errors)
 
@@ -422,6 +422,9 @@ def _runs_to_execute(
 ) -> list[list[Step]]:
     """Return the runs that make the selected outputs and the stale outputs that these need.
 
+    For example, if the user selects a dataset that is stale, as are the shards that it is made
+    from, one run makes first the shards and then the dataset.
+
     Args:
         survey: The state of the project: which outputs are missing, stale or up to date.
         selected_nodes: The outputs that the user selected.
@@ -434,9 +437,8 @@ def _runs_to_execute(
     state = survey.state
     nodes = [step.node for step in survey.steps if step.node in selected_nodes]
     if rebuild:
-        state = replace(state, forced=frozenset(nodes))
-    # Of the selected outputs, those that are stale, or all of them if they are to be rebuilt.
-    due_nodes = {node for node in nodes if state.needs_run(node)}
+        state = replace(state, forced=frozenset(nodes))  # then all of them need a run
+    due_nodes = [node for node in nodes if state.needs_run(node)]
     nodes_to_make = add_stale_inputs(due_nodes, inputs_of=state.inputs_of, is_stale=state.is_stale)
 
     def is_to_be_made(step: Step) -> bool:
@@ -465,7 +467,8 @@ def _report_before_runs(
     for node, error in survey.unreadable.items():
         report.failed[label_of(node)] = error
     if has_all_corpora:
-        # Otherwise, outputs are also blocked because their corpora were not examined.
+        # Outputs that need a corpus which cannot be read. If only some corpora were examined, the
+        # graph also reports outputs that need any of the others, which are not to blame.
         report.skipped += _blocked_labels(survey.graph)
     report.replaced |= _replaced_settings(survey.graph, steps)
     return report
@@ -489,17 +492,20 @@ def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Excep
 def _blocked_labels(graph: Graph) -> list[str]:
     """Return the labels of outputs that cannot be made, because a corpus cannot be read.
 
+    The outputs of its own pipeline, from the list of its files to its dataset, are left out: the
+    corpus is reported as failed anyway.
+
     Args:
         graph: The outputs of the project, with the corpora that cannot be read.
 
     Returns:
-        Labels such as `pbin [web]` for an output of a corpus, and the name of a nanoset (a data
+        Labels such as `pbin [web]` for an export of a corpus, and the name of a nanoset (a data
         mixture for training) or webdataset for all of its outputs together.
     """
     labels: dict[str, None] = {}  # a set that keeps the order
     for node in graph.blocked():
-        if node.stage.kind == INVENTORY.kind:
-            # Outputs of the corpus itself, such as its tokens: the corpus is reported as failed.
+        is_of_corpus_pipeline = node.stage.kind == INVENTORY.kind
+        if is_of_corpus_pipeline:
             continue
         if is_of_corpora(node.stage):
             labels[label_of(node)] = None

@@ -167,13 +167,16 @@ class BuildRuns:
                 outputs the runs make.
             runs: The steps of each run. A run is skipped if it needs an output that failed.
         """
-        with self._lease_of(subject):
-            # Find out now what another build has made, before this build makes any output itself.
-            made_elsewhere = self._made_elsewhere(list(chain.from_iterable(runs)))
+        with self._lease_of(subject):  # waits while another build works on the subject
+            # That build may have made some of the outputs: they need not be made again.
+            steps = list(chain.from_iterable(runs))
+            made_elsewhere = self._made_elsewhere(steps)
             for run in runs:
                 inputs = chain.from_iterable(step.needs for step in run)
                 input_labels = {label_of(node) for node in inputs}
-                if self.report.given_up.isdisjoint(input_labels):
+                # Labels of outputs that failed, or were skipped since one that they need failed.
+                unavailable = self.report.given_up
+                if unavailable.isdisjoint(input_labels):
                     self._execute_run(run, made_elsewhere)
                 else:
                     self.report.skip([step.node for step in run])
@@ -317,12 +320,13 @@ class BuildRuns:
             nodes: The outputs of the run, in the order of its steps.
             error: Dagster's error, which only says that the run failed.
         """
-        failed_node = nodes[0]
-        reason = error
-        # The step that failed has recorded its own error. If there is none, the run has failed
-        # before its first step.
-        if self.project_defs.failures:
-            failed_node, reason = self.project_defs.failures[0]
+        # A step that fails adds its output and its own error to this list, and ends the run.
+        failures = self.project_defs.failures
+        if failures:
+            failed_node, reason = failures[0]
+        else:  # the run has failed before its first step
+            failed_node = nodes[0]
+            reason = error
         self.report.failed[label_of(failed_node)] = reason
         return failed_node
 

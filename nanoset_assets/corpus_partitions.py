@@ -76,19 +76,20 @@ def partition_changes(
     changes = PartitionChanges(registered)
     partition_sets = _PartitionSets(names, active_runs, before)
 
-    # Select the partitions to remove. Those that an active run makes stay until a later tick.
-    missing = _missing_corpora(registered, text, before)
-    missing_in_two_ticks = missing & before.missing
-    unneeded = missing_in_two_ticks - requested_corpora(config)
+    # Suppose that web, books and code are partitions, and the raw folder has only web. If the last
+    # tick missed books, too, then books is removed now, and code by the next tick.
+    missing = _missing_corpora(registered, text, before)  # books, code
+    unneeded = (missing & before.missing) - requested_corpora(config)  # books
     removed = partition_sets.without_active_runs(names.corpora_name, unneeded, changes.notes)
-    changes.missing = sorted(missing - removed)
+    changes.missing = sorted(missing - removed)  # code, for the next tick
 
     # Change the set of all corpora.
     present = set(text.corpora)
-    changes.requests += _change_requests(names.corpora, added=present - registered, removed=removed)
+    new = present - registered
+    changes.requests += _change_requests(names.corpora, added=new, removed=removed)
 
     # Change the sets that only some corpora are in, such as those with a `.pbin`.
-    all_corpora = (registered | present) - removed
+    all_corpora = (registered | new) - removed
     for set_name, members in corpora_by_partition_set(config, names, all_corpora).items():
         if set_name != names.corpora_name:
             partition_sets.change_members(set_name, members, changes)

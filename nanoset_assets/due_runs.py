@@ -76,12 +76,12 @@ def due_runs(
     Returns:
         The runs, in the order of the pipeline, and the reasons of the outputs that wait.
     """
-    waiting_reasons: dict[str, str] = {}
+    waiting_reasons: dict[str, str] = {}  # label of an output → why it is not made now
 
     def can_start(step: Step) -> bool:
-        """Return whether a step can start now; if it has to wait, store the reason."""
+        """Return whether a step can start now. If not, add the reason to `waiting_reasons`."""
         if _lists_changed_files(step) and not includes_inventories:
-            return False
+            return False  # left to the sensor that watches the files, so it needs no reason
         reason = _reason_to_wait(step, active_runs, loaded_assets, retries_failed=retries_failed)
         if reason is not None:
             waiting_reasons[label_of(step.node)] = reason

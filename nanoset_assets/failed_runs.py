@@ -58,13 +58,14 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     if end_time(last) < PROCESS_STARTED_AT:
         return None
 
-    # The digest of an output changes with its inputs and settings.
+    # If its inputs or settings have changed since, and thus its digest, the output may be made now,
+    # unless Dagster is about to start the last run again.
     digests = _read_or_add_digests_tag(instance, names, last, current_digest=step.digest)
-    was_for_same_output = step.digest in digests.split()
-    if not was_for_same_output and not _is_about_to_be_retried(last):
+    has_changed = step.digest not in digests.split()
+    if has_changed and not _is_about_to_be_retried(last):
         return None
 
-    # Some failures may be repeated a few times, so count the runs for the same outputs.
+    # Otherwise, the outcome of the last run and the number of runs for the same outputs decide.
     attempts_filter = dg.RunsFilter(tags={names.tag(WANTED_TAG): digests})
     attempts = instance.get_run_records(attempts_filter)
     return reason_not_repeated(instance, last, attempts)
@@ -73,10 +74,10 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
 def _read_or_add_digests_tag(
     instance: dg.DagsterInstance, names: Names, record: dg.RunRecord, current_digest: str
 ) -> str:
-    """Return the tag of a run with the digests of the outputs that it was to make.
+    """Return the digests of the outputs that a run was to make, from a tag of the run.
 
-    A run that a person started has no such tag. It receives one with the current digest: once the
-    digest changes, the run no longer counts as an attempt to make the same output.
+    A run that a person started has no such tag. Dagster's instance stores one with the current
+    digest, so that a later call can see whether the output has changed since.
 
     Args:
         instance: The instance of Dagster, which stores the tag.

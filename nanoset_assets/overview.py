@@ -45,7 +45,10 @@ A deleted output, for example, shows only then.
 _MAX_NAMES = 3
 """How many stale outputs the log of a tick names at most."""
 _UNLOADABLE = "unloadable"
-"""Takes the place of `_Cursor.quick_digest` while nanoset.yaml cannot be loaded."""
+"""Takes the place of `_Cursor.quick_digest` while nanoset.yaml cannot be loaded.
+
+It differs from every digest, so all outputs are compared once the file is corrected.
+"""
 _DESCRIPTION = (
     "The whole project on one page: tokens, outputs, what is stale and why, and what depends on it."
 )
@@ -160,8 +163,8 @@ def _evaluate(
     except NanosetError as error:
         return _result_for_invalid_config(context, key, error, last_cursor)
 
-    # Comparing all outputs is slow. While the digest of what is quick to look up stays the same,
-    # compare them only from time to time.
+    # Making the page is slow, since it compares all outputs. If nothing seems to have changed, by a
+    # digest of what is quick to look up, make it only from time to time.
     instance = context.instance
     repository = context.repository_def
     quick_digest = _quick_digest(project_defs, automation, project, instance, repository)
@@ -169,61 +172,62 @@ def _evaluate(
     if quick_digest == last_cursor.quick_digest and was_compared_lately:
         return tick_result(context, idle_reason="no run, setting or corpus has changed")
 
-    content = overview_content(project_defs, automation, project, instance, repository)
-    page_digest = _digest((content.metadata, content.stale, content.warnings))
+    # Make the page, and report it if it differs from the last one that was reported.
+    page = overview_content(project_defs, automation, project, instance, repository)
+    page_digest = _digest((page.metadata, page.stale, page.warnings))
     cursor = _Cursor(quick_digest, compared_at=now, reported_digest=page_digest)
     if page_digest == last_cursor.reported_digest:
         return tick_result(context, idle_reason="nothing has changed", cursor=str(cursor))
-    return _result_with_page(context, key, content, cursor)
+    return _result_with_page(context, key, page, cursor)
 
 
 def _result_with_page(
-    context: dg.SensorEvaluationContext, key: dg.AssetKey, content: OverviewContent, cursor: _Cursor
+    context: dg.SensorEvaluationContext, key: dg.AssetKey, page: OverviewContent, cursor: _Cursor
 ) -> dg.SensorResult:
-    """Return the result of a tick that reports a page which has changed.
+    """Return the result of a tick that reports a changed page to Dagster, without a run.
 
     Args:
         context: The context of the tick.
         key: The asset `overview`.
-        content: The page.
+        page: The tables of the page, and what it warns of.
         cursor: What the sensor remembers for the next tick.
     """
+    new_version = dg.AssetMaterialization(key, metadata=page.metadata)
+    # The check warns of missing and stale outputs. `verdict` has its arguments, such as `passed`.
+    check = dg.AssetCheckEvaluation(key, CHECK, **page.verdict)
     return tick_result(
         context,
-        notes=[*content.warnings, *content.stale[:_MAX_NAMES]],
-        idle_reason="reported",
+        notes=[*page.warnings, *page.stale[:_MAX_NAMES]],
+        idle_reason="reported",  # the tick's text in the UI, if the page warns of nothing
         cursor=str(cursor),
-        asset_events=[
-            dg.AssetMaterialization(key, metadata=content.metadata),
-            dg.AssetCheckEvaluation(key, CHECK, **content.verdict),
-        ],
+        asset_events=[new_version, check],
     )
 
 
 def _result_for_invalid_config(
     context: dg.SensorEvaluationContext, key: dg.AssetKey, error: NanosetError, last_cursor: _Cursor
 ) -> dg.SensorResult:
-    """Return the result of a tick that could not load nanoset.yaml.
+    """Return the result of a tick that could not load nanoset.yaml: a failed check of the overview.
 
-    The check of the asset `overview` reports each error once, and the log of every tick has it.
+    Every tick logs the error, but only the first one reports it to Dagster's history.
 
     Args:
         context: The context of the tick.
         key: The asset `overview`.
         error: Why the file cannot be loaded.
-        last_cursor: The cursor that the previous tick stored.
+        last_cursor: What the previous tick has stored.
     """
     warning = f"{CONFIG_FILE} cannot be loaded, so nothing is built: {one_line(error)}"
     error_digest = _digest(str(error))
-    if error_digest == last_cursor.reported_digest:  # an earlier tick has reported this error
+    was_reported = error_digest == last_cursor.reported_digest
+    if was_reported:
         return tick_result(context, notes=[warning])
 
-    # Store that the error was reported last. Once the file is corrected, both digests differ, so
-    # the next tick compares the outputs and reports the page again.
+    page = OverviewContent(metadata={}, stale=[], warnings=[warning])
+    check = dg.AssetCheckEvaluation(key, CHECK, **page.verdict)
+    # With this cursor, the first tick after the file is corrected reports the whole page.
     cursor = _Cursor(quick_digest=_UNLOADABLE, compared_at=0, reported_digest=error_digest)
-    content = OverviewContent(metadata={}, stale=[], warnings=[warning])
-    event = dg.AssetCheckEvaluation(key, CHECK, **content.verdict)
-    return tick_result(context, notes=[warning], cursor=str(cursor), asset_events=[event])
+    return tick_result(context, notes=[warning], cursor=str(cursor), asset_events=[check])
 
 
 def _quick_digest(

@@ -202,39 +202,39 @@ class _Tick:
         )
 
     def _raise_or_note_errors(self, *, has_requests: bool) -> None:
-        """Raise the errors of the tick, or add them to its notes if it has a result.
+        """Raise the errors of this call of the sensor, or only log them if it has a result.
 
-        Dagster would discard the requests and the cursor of a tick (a call of the sensor) that
-        raises an error. The next tick that has neither raises the errors.
+        If a sensor raises an error, Dagster discards the runs that it requests, and its cursor (the
+        state that it stores for the next call). So errors that a call with a result finds are
+        logged. A later call without a result finds and raises them.
 
         Args:
-            has_requests: Whether the tick requests runs or changes of partitions.
+            has_requests: Whether runs or changes of partitions are requested.
 
         Raises:
             NanosetError: There are errors, no requests, and no change of the cursor.
         """
-        has_result = has_requests or self.next_cursor != self.last_cursor
-        if self.errors and not has_result:
+        has_new_cursor = self.next_cursor != self.last_cursor
+        if self.errors and not has_requests and not has_new_cursor:
             raise _joined(self.errors)
         for error in self.errors:
             self.notes.append(str(error))
 
     def _partition_requests(self) -> list[PartitionsRequest]:
-        """Return the requests that add and delete partitions, and note corpora without text.
+        """Compare the corpora with those of the last tick, and request what has to change.
 
         Returns:
-            A request to add the partition `web`, for example, if the raw folder has a new folder
-            `web`.
+            Requests that add and delete partitions. For example, if the raw folder has a new folder
+            `web`, one that adds the partition `web`.
         """
         known_before = KnownCorpora(
-            seen=set(self.last_cursor.signatures),
-            missing=set(self.last_cursor.missing),
-            members=self.last_cursor.members,
+            seen=set(self.last_cursor.signatures),  # those that had text
+            missing=set(self.last_cursor.missing),  # partitions without text
+            members=self.last_cursor.members,  # partition set → its corpora
         )
         changes = partition_changes(
             self.project.config, self.project_defs.names, self.active_runs, self.text, known_before
         )
-        # The next tick has to know which corpora are missing, and which partitions were added.
         self.next_cursor.missing.extend(changes.missing)
         self.next_cursor.members.update(changes.members)
 
@@ -243,15 +243,17 @@ class _Tick:
         return changes.requests
 
     def _find_errors_of_corpora(self, registered: set[str]) -> None:
-        """Add to `errors` which corpora cannot be read, and which nanoset.yaml names in vain.
+        """Add an error for each corpus that cannot be read, or that nanoset.yaml misspells.
 
         Args:
             registered: The corpora that are partitions already, because they had text before.
         """
         # Corpora with a fault exist, but cannot be read. Several may have the same: report it once.
-        self.errors += dict.fromkeys(self.text.faults.values())
+        unique_faults = dict.fromkeys(self.text.faults.values())
+        self.errors += unique_faults
 
-        # A corpus that another asset is going to write need not exist yet.
+        # nanoset.yaml may name corpora that exist, and those that another asset has yet to write. A
+        # registered corpus had text before, so if it is missing now, that is an error.
         existing = [*self.text.corpora, *self.text.faults]
         not_written_yet = self._not_written_yet([*existing, *registered])
         try:
@@ -300,6 +302,8 @@ class _Tick:
         """
         inventories = current_inventories(self.project, self.text.corpora)
         up_to_date = self._up_to_date(inventories)
+        for name, recipe in up_to_date.items():  # saves the next tick the comparison
+            self.next_cursor.up_to_date[name] = recipe.digest
         self._record_in_history(up_to_date)  # if another machine has built them
 
         # All other corpora have changed. Leave out those that have to wait.
@@ -338,34 +342,34 @@ class _Tick:
         return corpus.is_quiet or not self._has_to_wait(corpus, now)
 
     def _up_to_date(self, inventories: Mapping[str, Recipe]) -> dict[str, Recipe]:
-        """Return the corpora whose inventory lists their present files, also for the next tick.
+        """Return those of the inventories that list the present files of their corpus.
 
         Args:
             inventories: Corpus → recipe of its current inventory, the list of files that the last
-                build read. The digest of a recipe identifies these files.
+                build read. The digest of the recipe identifies these files.
 
         Returns:
-            Corpus that is up to date → recipe of its inventory.
+            The entries of `inventories` whose corpora have not changed since.
         """
         up_to_date: dict[str, Recipe] = {}
         for name, recipe in inventories.items():
             if self._is_up_to_date(self.text.corpora[name], recipe.digest):
                 up_to_date[name] = recipe
-                self.next_cursor.up_to_date[name] = recipe.digest
         return up_to_date
 
     def _record_in_history(self, inventories: Mapping[str, Recipe]) -> None:
-        """Add existing outputs to Dagster's history if it lacks an inventory that exists.
+        """Add outputs that another machine has made to Dagster's history.
+
+        They are missing if another machine has built the corpora, or if the history was deleted.
+        To find out quickly, only the inventories are compared: they are made before all else.
 
         Args:
-            inventories: Corpus that is up to date → recipe of the output that lists its files.
+            inventories: Corpus that is up to date → recipe of its inventory, which lists its files.
         """
         recorded = latest_data_versions(self.instance, self.inventory_asset, set(inventories))
         if all(recorded.get(name) == recipe.digest for name, recipe in inventories.items()):
             return
 
-        # Another machine has made the inventory, or the history was deleted. So outputs that are
-        # made from it may be missing from the history, too.
         graph = graph_over(self.project, inventories)  # all outputs of these corpora
         step_by_node = {step.node: step for step in graph.steps()}
         record_existing_outputs(
@@ -379,31 +383,33 @@ class _Tick:
             contents: The files of the corpus.
             digest: The digest of its current inventory, the list of files that the last build read.
         """
-        # The last tick may have compared the same files with the same inventory already.
+        # Quick: the last tick saw the same files (a signature is a hash of their names, sizes and
+        # times), and found them to be those of the same inventory.
         name = contents.corpus
         has_same_files = self.last_cursor.signatures.get(name) == contents.signature
         has_same_inventory = self.last_cursor.up_to_date.get(name) == digest
         if has_same_files and has_same_inventory:
             return True
 
-        # Compare the inventory with the one that a build would make now, which is None if a file is
-        # new and was never read.
-        inventory = remembered_inventory(self.project, contents)
-        return inventory is not None and inventory_recipe(inventory).digest == digest
+        # Otherwise, compare the current inventory with the one that a build would make now.
+        new_inventory = remembered_inventory(self.project, contents)
+        if new_inventory is None:
+            return False  # a file is new, and was never read
+        return inventory_recipe(new_inventory).digest == digest
 
     def _is_quiet(self, contents: Contents, now_ns: int) -> bool:
         """Return whether nothing has been written to a corpus for `settle_seconds`.
 
+        Its files must also have the same names, sizes and times as in the last call of the sensor.
+
         Args:
-            contents: The files of the corpus, with their times. They must also be the same as in
-                the last tick.
+            contents: The files of the corpus, with their times.
             now_ns: The present time, in nanoseconds since 1970.
         """
+        signature_in_last_tick = self.last_cursor.signatures.get(contents.corpus)
+        settle_seconds = self.project.config.automation.settle_seconds
         return is_quiescent(
-            contents,
-            self.last_cursor.signatures.get(contents.corpus),
-            now_ns=now_ns,
-            settle_seconds=self.project.config.automation.settle_seconds,
+            contents, signature_in_last_tick, now_ns=now_ns, settle_seconds=settle_seconds
         )
 
     def _has_to_wait(self, corpus: _ChangedCorpus, now: float) -> bool:
@@ -417,26 +423,25 @@ class _Tick:
             corpus: A changed corpus that is not quiet.
             now: The present time, in seconds since 1970.
         """
-        name = corpus.name
-        waiting_since = self.last_cursor.written_since.get(name, now)
+        waiting_since = self.last_cursor.written_since.get(corpus.name, now)
         max_wait = PATIENCE * self.project.config.automation.settle_seconds
         has_waited_long = now - waiting_since >= max_wait
-        has_to_wait = (
-            not has_waited_long
-            or not self._has_new_settled_files(corpus)
-            or self._would_lose_text(corpus)
-        )
-        if has_to_wait:
-            self.next_cursor.written_since[name] = waiting_since
-        else:
-            # The next cursor gets no entry, so that the files that are left out wait from now on.
-            self.notes.append(f"{name}: built without the files that something writes to")
-        return has_to_wait
+        if (
+            has_waited_long
+            and self._has_new_settled_files(corpus)
+            and not self._would_lose_text(corpus)
+        ):
+            # The files that are left out start a new wait: no time is stored in the next cursor.
+            self.notes.append(f"{corpus.name}: built without the files that something writes to")
+            return False
+        self.next_cursor.written_since[corpus.name] = waiting_since
+        return True
 
     def _would_lose_text(self, corpus: _ChangedCorpus) -> bool:
-        """Return whether a file of the last build is being overwritten, and add a note if so.
+        """Return whether a build of only the settled files would lose text of the last build.
 
-        Such a file would be missing from a build of the files that have settled.
+        It would if a file that the last build read is being overwritten now: its old text no longer
+        exists, and its new text is not complete. A note names the file.
 
         Args:
             corpus: A corpus that is being written to.
@@ -459,14 +464,14 @@ class _Tick:
             corpus: A corpus that is being written to.
         """
         # Compare the current inventory, the list of files that the last build read, with the one
-        # that such a build would make. For files that were read before, their digests are known.
+        # that such a build would make. The latter is known if all settled files were read before.
         quiet_period = quiet_period_of(self.project, corpus.name)
-        inventory = remembered_inventory(self.project, corpus.contents, quiet_period)
-        if inventory is None:
-            return True  # a settled file was never read
-        if not inventory.pieces:
-            return False  # no settled file has text
-        return inventory_recipe(inventory).digest != corpus.current_digest
+        settled_inventory = remembered_inventory(self.project, corpus.contents, quiet_period)
+        if settled_inventory is None:
+            return True  # a settled file is new, and was never read
+        if not settled_inventory.pieces:
+            return False  # no settled file has text, so there is nothing to build
+        return inventory_recipe(settled_inventory).digest != corpus.current_digest
 
     def _run_request(self, corpus: _ChangedCorpus) -> dg.RunRequest | None:
         """Return the request for a run that builds a corpus, or None if no run is needed.
@@ -489,29 +494,32 @@ class _Tick:
     def _needs_another_run(
         self, corpus: _ChangedCorpus, earlier_runs: Sequence[dg.RunRecord]
     ) -> bool:
-        """Return whether a corpus has to be built again after runs for the same files.
+        """Return whether to build a corpus again, although runs were requested for its files.
 
         Args:
-            corpus: The corpus, whose files still differ from its inventory.
-            earlier_runs: The runs, the latest first.
+            corpus: The corpus, whose inventory (the list of files of its last build) seems to be
+                outdated.
+            earlier_runs: The runs for its present files, the latest first.
         """
         latest_run = earlier_runs[0]
-        reason = reason_not_repeated(self.instance, latest_run, earlier_runs)
-        if reason is not None:
-            self.notes.append(f"{corpus.name}: {reason}")
+        failure_reason = reason_not_repeated(self.instance, latest_run, earlier_runs)
+        if failure_reason is not None:
+            self.notes.append(f"{corpus.name}: {failure_reason}")
             return False
 
-        # Without an inventory, or while its files are written to, the corpus is not up to date.
-        digest = corpus.current_digest
-        if digest is None or not corpus.is_quiet:
-            return True
+        if corpus.current_digest is None:
+            return True  # no build has succeeded yet
+        if not corpus.is_quiet:
+            return True  # something still writes to it, so the runs have not built all files
 
-        # If the latest run, which was for the present files, made the current inventory, the corpus
-        # is up to date after all. Remember that, to save the next tick these queries.
-        if has_made(self.instance, latest_run, self.inventory_asset, corpus.name, digest):
-            self.next_cursor.up_to_date[corpus.name] = digest
-            return False
-        return True
+        # The inventory is up to date after all if the latest run has made it, since that run was
+        # for the present files. Remember that, to save the next tick these queries.
+        is_up_to_date = has_made(
+            self.instance, latest_run, self.inventory_asset, corpus.name, corpus.current_digest
+        )
+        if is_up_to_date:
+            self.next_cursor.up_to_date[corpus.name] = corpus.current_digest
+        return not is_up_to_date
 
     def _skip_reason(self) -> str:
         """Return a text for Dagster's UI that says why the tick requests no run.
