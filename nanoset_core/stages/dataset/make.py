@@ -225,6 +225,8 @@ def _merge_indexes(task: MergeTask, pairs: Sequence[StoredPair], folder: Path) -
 def _join_bins(task: MergeTask, pairs: Sequence[StoredPair]) -> str | None:
     """Let a bucket join the .bin of a dataset from the tokens of its shards.
 
+    A bucket can copy ranges of objects into a new object, so that nothing is downloaded.
+
     Args:
         task: The shards and the dataset.
         pairs: The shards, as the bucket stores them.

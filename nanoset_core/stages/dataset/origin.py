@@ -69,6 +69,8 @@ def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
 def _has_same_token_options(tokenized: Manifest, dataset: Manifest) -> bool:
     """Return whether all options that decide the tokens are equal in two recipes.
 
+    Such an option is the tokenizer, or whether an end token is added.
+
     Either recipe has further options, which do not decide them.
 
     Args:

@@ -407,6 +407,8 @@ class TokenCheck:
     def _describe_unknown(self, unknown: _UnknownToken | None, block: _Block) -> TokenFault | None:
         """Describe where the .bin has a token that is not in the vocabulary.
 
+        For example, the id 70,000 at byte 4,096, in sequence 7.
+
         Args:
             unknown: The token and its position in the block; None if there is no such token.
             block: Consecutive sequences of the .bin, or tokens within one sequence.
@@ -483,6 +485,8 @@ class TokenCheck:
     def _wrong_ends(self, dataset: MMapIndexedDataset, sequence: int) -> TokenFault | None:
         """Describe the first and last tokens of a sequence, unless they are the expected ones.
 
+        If every document must end with token 0, a sequence that ends with 13 is described.
+
         Args:
             dataset: The dataset, with its .bin and .idx opened.
             sequence: Number of the sequence.
@@ -499,6 +503,8 @@ class TokenCheck:
 
     def conclude(self, report: Report, outcomes: Sequence[RangeFacts]) -> None:
         """Report the figures and faults of all ranges.
+
+        An error names the first fault of a kind, and how many more there are.
 
         Args:
             report: Report to add to.
@@ -642,6 +648,8 @@ class _VocabularyCheck:
     def add(self, chunk: Tokens, chunk_start: int) -> None:
         """Check the next tokens of the block.
 
+        Only the first token that is not in the vocabulary is kept, and the greatest id.
+
         Args:
             chunk: The tokens, shape (n_tokens,); at least one.
             chunk_start: Position of the first of them in the block.
@@ -746,6 +754,9 @@ class _FramingCheck:
 
     def add(self, chunk: Tokens, chunk_start: int) -> None:
         """Compare a chunk of tokens with the special tokens that sequences must have in it.
+
+        If a sequence must end with the token 0 at position 99, and the chunk has the positions 64
+        to 128, then its token 35 must be 0.
 
         Args:
             chunk: Tokens of the block, shape (n_tokens,).

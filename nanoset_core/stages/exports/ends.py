@@ -46,6 +46,8 @@ class LastTokens:
     def add(self, documents: NDArray[np.int64], tokens: NDArray[np.integer]) -> None:
         """Count the last tokens of further documents.
 
+        If three documents end in the tokens 0, 0 and 13, then 0 is counted twice.
+
         Args:
             documents: Numbers of the documents, ascending, shape (n_documents,).
             tokens: Last token of each, shape (n_documents,).

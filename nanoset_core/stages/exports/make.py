@@ -257,6 +257,9 @@ class _SharingExport:
     def _write(self, folder: Path) -> Written:
         """Write the files of the export to a folder of this machine.
 
+        These are the file of tokens, which may be a link, and small files that say where documents
+        end.
+
         Args:
             folder: The folder. The tokens may be in a bucket instead.
 

@@ -161,6 +161,8 @@ class SampledFormat(ExportFormat):
     def size(self, cut: Cut, number: int) -> int:
         """Return the size of a file of samples in bytes.
 
+        It is known before the file is written, so that a complete file can be recognised.
+
         Args:
             cut: Which tokens are in which file.
             number: Number of the file.
@@ -259,6 +261,8 @@ def _divide_up(count: int, size: int) -> int:
 
 def _with_headers(header: bytes, samples: NDArray[np.integer]) -> bytes:
     """Return the bytes of samples, with the same header before each of them.
+
+    With the header `H`, two samples of two tokens become the bytes of `H 5 9 H 2 7`.
 
     Args:
         header: Bytes before each sample.
@@ -524,6 +528,8 @@ class LitData(SampledFormat):
 
     def index(self, cut: Cut, sha256s: Sequence[str]) -> bytes:
         """Return the contents of index.json: a list of the chunks, and how their tokens are stored.
+
+        litdata's reader finds the chunks by this file.
 
         Args:
             cut: Which tokens are in which chunk.

@@ -79,6 +79,8 @@ class ExportStage(Planned, Resumable, Estimated):
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Estimate the disk space that an export takes in addition to its dataset.
 
+        It is shown before a build starts.
+
         Args:
             project: Its nanoset.yaml has the settings of the export.
             key: Its `subject` is the name of the export.

@@ -178,6 +178,8 @@ class _Pair:
     def open(self, export_format: ExportFormat) -> _OpenedPair:
         """Open the pair, and check that the reader of a format can read its tokens.
 
+        Otherwise the export would be written, and the reader would fail, or read something else.
+
         Args:
             export_format: The format.
 

@@ -107,6 +107,8 @@ class LinkedExport:
     def _token_blocks(self, stream: Stream) -> Iterator[bytes]:
         """Yield the bytes of a view's tokens in the order of the view, in chunks.
 
+        A view has some documents of a corpus, whose tokens may be anywhere in its .bin.
+
         Args:
             stream: The order of the view.
         """

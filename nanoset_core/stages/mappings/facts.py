@@ -63,6 +63,8 @@ def _data_facts(
 ) -> dict[str, Any]:
     """Return the facts about the data of a split that has some.
 
+    A split is train, valid or test; without data it has none of these facts.
+
     Args:
         nanoset: The nanoset.
         planned: The split. Its members are datasets, of each of which it reads a part.
@@ -86,6 +88,8 @@ def _members_read(
     planned: PlannedSplit, samples_given: Sequence[int] | None
 ) -> Sequence[MemberCoverage]:
     """Return how much a split reads of each of its datasets.
+
+    Of 1,000 samples, 700 may be from `web`, which is 0.35 epochs of it.
 
     Args:
         planned: The plan of the split.

@@ -57,6 +57,8 @@ class NanosetLookup:
     ) -> None:
         """Look up a nanoset by name.
 
+        Its datasets are looked up when they are first needed.
+
         Args:
             project: Its nanoset.yaml has the settings, and its outputs the datasets.
             name: Name of the nanoset.

@@ -157,6 +157,8 @@ def _resolve(spec: NanosetSpec, identifiers: Mapping[str, Any]) -> ResolvedNanos
 def _nanosets_of_phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNanoset]:
     """Return a nanoset for each phase of a training run.
 
+    A run may read `web` for 600 iterations, and then `code` for 400: two phases.
+
     Args:
         name: Name of the nanoset that describes the run, such as "pretrain".
         run: Its settings, with `phases` and `schedule`.

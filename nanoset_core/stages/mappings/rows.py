@@ -171,6 +171,8 @@ def _without_uninformative(
 ) -> list[Row]:
     """Return rows without the columns that say nothing about any of them.
 
+    For example, if no dataset has padding, the column "padding" would be 0 in every row.
+
     Args:
         rows: The rows, which have the same headings.
         usual_values: Heading → value that says nothing, such as `{"padding": "0"}`. The column is

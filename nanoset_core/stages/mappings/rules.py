@@ -78,6 +78,8 @@ def _corpus_errors(
 ) -> Iterator[ConfigError]:
     """Yield errors of the corpora that a nanoset and its phases name, and of their weights.
 
+    For example, a corpus is named twice, or has the weight 0.
+
     Args:
         where: The key of the nanoset.
         all_data: The keys of the nanoset and of each phase. Each has a `blend`, which is corpora
@@ -124,6 +126,8 @@ def end_token_errors(
 
 def _blend_errors(where: str, blend: BlendSpec | None) -> Iterator[ConfigError]:
     """Yield errors of the corpora of a blend, and of their weights.
+
+    For example, `{web: 0.7, code: 0}` names a corpus that would not be read.
 
     Args:
         where: Place of the blend.
@@ -312,6 +316,9 @@ def _start_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error for each setting with which a run cannot continue.
 
+    A run that continues reads other data from some sample on, and must not read again what it has
+    read before.
+
     Args:
         where: The key of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
         key: The key that requests that a run continues, such as "….continue_from".
@@ -339,6 +346,8 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
 
 def _continuing_trainer_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error if the trainer cannot continue a run, or would not find its index files.
+
+    The run continues with index files that we write: the trainer would not build the same ones.
 
     Args:
         where: The key of the nanoset.
@@ -382,6 +391,8 @@ def _blend_without_weights(nanoset: NanosetSpec) -> tuple[str, ...] | None:
 
 def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield errors of options that the trainer does not have.
+
+    A preset is a trainer, such as `megatron`, whose index files are matched.
 
     Args:
         where: The key of the nanoset.
@@ -431,6 +442,8 @@ def _trainer_errors(
 ) -> Iterator[ConfigError]:
     """Yield errors of the section `trainer`, and of masks that its version does not have.
 
+    A mask is an option such as `inter_document_masking`, which not all versions of a trainer have.
+
     Args:
         where: The key of the nanoset.
         nanoset: The settings of the nanoset, as nanoset.yaml has them.
@@ -463,6 +476,8 @@ def _mask_error(where: str, found: str) -> ConfigError:
 
 def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield errors of `split`, and of samples that are requested of a split without data.
+
+    The split "98,2,0" gives test no documents, so that no samples of it can be requested.
 
     Args:
         where: The key of the nanoset.

@@ -112,6 +112,8 @@ def scaled_name(name: str, scale: float) -> str:
 def _mistakes(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
     """Yield an error for each reason why a nanoset cannot have the smaller runs that it requests.
 
+    A smaller run has a hundredth of the samples of a large one, for example, and of its data.
+
     Args:
         nanoset: The settings. `scales` are the sizes of the smaller runs, such as 0.01.
         where: The key `scales`, for the errors.

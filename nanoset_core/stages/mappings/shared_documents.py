@@ -157,6 +157,9 @@ class _Member(NamedTuple):
     def tokens_of(self, documents: range) -> Array:
         """Return how many tokens the dataset contains of each document in a range of the corpus.
 
+        A dataset may contain a document twice, or only its first tokens: of a document of 80
+        tokens, it may contain 160 or 30.
+
         Args:
             documents: Numbers of the documents in the corpus.
 
@@ -356,6 +359,9 @@ def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
 
 def _sums_by_code(copies: Array, tokens: Array, sizes: tuple[int, ...]) -> Iterator[CopyCount]:
     """Add up the tokens of equal rows: each possible row gets a number, which is its code.
+
+    If the first column is 0 to 2, and the second 0 or 1, then the row (2, 1) has the code 2 * 2 + 1
+    = 5.
 
     Args:
         copies: The rows, shape (n_rows, n_datasets).

@@ -95,6 +95,8 @@ def _sample_figures(manifest: Manifest) -> dict[str, int]:
 def _details(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return columns of a table on a split: what is unused, and how often its data is repeated.
 
+    `nanoset status` shows them for each split (train, valid or test).
+
     Args:
         facts: Facts about the split. `members` are the datasets that are read, and `corpora` the
             corpora that these were made from. Outputs of old versions lack one or both.
@@ -116,6 +118,8 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
 
 def _repetition_details(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return columns of a table on a split: how often its documents are read.
+
+    An epoch of 2.5 means that a document is read two or three times.
 
     Args:
         facts: Facts about the split, with the datasets that are read (`members`).

@@ -83,6 +83,9 @@ def _config_of_prefixes(
 ) -> NanosetConfig:
     """Return the settings of nanoset.yaml for some splits, with prefixes in place of corpora.
 
+    nanoset.yaml names corpora, and trainers read datasets by their paths: `web` becomes /data/web,
+    whose files are /data/web.bin and /data/web.idx.
+
     Args:
         nanoset: The nanoset.
         splits: Some of `train`, `valid` and `test`.

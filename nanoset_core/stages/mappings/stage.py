@@ -129,6 +129,8 @@ class MappingsStage(_SplitStage, Planned):
     ) -> str | None:
         """Return why a build of the split would fail, or None if no reason is known yet.
 
+        `nanoset status` shows it, so that the user need not start a build to find out.
+
         Args:
             project: Its outputs have the datasets that the split reads.
             key: Its `subject` is the name of the nanoset, and its `part` the split.

@@ -268,6 +268,8 @@ def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
 def _check_dataset(report: Report, project: Project, name: str, member: MemberPlan) -> None:
     """Check that the .idx of a dataset is the one that the index files were made from.
 
+    If the dataset was built again, the order in the index files is no longer right.
+
     Args:
         report: Report on the index mappings, to which errors are added.
         project: Its output root contains the .idx.

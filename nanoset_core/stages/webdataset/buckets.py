@@ -200,6 +200,9 @@ def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
 def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
     """Read a bucket file: the rows of a run of neighbouring shards.
 
+    The rows of a few neighbouring tars were sorted into this file, so that memory can hold them
+    when the tars are written.
+
     Args:
         plan: Says which context (sample) goes into which tar.
         shards: The run.

@@ -172,6 +172,8 @@ class ContextTable:
     ) -> tuple[SourceContexts, ...]:
         """Count the rows and contexts of each source.
 
+        A source of 10 rows that is read 2.3 times has 23 contexts.
+
         Args:
             sources: Name and token count of each source.
             cut: The rows of all streams of all sources.

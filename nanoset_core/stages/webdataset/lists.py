@@ -213,6 +213,8 @@ def _completed_record(folder: Location, counts: bytes, record: Mapping[str, Any]
 def _read_record(path: Path | None) -> dict[str, Any]:
     """Read DCLM's record of a data set, a JSON object.
 
+    A record has the name, the addresses and the counts of a data set.
+
     Args:
         path: The record; None for an empty one.
 

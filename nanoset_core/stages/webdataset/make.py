@@ -467,6 +467,8 @@ def _check_all_written(
 ) -> None:
     """Check that all tars of a webdataset are written.
 
+    Another process may have written some of them, or none.
+
     Args:
         project: Its output root contains the tars.
         recipe: What the webdataset is made from. It decides the folder.

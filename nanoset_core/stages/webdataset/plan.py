@@ -397,6 +397,8 @@ def _left_out_pad_tokens(plan: ShufflePlan) -> int:
 def _check_special_tokens(settings: PlanSettings, dtype: str) -> None:
     """Check that the special tokens are in the vocabulary, and fit the type of the tokens.
 
+    For example, the id 50,256 of a pad token does not fit a vocabulary of 32,000 ids.
+
     Args:
         settings: Settings of the plan, with the ids of the special tokens.
         dtype: Name of the integer dtype that holds the tokens of all sources.

@@ -100,6 +100,8 @@ def _check_end_token(project: Project, settings: PlanSettings) -> None:
 def _tokens_of_files(project: Project, dataset: Manifest) -> list[int]:
     """Return the number of tokens that a dataset has of each raw file, in the order of the files.
 
+    The preset tokshuf cuts the tokens of each file separately, so these must be known.
+
     Args:
         project: Its outputs have the shards and the inventory of the corpus.
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.

@@ -115,6 +115,8 @@ class WebdatasetSpec(Section):
     def _mix_errors(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each mistake in the weights or frequencies of the corpora.
 
+        In `{web: 0.7, code: 0.3}`, the numbers are weights, or they say how often the text is used.
+
         Args:
             where: Place of the webdataset, such as "nanoset.yaml: webdatasets.tars".
         """

@@ -278,6 +278,9 @@ class TokenSource:
     def check(self, tokens: NDArray[np.integer[Any]], position_of: Callable[[int], int]) -> None:
         """Check that tokens are in the vocabulary.
 
+        A damaged file may have ids that are negative, or too large, and must not become training
+        data.
+
         Args:
             tokens: Some tokens of this source, in an array of any shape.
             position_of: Returns the position within the source of the n-th element of `tokens`. It

@@ -175,6 +175,8 @@ class TarsStage(InParts, Estimated):
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
         """Return why a group of tars has to be written, or None if it is complete.
 
+        The tars of a webdataset are written in groups, which are tasks of their own.
+
         Args:
             project: Its outputs are searched for the tars.
             key: Its `subject` is the name of the webdataset, and its `part` the number of the

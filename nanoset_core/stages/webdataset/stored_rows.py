@@ -133,6 +133,8 @@ class StoredRows:
     def put(self, part: range, rows: NDArray[np.integer[Any]]) -> None:
         """Store the rows of a part as one object.
 
+        A part has the rows of some consecutive contexts (samples), such as 0 to 1,000.
+
         Args:
             part: The contexts of the part.
             rows: Their tokens, shape (n_contexts, sequence_length), at least one row, in the

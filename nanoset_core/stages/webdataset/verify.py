@@ -169,6 +169,8 @@ def _deep_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
 def verify_plan(project: Project, name: str) -> Report:
     """Check that the current plan of a webdataset is as it was written, and shuffles evenly.
 
+    The plan says which context (sample) goes into which tar.
+
     Args:
         project: Its outputs have the plan.
         name: Name of the webdataset.

@@ -237,6 +237,8 @@ def _texts_or_tars(
 def _kind_of(files: Sequence[Location], *, are_tars: bool) -> InputKind:
     """Return whether files are text or tars.
 
+    A file is a tar if its name ends with .tar.
+
     Args:
         files: The files.
         are_tars: Whether all of them are tars, whatever their names are.
@@ -328,6 +330,8 @@ def _files_in(
     folder: Location, contents: Contents, extension: str | None, shuffle_only: bool
 ) -> _Listing:
     """Return the input files in a folder: those with one ending, its tars, or its text.
+
+    For example, in a folder with a.jsonl, b.jsonl and notes.pdf, these are a.jsonl and b.jsonl.
 
     Args:
         folder: The folder.

@@ -165,6 +165,8 @@ class ShuffleOptions(RejectOptions):
 def text_options(options: ShuffleOptions) -> PreprocessOptions:
     """Return the settings for tokenizing text before it is shuffled.
 
+    `nanoset shuffle` tokenizes text like `nanoset tokenize`, and has fewer options for it.
+
     Args:
         options: The settings of the shuffle.
 
