@@ -29,8 +29,8 @@ _TEXT_BY_OPTION = {
     "framing.after": "token ids after each document (EOD)",
 }
 """Text for options of recipes that are not named like a key of nanoset.yaml."""
-_SETTINGS_OF_LIST = {"schedule": ("iterations", "global_batch_size", "eval_interval", "eval_iters")}
-"""Names of the settings in an option of a recipe that stores several as a list."""
+_NUMBERS_OF_SCHEDULE = ("iterations", "global_batch_size", "eval_interval", "eval_iters")
+"""Names of the numbers in the option `schedule` of a recipe, which is a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +167,23 @@ def setting_differences(
     return lines
 
 
+def _name_numbers_of_schedule(schedule: Any) -> Any:
+    """Return the numbers of the option `schedule`, which is a list, each with its name.
+
+    Args:
+        schedule: The value of the option. Anything but a list with items is returned unchanged.
+
+    Returns:
+        For example, [100, 8] becomes {"iterations": 100, "global_batch_size": 8}.
+    """
+    if not isinstance(schedule, list | tuple) or not schedule:
+        return schedule
+    # Not strict: recipes of older versions may have fewer numbers.
+    return dict(zip(_NUMBERS_OF_SCHEDULE, schedule, strict=False))
+
+
 def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return settings without nesting: {"a": {"b": 1}} becomes {"a.b": 1}.
-
-    Each number of the list `schedule` is a setting, too: {"schedule": [100, 8]} becomes
-    {"schedule.iterations": 100, "schedule.global_batch_size": 8}.
 
     Args:
         options: Settings, whose values may be mappings again.
@@ -180,9 +192,8 @@ def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in options.items():
         path = f"{prefix}{name}"
-        if name in _SETTINGS_OF_LIST and isinstance(value, list | tuple) and value:
-            # Not strict: recipes of older versions may have fewer values.
-            value = dict(zip(_SETTINGS_OF_LIST[name], value, strict=False))
+        if name == "schedule":
+            value = _name_numbers_of_schedule(value)
         if isinstance(value, Mapping):
             flat |= _flatten(value, f"{path}.")
         elif isinstance(value, tuple):

@@ -137,19 +137,20 @@ class Delivery:
         return (*self.files, *self.optional)
 
     def stored_receipt(self) -> StoredReceipt | None:
-        """Return the receipt, which says what made the output, from its folder; None without one.
+        """Return the receipt in the folder, which says what made the output, or None without one.
 
-        An opening receipt, which says that a call began to replace the files, takes precedence.
+        A call writes an opening receipt before it replaces the files, and the final receipt after
+        it. If both exist, the call was killed in between, so the opening one is returned.
         """
-        for name in (self.receipt.opening_name, self.receipt.name):
-            if name is None:
-                continue  # this kind of output has no separate opening receipt
+        names = [self.receipt.name]
+        if self.receipt.opening_name is not None:  # some outputs use one file for both
+            names.insert(0, self.receipt.opening_name)
+
+        expected_keys = self.receipt.made_from.keys()  # such as "inputs"
+        for name in names:
             stored = read_receipt(self.folder / name)
-            if stored is None:
-                continue
-            # A file of this name without any key of the receipt is something else.
-            shared_keys = stored.content.keys() & self.receipt.made_from.keys()
-            if shared_keys:
+            # A JSON file of this name that has none of the keys is not a receipt.
+            if stored is not None and not expected_keys.isdisjoint(stored.content):
                 return stored
         return None
 
@@ -209,6 +210,8 @@ class Delivery:
         changes = self._changes(existing, stored.files)
         if self._is_complete(existing, stored.files, changes):
             return stored.content
+
+        # A changed file is not replaced by default. If files are only missing, make them again.
         if changes and not overwrite:
             raise self._changed_error(changes)
         return None
@@ -320,10 +323,13 @@ class Delivery:
             # Raise the ConfigError before the work begins. `deliver` checks again.
             self.find_finished(overwrite=overwrite)
 
-            draft_name = self.files[-1]
-            # Killed processes may have left drafts, and temporary files of receipts.
-            swept_names = (draft_name, self.receipt.name) if sweeps else ()
-            with draft_folder(self.folder, draft_name, swept_names) as folder:
+            # The draft is named after one of the files, so that its purpose can be seen.
+            name_of_draft = self.files[-1]
+            swept_names: tuple[str, ...] = ()
+            if sweeps:
+                # Killed processes may have left drafts, and temporary files of receipts.
+                swept_names = (name_of_draft, self.receipt.name)
+            with draft_folder(self.folder, name_of_draft, swept_names) as folder:
                 draft = Draft(folder)
                 yield draft
                 deliver(draft, self, overwrite=overwrite)
@@ -344,15 +350,16 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
         ConfigError: Another call or program has made one of the files, and `overwrite` is not set.
         StorageError: Another call has replaced a file in the meantime.
     """
-    # Hash the files before the folder is locked, since it takes long.
+    # Some receipts store checksums. Hashing takes long, so do it before the folder is locked.
     if delivery.is_hashed:
         draft.hash_files(delivery.names)
 
     with alone_at(delivery.folder):
-        # Another call may have written to the folder meanwhile: this raises the ConfigError.
-        receipt_of_same_call = delivery.find_finished(overwrite=overwrite)
-        if receipt_of_same_call is not None and delivery.keeps_equal_output:
-            return  # the other call has made the same output
+        # Another process may have written to the folder while this one made its draft. If it has
+        # made a different output, `find_finished` raises the ConfigError.
+        equal_output = delivery.find_finished(overwrite=overwrite)
+        if equal_output is not None and delivery.keeps_equal_output:
+            return  # it has made the same output, so the draft is not needed
         put_files_in_place(draft, delivery)
 
 
@@ -366,19 +373,19 @@ def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     Raises:
         StorageError: Another call has replaced a file in the meantime.
     """
-    # A delivery that can be resumed after an interruption keeps the files that it finds. So remove
-    # those of other calls first. Any other delivery replaces all files.
+    # Some deliveries keep each file that exists, since an interrupted run of the same call has put
+    # it there. For these, files of other calls must be removed first.
     missing_names: frozenset[str] = frozenset()  # names of files that are known not to exist
     if delivery.resumes_interrupted:
         names_that_stay = _remove_files_of_other_calls(delivery)
         missing_names = frozenset(delivery.names) - names_that_stay
 
-    # A receipt says what made the output. If this call is killed from here on, the opening receipt
-    # tells the same call to complete the output, and readers find no file that makes it look
-    # complete. The final receipt lists the files.
+    # If this process is killed from here on, the opening receipt makes a repeated call complete the
+    # output.
     _put_opening_receipt(delivery)
+    # Without its .idx, for example, no reader takes a mixture of old and new files for complete.
     _hide_earlier_output(delivery)
-    entries = _Placement(draft, delivery, missing_names).put_files()
+    entries = _Placement(draft, delivery, missing_names).put_files()  # file → size and so on
     _put_final_receipt(draft, delivery, entries)
 
 
@@ -432,20 +439,22 @@ def _put_opening_receipt(delivery: Delivery) -> None:
 
 
 def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
-    """Remove the files in the place of an output, unless this call can continue with them.
+    """Remove the files of an earlier output, unless an interrupted run of this call made them.
 
     Args:
-        delivery: The output. It can continue with the files if the same call was interrupted.
+        delivery: The output that replaces the earlier one.
 
     Returns:
-        Names of the files that stay.
+        Names of all files in the folder if none was removed; otherwise an empty set.
     """
     store = delivery.store
     _, file_names = store.level()  # folders and files
     existing_names = frozenset(file_names)
+
+    # The receipt in the folder says which call has made the files.
     stored = delivery.stored_receipt()
     if stored is not None and _is_interrupted(stored, delivery):
-        return existing_names
+        return existing_names  # this call continues with them
 
     for name in _removable_names(delivery, stored):
         if name in existing_names:

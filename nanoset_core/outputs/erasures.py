@@ -94,18 +94,29 @@ def erasure_of_version(access: FileAccess, stage: str, name: str, digest: str) -
 
     Args:
         access: How files below the root are read.
-        stage: Folder of the stage, such as `datasets`, or "" to search the versions of all outputs.
-        name: Name of the output, such as `web`. It is not used if `stage` is "".
-        digest: Digest of the version; its first digits are enough if `stage` is "".
+        stage: Folder of the stage, such as `datasets`.
+        name: Name of the output, such as `web`.
+        digest: Digest of the version, which is the name of its folder.
+    """
+    version_path = f"{stage}/{name}/{digest}"
+    for receipt in _receipts(access):
+        if version_path in receipt.record.erased:
+            return receipt.erasure
+    return None
+
+
+def erasure_of_digest(access: FileAccess, first_digits: str) -> Erasure | None:
+    """Return the purge that erased a version of any output, or None if none did.
+
+    Args:
+        access: How files below the root are read.
+        first_digits: The digest of the version, or its first digits.
     """
     for receipt in _receipts(access):
-        erased = receipt.record.erased
-        if stage:
-            is_erased = f"{stage}/{name}/{digest}" in erased
-        else:
-            is_erased = any(path.rpartition("/")[2].startswith(digest) for path in erased)
-        if is_erased:
-            return receipt.erasure
+        for version_path in receipt.record.erased:  # such as "datasets/web/<digest>"
+            digest = version_path.rpartition("/")[2]
+            if digest.startswith(first_digits):
+                return receipt.erasure
     return None
 
 

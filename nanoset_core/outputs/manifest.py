@@ -203,13 +203,14 @@ class Manifest:
             name: One of `files`, which is not part of another output's file.
         """
         fact = self.files[name]
-        # A file that was joined from pieces within the bucket has no checksum of its own. The
-        # checksums of its pieces are in another file, which is downloaded first.
-        piece_list = None
+        # The download is compared with a checksum. A file whose pieces were uploaded by themselves,
+        # and joined by the bucket, has none. Another file lists those of its pieces.
+        list_of_pieces: Path | None = None
         if fact.pieces is not None:
-            piece_list = self.path(fact.pieces)
-        path = self.folder / name
-        self.access.fetch(path, size=fact.size, sha256=fact.sha256, pieces=piece_list)
+            list_of_pieces = self.path(fact.pieces)  # downloads that file
+        self.access.fetch(
+            self.folder / name, size=fact.size, sha256=fact.sha256, pieces=list_of_pieces
+        )
 
     def place(self, name: str) -> FilePlace:
         """Return where the bytes of a file are: in itself, or in a file of another output.
@@ -312,24 +313,20 @@ class Manifest:
     def sizes(self) -> Mapping[str, int]:
         """Return the sizes of the files of the output that exist.
 
-        A file is borrowed if its bytes are not stored in the folder of this output, but are part of
-        another output's file. It exists if that file is long enough.
+        Some files are not stored in the folder of the output, but are a range of bytes in a file of
+        another output. Such a file exists if the other file is long enough.
 
         Returns:
             Path below the folder → bytes.
         """
-        sizes = self._sizes_in_folder()
-        borrowed = [name for name, fact in self.files.items() if fact.is_in_other_output]
-        if not borrowed:
-            return sizes
-
-        # A file in the folder that has the name of a borrowed one is not read, so it does not
-        # count.
-        existing = {name: size for name, size in sizes.items() if name not in borrowed}
-        for name in borrowed:
-            if self._has_borrowed_bytes(name):
-                existing[name] = self.files[name].size
-        return existing
+        sizes = dict(self._sizes_in_folder())
+        for name, fact in self.files.items():
+            if fact.is_in_other_output:
+                # Nobody reads a file of this name in the folder, so it does not count.
+                sizes.pop(name, None)
+                if self._has_bytes_in_other_output(name):
+                    sizes[name] = fact.size
+        return sizes
 
     def _sizes_in_folder(self) -> Mapping[str, int]:
         """Return the sizes of the files that are stored in the folder: path below it → bytes."""
@@ -337,7 +334,7 @@ class Manifest:
             return self.stored  # they were listed when the manifest was read
         return self.access.sizes(self.folder, self.files)
 
-    def _has_borrowed_bytes(self, name: str) -> bool:
+    def _has_bytes_in_other_output(self, name: str) -> bool:
         """Return whether another output's file is long enough to contain the bytes of a file.
 
         Args:
@@ -402,9 +399,11 @@ class StoredManifest(Record):
         """
         sorted_files = dict(sorted(files.items()))
         plain_files = {name: to_plain(fact) for name, fact in sorted_files.items()}
-        # The checksum will be compared with that of the parsed file, in which all keys are text.
-        parsed_facts = as_parsed(dict(facts))
-        sha256 = _checksum(parsed_facts, plain_files)
+
+        # Compute the checksum of what a reader will find in the file. JSON turns the key 3 of a
+        # mapping into the text "3", for example.
+        facts_as_read = as_parsed(dict(facts))
+        sha256 = _checksum(facts_as_read, plain_files)
         return cls(recipe.digest, recipe, dict(facts), sorted_files, sha256)
 
     def check(self, value: dict[str, Any]) -> None:
@@ -426,23 +425,27 @@ class StoredManifest(Record):
             self._check_file(name, fact)
 
     def _check_file(self, name: str, fact: FileFact) -> None:
-        """Check that a file that the manifest lists is where files of an output may be.
+        """Check the paths in the manifest's entry of a file, so that no other file is read.
 
         Args:
-            name: Path below the output's folder.
-            fact: What the manifest says about the file.
+            name: Path of the file below the output's folder.
+            fact: The entry.
 
         Raises:
-            ValueError: A path leads out of the output's folder or the root; or the file was joined
-                from pieces that are not listed.
+            ValueError: A path leads out of its folder, as `../keys` does; or no file of the output
+                can be the list of pieces that the entry names.
         """
         if not is_inside(name):
             raise ValueError(f"a file named {name!r}, which is not below its folder")
-        # The bytes of a file may be part of another output's file, anywhere below the root.
-        if fact.within is not None and not is_inside(fact.within):
-            raise ValueError(f"{name!r} within {fact.within!r}, which is not below the root")
-        # If it was joined from pieces, another file of the output lists their checksums.
-        if fact.pieces is not None and not self._is_list_of_pieces(fact.pieces):
+
+        # The file may be a range of bytes in another file, whose path is relative to the root.
+        other_file = fact.within
+        if other_file is not None and not is_inside(other_file):
+            raise ValueError(f"{name!r} within {other_file!r}, which is not below the root")
+
+        # If its pieces were uploaded by themselves, another file lists their checksums.
+        list_of_pieces = fact.pieces
+        if list_of_pieces is not None and not self._is_list_of_pieces(list_of_pieces):
             raise ValueError(f"no list of the pieces of {name!r}")
 
     def _is_list_of_pieces(self, name: str) -> bool:

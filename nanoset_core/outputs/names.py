@@ -77,20 +77,24 @@ def check_text_key(key: str, where: object, most_bytes: int = MOST_KEY_BYTES) ->
     Raises:
         ConfigError: It is empty or too long, is not UTF-8, or contains '/' or a control character.
     """
-    reason = _why_not_in_file_name(key, most_bytes)
-    if reason is not None:
-        shown = ascii(key) if len(key) <= most_bytes else f"{key[:most_bytes]!a}…"
-        raise ConfigError(
-            "this key cannot be part of a file's name",
-            where=where,
-            found=f"{shown}, which {reason}",
-            expected=(
-                f"up to {most_bytes} bytes of text without '/' and control characters, "
-                "since files are named <name>_<key>_document"
-            ),
-            remedy="rename the key in the raw text",
-        )
-    return key
+    reason = _why_not_in_file_name(key, most_bytes)  # such as "is empty"
+    if reason is None:
+        return key
+
+    # The message shows the beginning of a long key, with control characters as escapes.
+    shown_key = ascii(key[:most_bytes])
+    if len(key) > most_bytes:
+        shown_key += "…"
+    raise ConfigError(
+        "this key cannot be part of a file's name",
+        where=where,
+        found=f"{shown_key}, which {reason}",
+        expected=(
+            f"up to {most_bytes} bytes of text without '/' and control characters, "
+            "since files are named <name>_<key>_document"
+        ),
+        remedy="rename the key in the raw text",
+    )
 
 
 def _why_not_in_file_name(key: str, most_bytes: int) -> str | None:

@@ -16,7 +16,7 @@ What the notes of a notebook contain is declared by a class derived from `Note`.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -83,17 +83,20 @@ class Notebook(Generic[NoteType]):
         """Folder of a root → what was read below it."""
 
     def add(self, outputs: OutputRoot, note: NoteType, section: str = "") -> None:
-        """Write a note, which is a small JSON record, below a root, unless it is there.
+        """Write a note, which is a small JSON record, to a file of its own below a root.
 
-        Processes on several machines may do so at the same time, since each note is a file.
+        Processes on several machines may add notes at the same time. Adding an equal note again
+        changes nothing, since its file has the same name and the same bytes.
 
         Args:
             outputs: The root, the folder or bucket of all outputs.
             note: The note.
             section: The section that the note belongs to; "" in a notebook without sections.
         """
-        name = f"{digest_of(note.identity())}.json"
-        write_small_file(outputs.access, outputs.folder / self._folder / section / name, dump(note))
+        file_name = f"{digest_of(note.identity())}.json"
+        path = outputs.folder / self._folder / section / file_name
+        write_small_file(outputs.access, path, dump(note))
+        # Forget what was read of this notebook, so that the next `read` finds the note.
         self._seen.pop(outputs.folder, None)
 
     def read(
@@ -178,13 +181,13 @@ class Notebook(Generic[NoteType]):
             section: The section, which is a subfolder; "" in a notebook without sections.
             names: Names in the folder of the notebook.
         """
-        folder = outputs.folder / self._folder
-        if section:
-            if section not in names:
-                return []  # saves the request that would list the subfolder
-            folder = folder / section
-            names = outputs.access.names(folder)
-        return [folder / name for name in sorted(names) if name.endswith(".json")]
+        notebook_folder = outputs.folder / self._folder
+        if not section:
+            return _json_files(notebook_folder, names)
+        if section not in names:
+            return []  # saves the request that would list the subfolder
+        section_folder = notebook_folder / section
+        return _json_files(section_folder, outputs.access.names(section_folder))
 
     def _read_note(self, access: FileAccess, path: Path) -> NoteType | None:
         """Read a note, or return None if it is missing or is to be skipped.
@@ -206,3 +209,13 @@ class Notebook(Generic[NoteType]):
                 raise
             logger.warning("%s is skipped: %s", url, error)
             return None
+
+
+def _json_files(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Return the paths of the JSON files in a folder, ordered by name.
+
+    Args:
+        folder: The folder.
+        names: Names of everything in it.
+    """
+    return [folder / name for name in sorted(names) if name.endswith(".json")]

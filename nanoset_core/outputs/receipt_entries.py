@@ -39,13 +39,13 @@ def entry_of(
     entry: dict[str, Any] = {"bytes": size}
     if sha256 is not None:
         entry["sha256"] = sha256
-    if size is not None and not has_etag_or_time:
-        return entry  # nothing to look up
 
-    stored = _stat_after_put(folder, name, size)
-    entry["bytes"] = stored.size
-    if has_etag_or_time:
-        entry |= _etag_or_time(folder, stored, is_hashed=sha256 is not None)
+    # Look the file up only if that says something new, since it takes a request to a bucket.
+    if size is None or has_etag_or_time:
+        stored = _stat_after_put(folder, name, size)
+        entry["bytes"] = stored.size
+        if has_etag_or_time:
+            entry |= _etag_or_time(folder, stored, is_hashed=sha256 is not None)
     return entry
 
 
@@ -127,12 +127,14 @@ def _has_same_bytes(store: Store, name: str, stored: Stored, entry: Mapping[str,
     Args:
         store: The folder of the file.
         name: Name of the file.
-        stored: The file as it is now.
-        entry: Its entry in the receipt; that of a local file has no ETag.
+        stored: The file as it is now. Its mark is its ETag if it is in a bucket.
+        entry: Its entry in the receipt.
     """
-    if stored.mark == entry.get("etag"):
+    # In a bucket, an equal ETag shows that nobody has replaced the object.
+    if "etag" in entry and entry["etag"] == stored.mark:
         return True
-    # A copy of an object can have another ETag, so compare the bytes, although that takes long.
+    # The entry of a local file has no ETag, and a copy of an object can have another one. So
+    # compare the bytes, although that takes long.
     recorded_sha256: str = entry["sha256"]
     return store.sha256(name) == recorded_sha256
 

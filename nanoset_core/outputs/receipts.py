@@ -347,11 +347,12 @@ def flag_differences(
         The differences: the settings `{"max_tokens": 5}` and `{"max_tokens": 6}` give
         `["--max-tokens: 5 → 6"]`.
     """
+    # Each difference is a text such as "max_tokens: 5 → 6". Put the flag in place of the name.
     lines = []
-    for difference in setting_differences(before, now, {}):
+    for difference in setting_differences(before, now, words={}):
         name, values = difference.split(": ", 1)
-        flag = flags.get(name, "--" + name.replace("_", "-"))
-        lines.append(f"{flag}: {values}")
+        default_flag = "--" + name.replace("_", "-")  # such as --max-tokens
+        lines.append(f"{flags.get(name, default_flag)}: {values}")
     return lines
 
 

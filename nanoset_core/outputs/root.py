@@ -197,8 +197,8 @@ class OutputRoot:
         In a bucket, the folders of all versions are listed together.
 
         Args:
-            work: Called with (outputs, folder of the version). These outputs are `self` with the
-                listing, which answers which files exist.
+            work: Called with (outputs, folder of the version). These outputs are like `self`, but
+                look up files in the common listing instead of asking the bucket.
             stage: Stage of the output, such as `datasets`.
             name: Name of the output, such as `web`.
             digests: Digests of the versions, by which their folders are named.
@@ -207,12 +207,12 @@ class OutputRoot:
             The results, in the order of the digests.
         """
 
-        def work_with_listing(listed_access: FileAccess, folder: Path) -> R:
-            """Call `work` with outputs whose access answers from the listing."""
-            listed_outputs = replace(self, access=listed_access)
-            return work(listed_outputs, folder)
+        def work_with_listing(access_with_listing: FileAccess, folder: Path) -> R:
+            """Call `work` for one version."""
+            return work(replace(self, access=access_with_listing), folder)
 
-        return call_for_folders(self.access, work_with_listing, self.folder / stage / name, digests)
+        parent = self.folder / stage / name
+        return call_for_folders(self.access, work_with_listing, parent, digests)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
         """Return the manifest of the version in a folder, or None if it has none.
@@ -281,8 +281,9 @@ class OutputRoot:
         try:
             return self._upload(folder, is_new=existing.is_surely_missing())
         except MissingError:
-            # The folder has vanished: another process was about to replace a damaged version, and
-            # has moved the new one away instead. Make it again if that process was killed.
+            # The folder that was just made has vanished. Another process has found the damaged
+            # version before, and moved this one away by mistake, to put its own in the place. Make
+            # the output again, in case that process was killed before it did so.
             self._make_missing(recipe, write)
             return self._upload(folder)
 
@@ -353,9 +354,10 @@ class OutputRoot:
         Raises:
             MissingError: Another process has removed the output.
         """
-        # This process may remember another version as the current one. It may be replaced now.
+        # This process may remember which version of the output is current. Look it up again, since
+        # that version may be the one that is replaced now.
         self.forget(place.parent)
-        manifest = self.local.manifest_at(place)
+        manifest = self.local.manifest_at(place)  # read from the disk of this machine
         if manifest is None:
             raise MissingError(
                 "the output vanished while it was published", where=place, remedy="run it again"
@@ -397,19 +399,24 @@ class OutputRoot:
     def place_of_large_file(self, recipe: Recipe, folder: Path, name: str) -> StorePlace:
         """Return where to write a large file of an output that is being made.
 
-        On a disk, it is written to the folder that becomes the output. A bucket may have more space
-        than the disk of this machine, so there the file is written to its final place, and an
-        earlier version of the output is no longer complete.
+        On a disk, that is the temporary folder that becomes the output. For outputs in a bucket,
+        the file may be larger than the disk of this machine, so it is written directly to its final
+        place in the bucket.
 
         Args:
-            recipe: Recipe of the output.
-            folder: Folder on this machine that its files are written to; see `commit`.
+            recipe: What the output is made from: its inputs and settings.
+            folder: The temporary folder; see `commit`.
             name: Name of the file.
         """
-        if self.access.renames_folders:
+        is_on_disk = self.access.renames_folders
+        if is_on_disk:
             return StorePlace(LocalStore(folder), name)
+
+        # If the output exists in the bucket, the file replaces one of its files. So delete its
+        # manifest first, without which readers do not take it for complete.
         self.invalidate(recipe)
-        return StorePlace(self.access.store, self.access.name(self.place(recipe) / name))
+        final_path = self.place(recipe) / name
+        return StorePlace(self.access.store, self.access.name(final_path))
 
     def finalize(
         self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
@@ -441,20 +448,21 @@ class OutputRoot:
             stage: Stage of the output, such as `datasets`.
             name: Name of the output, such as `web`.
         """
-        version = self._look_up_current(stage, name)
         if not self._has_listing_of_names():
-            return version
+            return self._look_up_current(stage, name)
 
-        # The answer is from a list of the bucket's files that was made before. If something seems
-        # to be wrong, the output may have been rebuilt since then: ask the bucket.
-        outputs_without_listing = replace(self, access=replace(self.access, snapshot=None))
+        # Look the version up in the listing, which saves requests to the bucket. But the listing
+        # may be older than the last build. So if it lacks files of the version, ask the bucket.
+        version = self._look_up_current(stage, name)
+        up_to_date_outputs = replace(self, access=replace(self.access, snapshot=None))
         if version.exists and version.problem is not None:
-            return outputs_without_listing._look_up_current(stage, name)
+            return up_to_date_outputs._look_up_current(stage, name)
 
-        # The caller may read files of the version much later: these are not looked up in the list.
+        # The caller may read files of the version much later, when the listing is outdated: have
+        # the manifest ask the bucket for them.
         if version.manifest is None:
             return version
-        return replace(version, manifest=outputs_without_listing.rebase(version.manifest))
+        return replace(version, manifest=up_to_date_outputs.rebase(version.manifest))
 
     def _has_listing_of_names(self) -> bool:
         """Return whether the names of some files in a bucket come from an earlier listing.
@@ -510,20 +518,21 @@ class OutputRoot:
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
         """Return the current versions of several outputs of a stage, with few requests to a bucket.
 
+        In a bucket, the folders of all outputs are listed together.
+
         Args:
             stage: The stage, such as `datasets`.
-            names: Names of the outputs.
+            names: Names of the outputs, which are also the names of their folders.
 
         Returns:
             What `current_version` returns for each name, in the same order.
         """
 
-        def look_up(listed_access: FileAccess, folder: Path) -> CurrentVersion:
-            """Return the current version of an output, by access that knows what its folder has."""
-            listed_outputs = replace(self, access=listed_access)
-            return listed_outputs.current_version(stage, name=folder.name)
+        def look_up(access_with_listing: FileAccess, folder: Path) -> CurrentVersion:
+            """Return the current version of one output, from the common listing if possible."""
+            outputs = replace(self, access=access_with_listing)
+            return outputs.current_version(stage, name=folder.name)
 
-        # The folder of a stage has a folder for each output. A bucket lists all of them together.
         return call_for_folders(self.access, look_up, self.folder / stage, names)
 
     def current(self, stage: str, name: str) -> Manifest | None:
@@ -702,7 +711,8 @@ class OutputRoot:
     def unfinished(self) -> Iterator[tuple[Path, list[str]]]:
         """Yield all local folders in which files or folders may be unfinished.
 
-        Folders of complete outputs are left out, and symbolic links are not followed.
+        They are the root and the folders below it, without those that are unfinished, or that are
+        complete outputs, which have a manifest. Symbolic links are not followed.
 
         Yields:
             (folder, names of the unfinished files and folders directly in it)
@@ -712,12 +722,11 @@ class OutputRoot:
             all_names = [*folder_names, *file_names]
             yield folder, [name for name in all_names if name.startswith(UNFINISHED)]
 
-            # `os.walk` enters the folders that stay in its list.
-            folder_names[:] = [
-                name
-                for name in folder_names
-                if not name.startswith(UNFINISHED) and not (folder / name / MANIFEST).exists()
-            ]
+            # `os.walk` goes on to the folders in this list, so remove the others from it.
+            for name in list(folder_names):
+                is_complete_output = (folder / name / MANIFEST).exists()
+                if name.startswith(UNFINISHED) or is_complete_output:
+                    folder_names.remove(name)
 
     def make_current(self, manifest: Manifest) -> Manifest:
         """Make a version the current one of its output: write current.json, and the link `current`.
@@ -931,19 +940,20 @@ def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
         StorageError: The store does not answer, or refuses the request.
     """
     path = folder / CURRENT
+    # If the bucket was listed, the ETag of the file may show that it has one of these contents.
+    # Then no request is needed to read it.
+    possible_contents = _possible_contents(folder, access)
     try:
-        return access.read_current(path, guesses=_possible_contents(folder, access))
+        return access.read_current(path, guesses=possible_contents)
     except FileNotFoundError:
         return None
     except StorageError:
         # It is an OSError, too, but says nothing about the file.
         raise
     except OSError as error:
+        form = _CurrentFile.json_form  # the texts of errors about such a file
         raise FormatError(
-            _CurrentFile.json_form.problem,
-            where=access.url(path),
-            found=repr(error)[:500],
-            remedy=_CurrentFile.json_form.remedy,
+            form.problem, where=access.url(path), found=repr(error)[:500], remedy=form.remedy
         ) from error
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, MissingError, one_of, remedy_for_name
-from nanoset_core.outputs.erasures import Erasure, erasure_of_version
+from nanoset_core.outputs.erasures import Erasure, erasure_of_digest
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.outputs.root import OutputRoot
@@ -146,7 +146,7 @@ def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
             return manifest
 
     if is_prefix and not matching:
-        erasure = erasure_of_version(outputs.access, stage="", name="", digest=digest)
+        erasure = erasure_of_digest(outputs.access, digest)
         if erasure is not None:
             where = outputs.access.url(outputs.folder / DATASET.layout.folder)
             raise _erased_error(where, digest, erasure)

@@ -214,18 +214,21 @@ def _codec_of_mapping(hint: Any, notation: Notation) -> ValueCodec:
     """Return the codec of a mapping whose values have one type, such as `Mapping[str, int]`.
 
     Args:
-        hint: A mapping type.
+        hint: The type of the mapping.
         notation: Where the values come from: JSON or YAML.
 
     Raises:
-        TypeError: Its keys are not text, or no key can have the type of its values.
+        TypeError: The type of its keys or of its values is not supported.
     """
-    key_hint, value_hint = get_args(hint)
-    if get_origin(hint) is Mapping and notation is Notation.YAML:
-        # In YAML, keys may be numbers, for example. This codec also checks that they are text.
-        return SettingMappingCodec(hint, codec_of(value_hint, notation))
+    key_hint, value_hint = get_args(hint)  # str and int in the example
+    value_codec = codec_of(value_hint, notation)
+    is_setting = get_origin(hint) is Mapping and notation is Notation.YAML
+    if is_setting:
+        # Names of settings may have rules: for `Mapping[Literal["a", "b"], int]`, they must be "a"
+        # or "b". This codec finds the rules in the type, and checks the names.
+        return SettingMappingCodec(hint, value_codec)
     if key_hint is str:
-        return MappingCodec(hint, codec_of(value_hint, notation))
+        return MappingCodec(hint, value_codec)
     raise TypeError(f"no key can have values of the type {hint}")
 
 

@@ -114,26 +114,26 @@ class DataclassCodec(ValueCodec):
         ]
 
     def _field(self, field: dataclasses.Field[Any], hint: Any) -> _Field:
-        """Return what the codec needs to know of a field.
+        """Return what the codec needs to know of a field, such as its key in JSON and its type.
 
         Args:
-            field: A field of the dataclass.
+            field: A field of the dataclass. Its metadata may say how it is stored, as in
+                `seed: int = field(metadata=stored("random_seed"))`.
             hint: Its declared type.
         """
-        # The metadata of a field may say how it is stored. JSON lacks some types: then the metadata
-        # declares the type that is stored.
         metadata = field.metadata
-        codec = self._codec_of(metadata.get(stored_fields.HINT) or hint)
+        key = metadata.get(stored_fields.JSON_KEY) or key_of(field)  # "random_seed" above
+        stored_hint = metadata.get(stored_fields.HINT) or hint
+        codec = self._codec_of(stored_hint)
         return _Field(
             field=field,
             hint=hint,
             name=field.name,
-            key=metadata.get(stored_fields.JSON_KEY) or key_of(field),
+            key=key,
             codec=codec,
             plain_types=plain_types_of(codec),  # values of these types need no conversion
             default=default_of(field),
             is_required=is_required(field),
-            # When the key is left out: if the value is the default, or if another field is None.
             omit_default=metadata.get(stored_fields.OMIT_DEFAULT, False),
             only_with=metadata.get(stored_fields.ONLY_WITH),
         )
@@ -209,28 +209,28 @@ class DataclassCodec(ValueCodec):
         Args:
             value: The mapping that was read.
         """
-        misspelt_keys = self._misspelt_keys(value)
+        misspelt_keys: set[str] = set()
+        if not self._ignores_unknown_keys:  # otherwise unknown keys are not reported at all
+            misspelt_keys = self._misspelt_keys(value)
         missing: list[Mismatch] = []
         for key, field in self._field_by_key.items():
             if field.is_required and key not in value and key not in misspelt_keys:
                 missing.append(self._missing(field, is_null=False))
         return missing
 
-    def _misspelt_keys(self, value: Mapping[Any, Any]) -> set[str | None]:
-        """Return the keys that unknown keys of a mapping resemble, such as `seed` for `sed`.
-
-        The result is empty if unknown keys are ignored, since they are not reported then.
+    def _misspelt_keys(self, value: Mapping[Any, Any]) -> set[str]:
+        """Return the keys of the dataclass that a mapping probably has under a misspelt name.
 
         Args:
-            value: The mapping that was read.
-
-        Returns:
-            Declared keys, and None if an unknown key resembles none.
+            value: The mapping that was read: {"sed": 7} gives {"seed"}.
         """
-        if self._ignores_unknown_keys:
-            return set()
-        unknown_keys = [str(key) for key in value if key not in self._field_by_key]
-        return {closest_name(key, self._field_by_key) for key in unknown_keys}
+        misspelt_keys = set()
+        for key in value:
+            if key not in self._field_by_key:
+                closest_key = closest_name(str(key), self._field_by_key)
+                if closest_key is not None:
+                    misspelt_keys.add(closest_key)
+        return misspelt_keys
 
     def _missing(self, field: _Field, *, is_null: bool) -> Mismatch:
         """Return the mistake of a required key that is missing, or has no value.
@@ -248,18 +248,19 @@ class DataclassCodec(ValueCodec):
         )
 
     def encode(self, value: Any) -> dict[str, Any]:
-        """Return the dataclass as a mapping of its keys.
-
-        Keys are left out where the metadata of their fields says so: see `stored_fields.stored`.
+        """Return an object of the dataclass as plain JSON values: {"bytes": 80}, for example.
 
         Args:
-            value: An object of the dataclass.
+            value: The object.
 
         Returns:
-            For example {"bytes": 80} for a `FileFact` without a checksum.
+            Key → value of each field, without fields that are not stored if they have their
+            default, or if another field is None.
         """
         result: dict[str, Any] = {}
-        for field, name, key, encode, is_conditional in self._encoders:
-            if not is_conditional or field.is_stored(value):
-                result[key] = encode(getattr(value, name))
+        # For speed, these are plain tuples; see `_FieldEncoder`.
+        for field, name, key, encode, may_be_left_out in self._encoders:
+            if may_be_left_out and not field.is_stored(value):
+                continue
+            result[key] = encode(getattr(value, name))
         return result

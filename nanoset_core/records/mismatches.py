@@ -229,22 +229,22 @@ def _remedy(hint: Any, value: object) -> str:
 
     # The types of the union, without annotations such as a range of numbers.
     types = [bare(kind) for kind in alternatives(hint)]
-    if str in types:
-        remedy = _remedy_in_place_of_text(value)
+    if str in types:  # a text is allowed, but YAML has read something else
+        remedy = _remedy_for_missing_quotes(value)
         if remedy is not None:
             return remedy
     if get_origin(hint) is Literal:
         return _remedy_for_choice(hint, value)
-    if int in types and isinstance(value, float) and value.is_integer():
+    if int in types and isinstance(value, float) and value.is_integer():  # such as 8.0
         return f"write it without a fraction: {value:.0f}"
     return f"write {describe(hint)}"
 
 
-def _remedy_in_place_of_text(value: object) -> str | None:
+def _remedy_for_missing_quotes(value: object) -> str | None:
     """Return what to do about a value that may have been meant as text; None if it was not.
 
     Args:
-        value: The value, which is not text.
+        value: The value, which is not text, such as the number 12.
     """
     if isinstance(value, Mapping) and len(value) == 1:
         # The user wrote a list with the item `- web: 2`, which YAML reads as a mapping with one

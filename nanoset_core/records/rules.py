@@ -112,22 +112,21 @@ def _errors_in_mapping(
 
 
 def _errors_of_text(hint: Any, text: str, where: str) -> Iterator[ConfigError]:
-    """Yield an error for each `Check` of a type that a text of this type does not pass.
+    """Yield an error for each rule that a text breaks. The rules are in the type of the text.
 
     Args:
-        hint: The type, such as `Annotated[str, Check(check_corpus_name)]`.
+        hint: The type, such as `Annotated[str, Check(check_corpus_name)]`, which has one rule.
         text: The text.
         where: Place of the text, for messages.
-
-    Yields:
-        The errors that the checks raise, whose place is `where`.
     """
     if get_origin(hint) is not Annotated:
-        return
-    for rule in get_args(hint)[1:]:
-        if isinstance(rule, Check):
+        return  # a plain `str` has no rules
+
+    _, *annotations = get_args(hint)  # the type itself, and what is annotated
+    for annotation in annotations:
+        if isinstance(annotation, Check):
             try:
-                rule.check(text, where)
+                annotation.check(text, where)
             except ConfigError as error:
                 yield error
 

@@ -116,12 +116,13 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
             help=field_help(section, field.name),
         )
 
-        # If the values are dataclasses in turn, yield their settings, too. For example, the key
-        # "views" and the suffix ".<name>" give the keys "views.<name>.of" and so on.
+        # If the values are dataclasses in turn, yield their settings, too. For example, those of
+        # the key "views" have the path "views.<name>".
         for inner in inner_sections(type_of_values):
-            # A group of corpora may contain groups. Without this check, the keys would not end.
+            # A section that contains sections of its own class, as a group of corpora contains
+            # groups, is described once. Otherwise this would not end.
             if inner.section is not section:
-                yield from settings(inner.section, key + inner.suffix)
+                yield from settings(inner.section, path=f"{key}{inner.suffix}")
 
 
 def _without_none(hint: Any) -> Any:
@@ -272,18 +273,19 @@ def inner_sections(hint: Any) -> Iterator[InnerSection]:
         hint: The type of the key, perhaps a union.
     """
     for kind in alternatives(hint):
-        origin = get_origin(kind)
-        if origin is tuple:  # tuple[value type, ...]
-            types_of_values = get_args(kind)[:1]
+        # Find the type of the values, which are in a list, in a mapping, or directly at the key.
+        value_hint = kind
+        suffix = ""
+        if get_origin(kind) is tuple:  # tuple[value type, ...]
+            value_hint = get_args(kind)[0]
             suffix = "[]"
-        elif origin is Mapping:  # Mapping[str, value type]
-            types_of_values = alternatives(get_args(kind)[1])
+        elif get_origin(kind) is Mapping:  # Mapping[str, value type]
+            value_hint = get_args(kind)[1]
             suffix = ".<name>"
-        else:
-            types_of_values = (kind,)
-            suffix = ""
-        for value_type in filter(dataclasses.is_dataclass, types_of_values):
-            yield InnerSection(value_type, suffix)
+
+        for value_type in alternatives(value_hint):
+            if dataclasses.is_dataclass(value_type):
+                yield InnerSection(value_type, suffix)
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:

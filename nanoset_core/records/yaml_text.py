@@ -108,12 +108,16 @@ def _read_settings(file: Path, remedy: str) -> bytes:
 
 
 def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
-    """Return the plain values of a YAML text, which must not be changed, since they are cached.
+    """Parse a YAML text: "seed: 7" gives {"seed": 7}.
 
     Args:
         text: The text.
         where: Its file, for errors.
         remedy: What errors say to do.
+
+    Returns:
+        Plain values. The caller must not change them, since the next call for the same text returns
+        the same objects.
 
     Raises:
         ConfigError: The text is not YAML, has a key twice, or has too many or too deep values.
@@ -130,7 +134,7 @@ def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
         found = _mistake(error)
         raise ConfigError("not YAML", where=where, found=found, remedy=remedy) from error
     except (yaml.YAMLError, *_TAG_ERRORS) as error:
-        # This has no line. It may be a tag such as `!!int` at a wrong value.
+        # Such as a ValueError for `!!int x`. These errors have no line.
         found = joined_lines(error)[:_MAX_ERROR_CHARACTERS]
         raise ConfigError("not YAML", where=where, found=found, remedy=remedy) from error
 
@@ -322,51 +326,45 @@ def _check_digits(node: Any) -> None:
 def _check_size(root: Any) -> None:
     """Check that a YAML document does not have too many values, nor one that contains itself.
 
-    An alias refers to a node that exists already, so that a node may have several parents. The
-    values below each node are computed once, from those of its children, and count for every
-    parent. For
-
-        a: &x [1, 2]
-        b: [*x, *x]
-
-    the node of `a` has 3 values (a list and two numbers), and that of `b` has 7 (a list and twice
-    the 3 values). Nodes are visited in depth-first order without recursion: a node is put on the
-    stack a second time, below its children, to be counted after them.
+    A node with several aliases counts for each of them. In `[&x [1, 2], *x]`, the node `[1, 2]` has
+    3 values (a list and two numbers), and the root has 7 (a list and twice the 3 values).
 
     Args:
-        root: Node that PyYAML composed.
+        root: Root node of the document, as PyYAML composed it.
 
     Raises:
         _TooMuchError: There are more than `MOST_VALUES`, or a value contains itself.
     """
-    values_below: dict[int, int] = {}  # id of a node → values at and below it
-    unfinished: set[int] = set()  # ids of nodes whose children are being visited
+    n_values_by_id: dict[int, int] = {}  # id of a counted node → values at and below it
+    ids_of_ancestors: set[int] = set()  # ids of the nodes whose children are being counted
+
+    # Visit the nodes in depth-first order. Each is visited twice: before and after its children.
     pending = [(root, False)]  # (node, whether its children have been counted)
     while pending:
         node, are_children_counted = pending.pop()
         if are_children_counted:
-            unfinished.discard(id(node))
-            values_below[id(node)] = _count_values(node, values_below)
-        elif id(node) in unfinished:
+            n_values_by_id[id(node)] = _count_values(node, n_values_by_id)
+            ids_of_ancestors.remove(id(node))
+        elif id(node) in ids_of_ancestors:
             found = f"an alias in line {node.start_mark.line + 1}"
             raise _TooMuchError("a value holds itself", found, "no alias within what it stands for")
-        elif id(node) not in values_below:
-            unfinished.add(id(node))
+        elif id(node) not in n_values_by_id:  # an alias of a counted node need not be counted again
+            ids_of_ancestors.add(id(node))
             pending.append((node, True))
             pending += [(child, False) for child in _children(node)]
 
 
-def _count_values(node: Any, values_below: Mapping[int, int]) -> int:
+def _count_values(node: Any, n_values_by_id: Mapping[int, int]) -> int:
     """Return how many values a node of a YAML text stands for, counting itself.
 
     Args:
         node: The node.
-        values_below: Id of each of its children → how many values that one stands for.
+        n_values_by_id: Id of each of its children → how many values that one stands for.
 
     Raises:
         _TooMuchError: There are more than `MOST_VALUES`.
     """
-    count = 1 + sum(values_below[id(child)] for child in _children(node))
+    count = 1 + sum(n_values_by_id[id(child)] for child in _children(node))
     if count > MOST_VALUES:
         raise _too_many_values(node.start_mark.line)
     return count
