@@ -263,6 +263,8 @@ def _content_digests(
 ) -> list[list[str]]:
     """Return digests of the content of some files.
 
+    A file whose size and time have not changed is not read again.
+
     Args:
         project: The project, whose output root stores the digests of local files.
         folder: The folder of the files.

@@ -92,6 +92,9 @@ class Sharded(NamedTuple):
     ) -> Iterator[dict[str, Any]]:
         """Yield the files and lines that documents of one shard were read from.
 
+        For example, if the shard starts at document 1000, its document 1007 is row 7 of the shard's
+        table.
+
         Args:
             project: The project.
             shard: Number of the shard.
@@ -127,6 +130,9 @@ def write_rows(
     path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[tuple[str, str]]
 ) -> None:
     """Write rows as a Parquet file.
+
+    For example, the row `{"document": 11, "file": "a.jsonl"}` with the columns `("document",
+    "int64")` and `("file", "string")`.
 
     Args:
         path: Path of the file.

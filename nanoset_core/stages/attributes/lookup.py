@@ -200,6 +200,8 @@ class OpenLookup:
         The index has an entry for each distinct id of the tables, sorted by the hashes of the ids.
         Different ids can have the same hash: then their entries follow each other.
 
+        So the entry of an id is searched from the first one with its hash on.
+
         Args:
             ids: An Arrow array of strings, shape (n_ids,); may contain nulls.
 

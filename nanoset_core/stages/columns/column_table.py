@@ -91,6 +91,8 @@ class ColumnTable:
     def _without_too_long(self, name: str, arrays: Sequence[Any]) -> list[Any]:
         """Replace the values of a column that are too long by null, and count them.
 
+        For example, a summary of 10,000 bytes becomes null, and counts as left out.
+
         Args:
             name: Name of the column.
             arrays: Arrow arrays of its values.

@@ -140,6 +140,8 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool)
 def _rows_of_groups(table: Manifest, *, reads_values: bool) -> list[int]:
     """Return the number of rows of each row group of a table.
 
+    For example, a table of 70,000 rows has groups of 65,536 and 4,464 rows.
+
     Args:
         table: Manifest of the table.
         reads_values: Whether to read every value, which fails if one is damaged.

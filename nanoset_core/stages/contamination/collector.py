@@ -141,6 +141,9 @@ class TextCollector:
 
         A copy consists of the same words in the same order.
 
+        For example, if two texts have the words "how tired is she", the first is new, and the
+        second is not.
+
         Args:
             words: The words of some texts.
 

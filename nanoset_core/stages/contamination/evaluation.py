@@ -184,6 +184,9 @@ def _collect_texts(collector: TextCollector, project: Project, section: str) -> 
 
     Files are numbered in the order of the section: number 0 is the first file that it names.
 
+    For example, the section `files: [quiz.jsonl, maths/*.jsonl]` gives `["quiz.jsonl", "a.jsonl",
+    "b.jsonl"]`.
+
     Args:
         collector: Receives the texts, in the order of files and of their lines.
         project: The project.

@@ -222,6 +222,8 @@ class _HashFilter(NamedTuple):
         The leading bits of a hash, as a number, are its position in a bitmap. The bits at the
         positions of these hashes are set.
 
+        For example, with three leading bits, the hash 101… sets bit 5 of a bitmap of 8 bits.
+
         Args:
             hashes: The hashes, uint64, shape (n_hashes,).
         """
@@ -436,6 +438,9 @@ class NgramIndex:
     def _numbers_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the number of the n-gram with each hash, or -1 if no evaluation text has it.
 
+        For example, if the index has the hashes 3, 5 and 9, the hashes 9 and 4 have the numbers 2
+        and -1.
+
         Args:
             hashes: uint64, shape (n_hashes,). The index must not be empty.
 
@@ -530,6 +535,8 @@ class NgramIndex:
 
         A group is a passage of a document that may be a copy of an evaluation text.
 
+        For example, a group that covers 16 of a text's 28 letters has the share 0.57.
+
         Args:
             pairs: n-grams of documents, each with an occurrence in a text.
             groups: Which pairs form a group.
@@ -578,6 +585,9 @@ class NgramIndex:
         """Return how many letters of the evaluation texts the n-grams of each group cover together.
 
         Letters in the overlap of two n-grams count once.
+
+        For example, "how tired are" and "tired are their" cover the 16 letters of "how tired are
+        their".
 
         Args:
             text_words: First word of each n-gram in the evaluation texts; shape (n_ngrams,).

@@ -77,6 +77,9 @@ def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
 def contaminated_inputs_of_training(config: ProjectConfig, section: str, corpus: str) -> list[str]:
     """Return the datasets by which training reads the contaminated documents of a corpus.
 
+    For example, of the corpus `web`, training may read `web` itself and the view `web_clean`, which
+    leaves the contaminated documents out. Then the result is `["web"]`.
+
     Args:
         config: The settings of the project.
         section: Name of a section of `contamination`, which says what counts as contaminated.

@@ -202,6 +202,9 @@ def _chunks(starts: NDArray[np.int64]) -> Iterator[_Chunk]:
     Short documents are searched together. Chunks of a long document overlap, so that a text is
     found even if it extends over a border.
 
+    For example, if a chunk had 10 tokens and the overlap were 2, a document of 20 tokens would be
+    searched in the chunks 0 to 9, 8 to 17 and 16 to 19.
+
     Args:
         starts: First token of each document, and the end of the last one; shape (n_documents + 1,).
     """

@@ -357,6 +357,9 @@ class WordVocabulary:
     def _word_bounds(self, pieces: _DocumentPieces) -> NDArray[np.int64]:
         """Group pieces into words: a piece that begins a word, and all pieces that continue it.
 
+        For example, the pieces play, ing, but, of which play and but begin a word, have the bounds
+        0 2 3.
+
         Args:
             pieces: The pieces of some documents.
 
@@ -431,6 +434,8 @@ class WordVocabulary:
 
     def letter_counts(self, words: DocumentWords) -> NDArray[np.int64]:
         """Return how long each word is.
+
+        For example, "how tired" has the counts 3 and 5.
 
         Args:
             words: The words of some documents.

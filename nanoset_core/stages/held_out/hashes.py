@@ -95,6 +95,8 @@ def document_hashes(
 def _hash_documents(dataset: MMapIndexedDataset, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return a hash of the tokens of each of some consecutive documents, which are read together.
 
+    For example, documents with the tokens [5, 6], [7] and [5, 6] get the hashes h, 0 and h.
+
     Args:
         dataset: The dataset of the documents.
         borders: Position in the .bin of each document's first token, and of the end of the last

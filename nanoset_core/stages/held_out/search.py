@@ -598,6 +598,9 @@ def _first_train_documents(
 ) -> _TrainDocuments:
     """Find, for each hash of a held-out document, the first document of train that has it.
 
+    For example, if train has hash 5 in the documents 3 and 8, and hash 9 in none, the result for
+    the hashes 5 and 9 is document 3 and -1.
+
     Args:
         corpora: The corpora.
         hashes_of: Yields the hashes of a corpus's documents, see `_hashed_shards`.

@@ -53,6 +53,9 @@ def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
 def _names_by_split(spec: ResolvedNanoset) -> list[Sequence[str]]:
     """Return the datasets that each split reads: none if its share is 0.
 
+    For example, `[["web", "code"], ["web", "code"], []]` if both corpora are divided, and test has
+    no share.
+
     Args:
         spec: The settings of the nanoset. With `split: "99,1,0"`, test reads none.
 

@@ -142,6 +142,9 @@ def _shared_file_error(
 def _corpora_that_may_share_files(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
     """Return the corpora that may read the same text of a file, as far as the settings show.
 
+    For example, in a bucket only corpora that read one folder can share a file, since there are no
+    links.
+
     Args:
         config: The settings of nanoset.yaml.
         corpora: Names of the corpora that are read together.

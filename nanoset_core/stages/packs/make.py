@@ -337,6 +337,9 @@ class _TokenRanges(NamedTuple):
     def copy(self, source: NDArray[Any], target: NDArray[Any]) -> None:
         """Copy the tokens of all ranges.
 
+        For example, the range with the starts 100 and 0 and the length 3 copies the tokens 100 to
+        102 to the positions 0 to 2.
+
         Args:
             source: The array that is read, shape (n_source_tokens,).
             target: The array that is written, shape (n_target_tokens,).

@@ -609,6 +609,8 @@ def _length_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error if packs have another length than the samples that are read from them.
 
+    For example, packs of 2,048 tokens cannot be read as samples of 4,096 tokens.
+
     Args:
         corpus: Name of a dataset that is read, which may be packs.
         length: Tokens of a sample.

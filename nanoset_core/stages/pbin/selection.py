@@ -380,6 +380,8 @@ def filter_pbin(
 
     The bytes are those of Modalities' `filter_dataset`. The file appears when it is complete.
 
+    For example, the mask True, False, True keeps the first and the third of three documents.
+
     Args:
         source: The file to read.
         target: The file to write.
@@ -423,6 +425,9 @@ class DocumentFilter:
 
     def mask(self, dataset: PackedDataset) -> NDArray[np.bool_]:
         """Return which documents meet all conditions.
+
+        For example, `DocumentFilter(min_tokens=10, every=2)` keeps the documents 0, 2, 4, … with 10
+        tokens or more.
 
         Args:
             dataset: The documents.

@@ -305,7 +305,10 @@ class _PbinCall:
         )
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings that decide the bytes of the file, for the record of the call."""
+        """Return the settings that decide the bytes of the file, for the record of the call.
+
+        If one of them changes, a later call has to write the file again.
+        """
         options = self.options
         is_text = isinstance(self.source, InputFiles)
         fingerprint: str | None = None  # of the tokenizer

@@ -283,6 +283,8 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
 def _properties_found(file: PbinFile, index: IndexFacts) -> dict[str, object]:
     """Return the properties of a file and its index, by the words that an error uses for them.
 
+    `_properties_expected` returns the values that they should have.
+
     Args:
         file: The file, opened.
         index: Counts from a scan of the index.
