@@ -352,12 +352,10 @@ class Nanoset(SplitSamples):
         pointers = self.dataset.sequence_pointers[sequences]  # (n_pieces,) first byte of each
 
         # All tokens of each sequence belong to the sample, except at both ends of it.
-        start_tokens = np.zeros(len(sequences), np.int64)
-        start_tokens[0] = span.first_token
+        start_bytes = pointers.copy()
+        start_bytes[0] += span.first_token * self._token_bytes
         stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)
         stop_tokens[-1] = span.stop_token
-
-        start_bytes = pointers + start_tokens * self._token_bytes
         stop_bytes = pointers + stop_tokens * self._token_bytes
         return self._slices(start_bytes, stop_bytes)
 

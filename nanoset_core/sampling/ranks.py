@@ -134,10 +134,9 @@ def _counts_by_digit(
     for keys in chunks:
         without_rest = keys >> U64(shift)  # the next digit is the last one now
         key_prefixes = without_rest >> U64(_DIGIT_BITS)
-        next_digits = (without_rest & U64(_N_DIGIT_VALUES - 1)).astype(np.int64)
         for prefix, counts in counts_by_prefix.items():
-            digits = next_digits[key_prefixes == prefix]
-            counts += np.bincount(digits, minlength=_N_DIGIT_VALUES)
+            digits = without_rest[key_prefixes == prefix] & U64(_N_DIGIT_VALUES - 1)
+            counts += np.bincount(digits.astype(np.int64), minlength=_N_DIGIT_VALUES)
     return counts_by_prefix
 
 

@@ -111,8 +111,10 @@ class LengthHistogram:
         for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
             chunk = np.asarray(lengths[start : start + _CHUNK_DOCUMENTS], np.int64)
             is_long = chunk >= _MAX_COUNTED_LENGTH
-            counts += np.bincount(chunk[~is_long], minlength=_MAX_COUNTED_LENGTH)
-            long_chunks.append(chunk[is_long])
+            if is_long.any():  # few chunks have long documents; the others are not copied
+                long_chunks.append(chunk[is_long])
+                chunk = chunk[~is_long]
+            counts += np.bincount(chunk, minlength=_MAX_COUNTED_LENGTH)
         long_lengths, long_counts = np.unique(np.concatenate(long_chunks), return_counts=True)
 
         counts[0] = 0  # documents without tokens
