@@ -66,9 +66,11 @@ def print_warnings(
     if not show_known:
         _print_counts(n_new=len(new_warnings) - len(printed), n_known=n_known, err=err)
 
-    # Remember what was printed if the user has seen it, and not only a log, for example.
+    # Remember what the user has seen. A pipe or a log file may have no reader: its warnings stay
+    # new, so tell how to end that, unless `_print_counts` has just named the command.
     stream = sys.stderr if err else sys.stdout
-    if show_known or stream.isatty():
+    is_seen = show_known or stream.isatty()
+    if is_seen:
         _remember(project.outputs, known_hashes, printed)
     elif printed and at_most is None:
         echo(f"after `{SHOW}`, commands only count these warnings", err=err)

@@ -72,6 +72,9 @@ def _upper_bit_counts(lengths: NDArray[Any]) -> NDArray[np.int64]:
 def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.int64]) -> int:
     """Return the length that would be at position `rank` if the lengths were sorted.
 
+    Lengths with the same upper 16 bits form a group. The sizes of the groups say in which group the
+    length is. Then only the lower 16 bits of the lengths in that group have to be compared.
+
     Args:
         lengths: Integers below 2**32, shape (n_sequences,).
         rank: From 0.
@@ -80,10 +83,13 @@ def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.in
     Returns:
         The length in tokens.
     """
-    # Find the upper 16 bits of the length, and then, among all lengths with these, the lower ones.
+    # With groups of 2 and 3 lengths, rank 3 is rank 1 of group 1.
     upper = _value_of_rank(group_sizes, rank)
-    rank_in_group = rank - int(group_sizes[:upper].sum())
-    counts_by_lower = _lower_bit_counts(lengths, group=upper)  # (65536,)
+    n_in_earlier_groups = int(group_sizes[:upper].sum())
+    rank_in_group = rank - n_in_earlier_groups
+
+    # How often each value of the lower bits occurs in the group: (65536,)
+    counts_by_lower = _lower_bit_counts(lengths, group=upper)
     lower = _value_of_rank(counts_by_lower, rank_in_group)
     return (upper << _LOWER_BITS) + lower
 

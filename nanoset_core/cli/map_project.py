@@ -117,19 +117,22 @@ def _show_plans(
     from nanoset_core.sampling.split_data import LengthReader
     from nanoset_core.stages.packs.show import packs_row
 
-    # A build needs packs that are built.
+    # For a build, packs must exist, and the plans must be exact. A plan alone may be wrong by a
+    # sample or two, which makes it faster.
     reader = LengthReader(project.outputs.access)
     packs = _planned_packs(project, names, reader) if plan_only else {}
     plans = _planned_splits(project, names, splits, reader, packs, exact=not plan_only)
 
-    # Print the plans, and the datasets that would be read more often than `max_epochs` allows.
-    shown = [_shown_split(planned, packs) for planned in plans]
+    # Datasets that would be read more often than `max_epochs` allows.
     exceeded = chain.from_iterable(planned.plan.exceeded for planned in plans)
-    if not as_json:
-        print_rows([packs_row(name, manifest) for name, manifest in packs.items()])
-    print_splits(shown, exceeded, as_json=as_json)
-    if not as_json:
-        _warn_of_empty_splits(plans)
+
+    shown = [_shown_split(planned, packs) for planned in plans]
+    if as_json:
+        print_splits(shown, exceeded, as_json=True)
+        return
+    print_rows([packs_row(name, manifest) for name, manifest in packs.items()])
+    print_splits(shown, exceeded, as_json=False)
+    _warn_of_empty_splits(plans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +270,8 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
     from nanoset_core.stages.handoff.stage import TRAINER_FILES
     from nanoset_core.stages.stage import Key, Node
 
-    # Known warnings, which are only counted, are recognised by their text. So use the text that
-    # `nanoset status` prints.
+    # `nanoset status` prints the same lines. A warning that the user has seen there is not printed
+    # again, which only works if both commands print exactly the same text.
     lines: list[str] = []
     for name in names:
         node = Node(TRAINER_FILES, Key(name))

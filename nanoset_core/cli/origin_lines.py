@@ -117,7 +117,8 @@ def document_line(origin: DocumentOrigin) -> str:
     Returns:
         A line such as "web/a.jsonl:3 (byte 812), id 'x7': document 2 of corpus web, 64 tokens".
     """
-    # Tables of documents and columns are joined by the number in the corpus, so it comes first.
+    # The number in the corpus comes first: it is the one by which users join this document with the
+    # rows of Parquet tables, such as those of its columns. A view has numbers of its own.
     number = f"document {origin.document:,} of corpus {origin.corpus}"
     if origin.view is not None:
         number += f" (document {origin.view_document:,} of view {origin.view})"

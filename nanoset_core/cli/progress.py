@@ -128,30 +128,33 @@ class Bars(Display):
         self._console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def _frame(self) -> RenderableType:
-        """Return what the terminal shows now."""
+        """Return what the terminal shows now; rich calls this for each frame."""
         from rich.console import ConsoleDimensions, Group
         from rich.text import Text
 
-        # rich would ask descriptors 0 to 2 for the size; Dagster redirects two of them.
+        # By default, rich asks the file descriptors 0 to 2 for the size of the terminal. Dagster
+        # redirects two of them to files, so tell rich the size of the stream.
         columns, rows = _terminal_size(self._stream)
         if columns and rows:
             self._console.size = ConsoleDimensions(columns, rows)
+
+        # rich must not fold a line that is too long, as it would if they were one text.
         lines = self._frame_lines(self._console.width)
-        # Each line is a text by itself, so that rich folds none. The last column stays free, since
-        # some terminals wrap after it.
         texts = [Text(line, no_wrap=True, overflow="crop") for line in lines]
         return Group(*texts)
 
     def _frame_lines(self, width: int) -> list[str]:
-        """Return the lines that the terminal shows now: the running work, or else the step.
+        """Return the lines that the terminal shows now.
 
-        A command has steps, such as the outputs that it builds. A step does several pieces of work.
+        For example, the step "[3/25] corpus web" of a build tokenizes and merges. While one of
+        these works is running, its bar is shown, and between them only the name of the step.
 
         Args:
-            width: Columns of the terminal. Every line is narrower.
+            width: Columns of the terminal. Every line is narrower, since some terminals wrap after
+                the last column.
 
         Returns:
-            Two lines for each piece of work; or one for the step, if nothing else is running.
+            Two lines for each piece of work; or one for the step, if no work is running.
         """
         state = self.progress.state()
         if state.works:
@@ -159,11 +162,13 @@ class Bars(Display):
             for work in state.works:
                 lines += self._work_lines(work, state.step.count, width)
             return lines
-        if not state.step.about:
+
+        step_name = state.step.about
+        if not step_name:
             return []
         step_line = bar_line(
             width,
-            label=visible(state.step.about),
+            label=visible(step_name),
             share=None,  # so the line has no bar
             elapsed=time.monotonic() - state.step.since,
             remaining=None,
@@ -356,23 +361,26 @@ class Lines(Display):
     def work(self, work: RunningWork, *, is_new: bool) -> None:
         """Print what the command waits for: at first, every ten minutes, and when it has ended.
 
+        All other work is printed by `repeat`.
+
         Args:
             work: Running work, which was reported just now.
             is_new: Whether it has just begun. Not used here; other displays need it.
         """
         if not isinstance(work, Wait):
-            return  # `repeat` prints all other work every 30 seconds
-        printed_at = self._printed_at.get(work.label)  # None if it was not printed yet
-        if work.is_finished:
-            # The end of a wait is of interest only if its begin was printed.
-            if printed_at is not None:
-                del self._printed_at[work.label]
-                self._print(work.description)
             return
 
+        printed_at = self._printed_at.get(work.label)  # None if it was not printed yet
         now = time.monotonic()
-        if printed_at is None or now - printed_at >= _REPEAT_SECONDS:
-            self._printed_at[work.label] = now
+        if work.is_finished:
+            # The end of a wait is of interest only if its begin was printed.
+            is_due = printed_at is not None
+            self._printed_at.pop(work.label, None)
+        else:
+            is_due = printed_at is None or now - printed_at >= _REPEAT_SECONDS
+            if is_due:
+                self._printed_at[work.label] = now
+        if is_due:
             self._print(work.description)
 
     def repeat(self) -> None:

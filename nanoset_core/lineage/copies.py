@@ -267,19 +267,22 @@ def _open_corpora(project: Project, named_corpora: Collection[str]) -> _OpenCorp
         named_corpora: Ids name documents of these corpora; if there are none, of all corpora.
     """
     outputs = project.outputs
-    opened = _OpenCorpora([], {})
-    for name in sorted(outputs.access.names(outputs.folder / DATASET.layout.folder)):
+    datasets_folder = DATASET.layout.folder  # has a folder for each corpus
+    corpora: list[_Corpus] = []
+    not_readable: dict[str, str] = {}
+    for name in sorted(outputs.access.names(outputs.folder / datasets_folder)):
         try:
-            dataset = outputs.current(DATASET.layout.folder, name)
+            dataset = outputs.current(datasets_folder, name)
             if dataset is None:
                 continue  # it was never built, or is damaged
+            # Only few tokens of it will be read: from a bucket, read them in small blocks.
             sequences = open_dataset(dataset, is_sampled=True)
         except (NanosetError, OSError) as error:
-            opened.not_readable[name] = one_line(error)
+            not_readable[name] = one_line(error)
             continue
         is_named = not named_corpora or name in named_corpora
-        opened.corpora.append(_Corpus(name, dataset, sequences, is_named))
-    return opened
+        corpora.append(_Corpus(name, dataset, sequences, is_named))
+    return _OpenCorpora(corpora, not_readable)
 
 
 def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> list[_NamedDocument]:
@@ -295,25 +298,25 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
     if not corpus.is_named:
         return []
 
-    # The ids of a corpus are read in parts, of which those with one of these ids are kept.
-    listed = pa.array(ids, pa.large_string())
-    columns = ["id", "tokens"]
+    # The tables of the corpus are read in batches, from which other documents are left out. Each
+    # batch has one array of numbers, one of token counts and one of ids.
+    only_ids = pa.array(ids, pa.large_string())
     documents: list[_NamedDocument] = []
-    for values in document_values(project, corpus.name, corpus.dataset, columns, only_ids=listed):
-        rows = zip(
-            values.numbers.tolist(),
-            values.tokens.tolist(),
-            values.columns["id"].to_pylist(),
-            strict=True,
-        )
-        documents += [_NamedDocument(*row) for row in rows]
+    for batch in document_values(
+        project, corpus.name, corpus.dataset, columns=["id", "tokens"], only_ids=only_ids
+    ):
+        numbers = batch.numbers.tolist()
+        token_counts = batch.tokens.tolist()
+        identities = batch.columns["id"].to_pylist()
+        for number, n_tokens, identity in zip(numbers, token_counts, identities, strict=True):
+            documents.append(_NamedDocument(number, n_tokens, identity))
     return documents
 
 
 def _copies_in(
     project: Project, corpus: _Corpus, ignored: NDArray[np.int64], named: _NamedTokens
 ) -> list[Copy]:
-    """Return the copies of named documents in one corpus.
+    """Return the copies of named documents in one corpus: other documents with the same tokens.
 
     Args:
         project: Its outputs are searched.
@@ -327,14 +330,15 @@ def _copies_in(
     Raises:
         StorageError: There are too many documents of equal length to compare.
     """
-    sharded = Sharded.of(project, corpus.dataset)
+    # Few documents have as many tokens as a named one. Of these, read and compare the tokens.
+    sharded = Sharded.of(project, corpus.dataset)  # the parts that the corpus was tokenized in
     candidates = np.setdiff1d(_possible_copies(project, corpus, sharded, named), ignored)
     _check_comparable(project, len(candidates))
-    id_by_number = _named_ids_of_copies(corpus, candidates, named)
+    named_id_by_number = _named_ids_of_copies(corpus, candidates, named)
 
-    # Look up the file and line of each copy, which are stored with the shards of the corpus.
-    places = sharded.places(project, list(id_by_number))
-    return [_copy_at(corpus, place, id_by_number[place["document"]]) for place in places]
+    # Look up the file and line of each copy, which are stored with the shards.
+    places = sharded.places(project, list(named_id_by_number))
+    return [_copy_at(corpus, place, named_id_by_number[place["document"]]) for place in places]
 
 
 def _copy_at(corpus: _Corpus, place: Mapping[str, Any], named_id: str) -> Copy:
@@ -357,6 +361,9 @@ def _copy_at(corpus: _Corpus, place: Mapping[str, Any], named_id: str) -> Copy:
 
 def _check_comparable(project: Project, n_candidates: int) -> None:
     """Check that the tokens of some documents can be read and compared in reasonable time.
+
+    There are only few if the corpus has stored hashes of its documents. A build stores them for the
+    setting `held_out`, which reports documents that are in the train split and in another one.
 
     Args:
         project: Its outputs are read from a disk, or by a request for each document from a bucket.
@@ -417,38 +424,19 @@ def _possible_copies(
     if named_hashes is None:  # they cannot be compared
         return with_length
 
-    # The hashes are stored by shard: each shard has consecutive documents [first, stop).
+    # The hashes are stored by shard. Shards have consecutive documents: with the bounds [0, 3, 8],
+    # shard 0 has the documents 0 to 2, and shard 1 has 3 to 7.
     parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
     bounds = sharded.document_bounds.tolist()
     for shard, (first, stop) in enumerate(pairwise(bounds)):
-        candidates = with_length[(with_length >= first) & (with_length < stop)]
-        if len(candidates):
-            hashes = stored_hashes(project, corpus.name, sharded.shards[shard])
-            parts.append(_with_named_hash(candidates, first, hashes, named_hashes))
+        in_shard = with_length[(with_length >= first) & (with_length < stop)]
+        if not len(in_shard):
+            continue  # read no hashes
+        hashes = stored_hashes(project, corpus.name, sharded.shards[shard])
+        if hashes is not None:  # otherwise, none were stored for this shard
+            in_shard = in_shard[np.isin(hashes[in_shard - first], named_hashes)]
+        parts.append(in_shard)
     return np.concatenate(parts)
-
-
-def _with_named_hash(
-    candidates: NDArray[np.int64],
-    first: int,
-    hashes: NDArray[np.uint64] | None,
-    named_hashes: NDArray[np.uint64],
-) -> NDArray[np.int64]:
-    """Return those documents of a shard that have the hash of a named document.
-
-    Args:
-        candidates: Numbers of documents in the corpus, shape (n_candidates,).
-        first: Number of the shard's first document.
-        hashes: Hash of each document of the shard, shape (n_documents,); None if they were not
-            stored, so that all candidates are returned.
-        named_hashes: Hashes of the named documents, shape (n_hashes,).
-
-    Returns:
-        Numbers of documents in the corpus, shape (n_matches,).
-    """
-    if hashes is None:
-        return candidates
-    return candidates[np.isin(hashes[candidates - first], named_hashes)]
 
 
 def _with_named_length(project: Project, corpus: _Corpus, named: _NamedTokens) -> NDArray[np.int64]:

@@ -358,11 +358,12 @@ class Lineage:
             """Return where the documents that are requested from one shard came from."""
             return self._origins_in_shard(shard, rows_by_shard[shard], reading)
 
-        # Many tables may be downloaded at the same time. On a disk, nothing is downloaded, so more
-        # threads than the semaphore admits would only wait.
-        if self.access.takes_requests:
+        is_in_bucket = self.access.takes_requests
+        if is_in_bucket:
+            # Download many tables at the same time, even if only a few of them are read then.
             origins_by_shard = self.access.each_copy(read, rows_by_shard)
         else:
+            # On a disk, nothing is downloaded, so more threads would only wait.
             origins_by_shard = in_parallel(read, rows_by_shard, _TABLES_AT_ONCE)
 
         # Return them in the order of the request, in which a document may occur several times.
@@ -442,16 +443,16 @@ class Lineage:
         if shards is None:
             shards = range(len(self.shards))
 
-        # The tables of the corpus have the number of each line. If a large file was cut into
-        # pieces, it is the number within the piece.
-        line_in_table = line
+        # If a large file was cut into pieces, the tables of the corpus number lines within each
+        # piece: if the first piece has 5 lines, line 7 of the file is line 2 of the second one.
+        number_in_table = line
         line_in_piece = self.numbers.in_piece(file, line)
         if line_in_piece is not None:
-            line_in_table = line_in_piece.line
+            number_in_table = line_in_piece.line
 
-        # Then other pieces of the file have a line of this number, too. Leave these out: the number
-        # in `origin` is that in the file.
-        for origin in self._search(shards, {"file": file, "line": line_in_table}):
+        # This also finds line 2 of the first piece. Its origin has the number in the file, 2, by
+        # which it is left out.
+        for origin in self._search(shards, {"file": file, "line": number_in_table}):
             if origin.line == line:
                 yield origin
 

@@ -146,26 +146,27 @@ def explain_samples(
     Returns:
         The origins, in the order of the request.
     """
-    numbers = [operator.index(sample) for sample in samples]
-    origin_by_row: dict[int, SampleOrigin] = {}  # position in the request → origin
+    requested = [operator.index(sample) for sample in samples]
+    origin_by_row: dict[int, SampleOrigin] = {}  # position in `requested` → origin
 
     # The samples of one dataset are looked up together, which is faster than one by one.
-    for nanoset, dataset_samples in _samples_by_dataset(loaded, numbers).items():
+    for nanoset, dataset_samples in _samples_by_dataset(loaded, requested).items():
         dataset = context.datasets.at(nanoset.member.prefix, nanoset.dataset)
         pieces_by_sample = _pieces_by_sample(context, dataset, dataset_samples)
-        for sample, pieces in zip(dataset_samples, pieces_by_sample, strict=True):
+        for dataset_sample, pieces in zip(dataset_samples, pieces_by_sample, strict=True):
+            row = dataset_sample.row
             tokens = n_tokens(pieces)
-            origin_by_row[sample.row] = SampleOrigin(
+            origin_by_row[row] = SampleOrigin(
                 name=name,
                 split=split,
-                sample=numbers[sample.row] % len(loaded),
+                sample=requested[row] % len(loaded),  # -1 is the last sample of the split
                 corpus=dataset.name,
-                corpus_sample=sample.number,
+                corpus_sample=dataset_sample.number,
                 tokens=tokens,
                 pad_tokens=nanoset.config.sample_tokens - tokens,
                 pieces=pieces,
             )
-    return [origin_by_row[row] for row in range(len(numbers))]
+    return [origin_by_row[row] for row in range(len(requested))]
 
 
 def _pieces_by_sample(
@@ -181,13 +182,20 @@ def _pieces_by_sample(
     Returns:
         The pieces of documents in each sample, in order.
     """
-    # Look up the spans of all samples together.
     spans_by_sample = [_without_empty(sample.spans) for sample in samples]
     offsets_by_sample = [_offsets_in_sample(spans) for spans in spans_by_sample]
-    spans = np.concatenate(spans_by_sample)  # (n_spans, 3)
-    offsets = np.concatenate(offsets_by_sample)  # (n_spans,)
-    pieces_by_span = piece_origins(context, dataset, spans, offsets)
-    return _joined_by_sample(pieces_by_span, [len(spans) for spans in spans_by_sample])
+
+    # Look up the spans of all samples together, which is faster than one sample at a time.
+    pieces_by_span = piece_origins(
+        context,
+        dataset,
+        spans=np.concatenate(spans_by_sample),  # (n_spans, 3)
+        offsets=np.concatenate(offsets_by_sample),  # (n_spans,)
+    )
+
+    # Divide the result: if the first sample has 2 spans, its pieces are those of spans 0 and 1.
+    span_counts = [len(spans) for spans in spans_by_sample]
+    return _joined_by_sample(pieces_by_span, span_counts)
 
 
 def _joined_by_sample(
@@ -231,7 +239,8 @@ def _samples_by_dataset(
     """Group samples of a split by the dataset that each of them is taken from.
 
     Args:
-        loaded: The samples of the split, which may be a blend of several datasets.
+        loaded: The samples of the split: those of one dataset (`Nanoset`), or of several in turn
+            (`BlendedNanoset`).
         samples: Numbers of samples in it.
 
     Returns:
@@ -239,7 +248,8 @@ def _samples_by_dataset(
     """
     samples_by_nanoset: dict[Nanoset, list[MemberSample]] = {}
     for row, sample in enumerate(samples):
-        if isinstance(loaded, Nanoset):  # the split reads a single dataset
+        # Find the dataset, the number of the sample in it, and the spans of its sequences.
+        if isinstance(loaded, Nanoset):
             nanoset = loaded
             number = sample
             spans = loaded.sources(sample)
@@ -249,7 +259,7 @@ def _samples_by_dataset(
             number = int(loaded.dataset_sample_index[sample])
 
         # A number may be negative, which counts from the end; or larger than the dataset, if the
-        # blend reads the dataset again from its start.
+        # blend reads the dataset again from its start: of 10 samples, number 12 is sample 2 again.
         member_sample = MemberSample(row=row, number=number % len(nanoset), spans=spans)
         samples_by_nanoset.setdefault(nanoset, []).append(member_sample)
     return samples_by_nanoset
@@ -299,6 +309,9 @@ def piece_origins(
     Returns:
         The documents of each span: several if the sequence was packed from several.
     """
+    if isinstance(offsets, int):
+        offsets = offsets + _offsets_in_sample(spans)
+
     # Download the tokens, and look up the documents, of all spans together, which is faster than
     # one by one.
     _fetch_tokens(dataset, spans)
@@ -343,24 +356,21 @@ class _SequenceSpan(NamedTuple):
         return start + shift, stop + shift
 
 
-def _sequence_spans(
-    spans: NDArray[np.int64], offsets: NDArray[np.int64] | int
-) -> list[_SequenceSpan]:
+def _sequence_spans(spans: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[_SequenceSpan]:
     """Return the rows of an array of spans, which are parts of sequences, as records.
 
     Args:
         spans: Sequence, first token in it and stop, shape (n_spans, 3).
-        offsets: Position in its sample at which each span begins, shape (n_spans,); or that of the
-            first span alone, if all spans are of one sample, each behind the one before it.
+        offsets: Position in its sample at which each span begins, shape (n_spans,).
     """
-    if isinstance(offsets, int):
-        offsets = offsets + _offsets_in_sample(spans)
     rows = np.column_stack([spans[:, 1], spans[:, 2], offsets])  # (n_spans, 3)
     return [_SequenceSpan(start, stop, offset) for start, stop, offset in rows.tolist()]
 
 
 def _fetch_tokens(dataset: Dataset, spans: NDArray[np.int64]) -> None:
-    """Download the tokens of all spans together, so that reading each of them later takes no time.
+    """Download the tokens of all spans together, if the dataset is in a bucket.
+
+    The dataset remembers them, so that reading the tokens of each span later takes no time.
 
     Args:
         dataset: The dataset.
@@ -369,11 +379,11 @@ def _fetch_tokens(dataset: Dataset, spans: NDArray[np.int64]) -> None:
     sequences = dataset.sequences
     itemsize = sequences.dtype.itemsize
     sequence_numbers, starts, stops = spans.T  # (n_spans,) each
-    # (n_spans,) bytes of the .bin
+
+    # (n_spans,) ranges of bytes of the .bin
     start_bytes = sequences.sequence_pointers[sequence_numbers] + starts * itemsize
     stop_bytes = start_bytes + (stops - starts) * itemsize
-    # If the .bin is in a bucket, this downloads the bytes with few requests, and remembers them.
-    sequences.tokens_for(start_bytes, stop_bytes)
+    sequences.tokens_for(start_bytes, stop_bytes)  # reads many ranges with few requests
 
 
 def _piece_origin(

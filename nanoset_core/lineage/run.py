@@ -251,9 +251,10 @@ class Run:
 
     @staticmethod
     def example(outputs: OutputRoot, manifest: Manifest, default_batch_size: int) -> Run:
-        """Return an example of a run that reads one handoff from its start, on one rank.
+        """Return a run as one would be that reads a handoff from its start, on one rank.
 
-        A *handoff* is the folder of files with which a trainer is started.
+        A *handoff* is the folder of files with which a trainer is started. Use this to show which
+        samples a step would read before any run exists.
 
         Args:
             outputs: The outputs that contain the handoff.
@@ -273,9 +274,9 @@ class Run:
             micro_batch_size=1,
             global_batch_size=_scheduled_batch_size(manifest) or default_batch_size,
         )
-        [handoff_path] = spec.handoffs
-        handoff = _open_handoff(outputs, spec, handoff_path).starting_the_run()
-        return Run(spec, [handoff], manifest.url())
+        [handoff_path] = spec.handoffs  # the only one, as the spec spells it
+        handoff = _open_handoff(outputs, spec, handoff_path)
+        return Run(spec, [handoff.starting_the_run()], manifest.url())
 
     def samples(self, step: int) -> StepSamples:
         """Return the samples of a step, and the ranks that read them.
@@ -372,8 +373,12 @@ class Run:
     def _steps_that_may_read(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> list[int]:
         """Return the steps that may read some samples of a handoff, ascending.
 
-        A resumed run reads some samples later than one that was never stopped. Which delay a sample
-        has is not known here, so the steps for all possible delays are returned.
+        A trainer that was resumed may read samples later than one that was never stopped, by a
+        delay that is only known once a step is known. So the steps for all possible delays are
+        returned. The caller looks up what each of them reads.
+
+        For example, with 8 samples a step and the delays 0 and 2, the sample at position 47 of the
+        run is read in step 6, or in step 7 if it is late.
 
         Args:
             handoff: Files with which the trainer was started or continued.
@@ -405,14 +410,18 @@ class Run:
             handoff: The trainer's files, whose settings say how the loader deals its samples.
 
         Returns:
-            The delays in samples: [0] for a loader that continues exactly where it stopped.
+            The delays in samples, such as [0, 2] for a run that was resumed once after 10 samples;
+            [0] for a loader that continues exactly where it stopped.
         """
+        if handoff.dealer.kind != "interleaved":
+            return [0]
+
         delays = {0}
-        if handoff.dealer.kind == "interleaved":
-            # Stretches are parts of the run in which the number of ranks does not change.
-            for stretch in self.steps.stretches:
-                n_already_read = max(stretch.consumed_at_start - handoff.split_start, 0)
-                delays.add(n_already_read % stretch.n_ranks)
+        # A stretch is a part of the run in which the trainer was not resumed and the batch size did
+        # not change.
+        for stretch in self.steps.stretches:
+            n_already_read = max(stretch.consumed_at_start - handoff.split_start, 0)
+            delays.add(n_already_read % stretch.n_ranks)
         return sorted(delays)
 
 
@@ -705,18 +714,26 @@ def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandof
     # The dealer assigns the samples to ranks as the trainer's data loader does.
     config = loaded.config
     dealer = Dealer.of(config.preset, spec.dataloader_type, len(loaded), config.random_seed)
-    samples = _samples_read_from(manifest, spec, config.consumed_samples)
+    samples_read = _samples_read_from(manifest, spec, config.consumed_samples)
     return RunHandoff(
-        manifest, loaded, dealer, samples.split_start, start=samples.start, stop=samples.stop
+        manifest,
+        loaded,
+        dealer,
+        split_start=samples_read.split_start,
+        start=samples_read.start,
+        stop=samples_read.stop,
     )
 
 
 class _SampleRange(NamedTuple):
-    """The samples of a run that were read from a handoff; see the fields of `RunHandoff`."""
+    """The samples of a run that were read from a handoff, numbered from the start of the run."""
 
     split_start: int
+    """The sample that is sample 0 of the handoff's train split."""
     start: int
+    """The first sample that was read from it. Earlier ones of the split were read before."""
     stop: int | None
+    """The sample after the last one; None if that depends on the next handoff of the run."""
 
 
 def _samples_read_from(manifest: Manifest, spec: RunSpec, consumed_samples: int) -> _SampleRange:
@@ -730,17 +747,19 @@ def _samples_read_from(manifest: Manifest, spec: RunSpec, consumed_samples: int)
     Raises:
         ConfigError: The settings of the run contradict the schedule of the handoff.
     """
-    # Without phases, the split has all samples of the run, from the run's first sample on.
+    # Without phases, the train split begins with the first sample of the run, and the trainer skips
+    # those that the run had read from earlier handoffs.
     phase = manifest.recipe["options"].get("span")
     if phase is None:
         return _SampleRange(split_start=0, start=consumed_samples, stop=None)
 
-    # A phase trains on the steps [first_step, stop_step), and its split has the samples of these.
-    # With 8 samples a step, the phase [10, 15) has the samples [80, 120) of the run.
+    # A phase trains on the steps [first_step, stop_step), and its split has the samples of these
+    # alone. With 8 samples a step, the phase [10, 15) has the samples [80, 120) of the run.
     first_step, stop_step = phase
     batch_size = _phase_batch_size(manifest, spec)
-    start = first_step * batch_size
-    return _SampleRange(split_start=start, start=start, stop=stop_step * batch_size)
+    first_sample = first_step * batch_size
+    stop_sample = stop_step * batch_size
+    return _SampleRange(split_start=first_sample, start=first_sample, stop=stop_sample)
 
 
 def _name_and_digest(outputs: OutputRoot, handoff: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ and in the samples 17 to 350 of a nanoset's train split, which are read in the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,10 +163,10 @@ def _split_holdings(
     Args:
         context: The opened outputs, and the settings of the project.
         name: Name of the nanoset.
-        search: Has found the documents in all datasets already.
+        search: What was found in the datasets, all of which must have been searched before.
     """
     for split in SPLITS:
-        with suppress(MissingError):  # it has not been built, or has no share of the documents
+        with suppress(MissingError):  # not built, or empty because its share of the data is 0
             opened_split = Split.of(context, name, split)
             output = f"nanoset {name} {split}"
             yield from _sample_holdings(context, output, opened_split, search)
@@ -197,7 +197,7 @@ def _dataset_holdings(
 
 
 class _DocumentSearch:
-    """Finds the documents with some ids in datasets, and remembers what it found."""
+    """Finds the documents that are taken down in datasets, by their ids, and remembers them."""
 
     def __init__(self, project: Project, ids: Any) -> None:
         """Prepare a search.
@@ -210,20 +210,26 @@ class _DocumentSearch:
         self._ids = ids
         self._documents_by_folder: dict[Path, NDArray[np.int64]] = {}
 
-    @property
-    def found(self) -> Mapping[Path, NDArray[np.int64]]:
-        """Folder of a dataset that was searched → numbers of its documents with these ids."""
-        return self._documents_by_folder
+    def found_in(self, dataset: Dataset) -> NDArray[np.int64]:
+        """Return what an earlier call of `documents_of` found in a dataset; otherwise nothing.
+
+        Args:
+            dataset: The dataset.
+
+        Returns:
+            Numbers of documents, shape (n_documents,).
+        """
+        return self._documents_by_folder.get(dataset.manifest.folder, np.empty(0, np.int64))
 
     def documents_of(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return the numbers of the documents with these ids in a dataset.
+        """Return the numbers of the documents of a dataset that are taken down.
 
         Args:
             dataset: The dataset of a corpus; or a view or packs, which are made from one.
 
         Returns:
-            Shape (n_documents,). For packs, they are numbers in the dataset that was packed, since
-            packs do not number documents themselves.
+            Shape (n_documents,). Packs join several documents to a sequence, and number only their
+            sequences. For them, these are numbers in the dataset that was packed.
         """
         folder = dataset.manifest.folder
         if folder not in self._documents_by_folder:
@@ -235,7 +241,7 @@ class _DocumentSearch:
         return self._documents_by_folder[folder]
 
     def _in_corpus(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return the documents of a whole corpus that have these ids, from the tables of its ids.
+        """Return the documents of a whole corpus that are taken down, from the tables of its ids.
 
         Args:
             dataset: The dataset of the corpus.
@@ -251,9 +257,10 @@ class _DocumentSearch:
         return np.concatenate(parts)
 
     def _in_derived(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return the documents of a view or packs that have these ids, by way of their corpus.
+        """Return the documents of a view or packs that are taken down.
 
-        Views and packs store no ids. A view may repeat a document of its corpus, or leave it out.
+        Views and packs are made from a corpus, and store no ids. So this finds the documents in the
+        corpus first, and then their copies in the view or packs, which may be none or several.
 
         Args:
             dataset: The view or packs.
@@ -261,8 +268,9 @@ class _DocumentSearch:
         Returns:
             Numbers in the view, shape (n_documents,).
         """
+        corpus_numbers = self.documents_of(dataset.corpus)
         parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
-        for corpus_number in self.documents_of(dataset.corpus).tolist():
+        for corpus_number in corpus_numbers.tolist():
             parts.append(dataset.copies_of(corpus_number))
         return np.concatenate(parts)
 
@@ -270,7 +278,7 @@ class _DocumentSearch:
 def _sample_holdings(
     context: InspectionContext, output: str, samples: Split | Tars, search: _DocumentSearch
 ) -> Iterator[Holding]:
-    """Yield how many of the documents a split or webdataset contains, and in which samples.
+    """Yield how many documents that are taken down a split or webdataset reads, in which samples.
 
     Nothing is yielded if no sample has tokens of the documents.
 
@@ -278,19 +286,18 @@ def _sample_holdings(
         context: The opened outputs, and the settings of the project.
         output: Kind and name of the output, such as `nanoset pretrain train`.
         samples: The opened split or webdataset, which looks up where a document is.
-        search: Has found the documents in all datasets already.
+        search: What was found in the datasets, all of which must have been searched before.
     """
-    # The documents in each dataset that the samples are taken from.
-    no_documents = np.empty(0, np.int64)
-    documents_by_dataset = [
-        search.found.get(dataset.manifest.folder, no_documents) for dataset in samples.datasets
-    ]
+    documents_by_dataset = [search.found_in(dataset) for dataset in samples.datasets]
     sample_numbers = _samples_with(samples, documents_by_dataset)
-    if sample_numbers:  # otherwise the documents are in another split
-        n_documents = sum(len(documents) for documents in documents_by_dataset)
-        first_and_last = (min(sample_numbers), max(sample_numbers))
-        steps = _steps(context, output, first_and_last)
-        yield Holding(output, n_documents, first_and_last, steps)
+    if not sample_numbers:  # the documents are in another split
+        return
+
+    # All documents of these datasets count, since samples are only searched for some of them.
+    n_documents = sum(len(documents) for documents in documents_by_dataset)
+    first_and_last = (min(sample_numbers), max(sample_numbers))
+    steps = _steps(context, output, first_and_last)
+    yield Holding(output, n_documents, first_and_last, steps)
 
 
 def _samples_with(
@@ -320,7 +327,7 @@ def _samples_with(
 def _steps(
     context: InspectionContext, output: str, samples: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """Return the first and last step of training that read a range of samples.
+    """Return the first and last step of training, from 0, that read a range of samples.
 
     For example, with 8 samples a step, the samples 17 to 30 are read in the steps 2 to 3.
 
@@ -339,7 +346,8 @@ def _steps(
     if spec is None or spec.schedule is None:
         return None
 
-    # A phase is a nanoset for the steps [start, stop) of a run, which are its `span`.
+    # A nanoset may be for the steps [start, stop) of a run, its `span`. Its samples are numbered
+    # from 0, so that sample 0 is read in step `start`.
     steps_before = spec.span[0] if spec.span else 0
     batch_size = spec.schedule.global_batch_size
     first_sample, last_sample = samples

@@ -127,26 +127,24 @@ def _print_result(start: Start, error: NanosetError | None) -> None:
 
     Args:
         start: The new nanoset.yaml, and the choices in it.
-        error: What the user has to correct first, or None.
+        error: What the user has to correct before the build, or None.
     """
-    was_written = start.made
-    if not was_written:
-        # The file existed already, exactly as it would be written now.
+    if not start.made:
         echo(
             f"nothing was changed: {start.path} already is what would be written now; "
             f"run `{build_command(start.path)}`"
         )
         return
-    for line in start.chosen:
-        echo(f"chose {line}")
 
-    has_text = bool(start.text.corpora)
+    for choice in start.chosen:
+        echo(f"chose {choice}")
     result = f"wrote {start.path}"
+    has_text = bool(start.text.corpora)
     if not has_text:
         raw = start.path.parent / "raw"
         result += f", which names no corpus, since there is no text in {raw}"
-    tasks = _next_tasks(start, error)
-    echo(f"{result}: {', '.join(tasks)}")
+    tasks = ", ".join(_next_tasks(start, error))
+    echo(f"{result}: {tasks}")
 
 
 def _next_tasks(start: Start, error: NanosetError | None) -> list[str]:

@@ -256,18 +256,21 @@ def _shuffle_chunk(
 @OVERWRITE_OPTION
 def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
     """Keep the documents of FILE that meet all conditions, in the order of FILE."""
-    # The conditions `keep` and `drop` name text files, which may be in a bucket, like FILE.
-    list_files: dict[str, Location] = {}  # condition → its text file
-    for name in ("keep", "drop"):
-        if conditions[name] is not None:
-            list_files[name] = conditions[name]
-    list_names = {name: str(path) for name, path in list_files.items()}
+    # Two conditions name text files, which are downloaded if they are in a bucket, as FILE is.
+    list_conditions = [name for name in ("keep", "drop") if conditions[name] is not None]
+    list_files = [conditions[name] for name in list_conditions]
+
+    # Record all conditions with the new file, as text and numbers.
+    settings = dict(conditions)
+    for name in list_conditions:
+        settings[name] = str(conditions[name])
+
     _make_pbin(
         "filter",
         output,
-        files=[file, *list_files.values()],
-        settings=conditions | list_names,
-        work=partial(_filter_file, file, conditions, list(list_files)),
+        files=[file, *list_files],
+        settings=settings,
+        work=partial(_filter_file, file, conditions, list_conditions),
         overwrite=overwrite,
     )
 

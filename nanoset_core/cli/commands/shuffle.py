@@ -161,10 +161,11 @@ def command(
 def _end_of_document(
     tokenizer: TokenizerPath | None, eod: str | None, input_kind: str, preset: object
 ) -> str | None:
-    """Return the token that ends documents: that of the user, or else the tokenizer's.
+    """Return the end token for the settings of a shuffle: the user's, or the tokenizer's if needed.
 
-    Only text gets the tokenizer's, and only with the preset `default`: other presets decide it
-    themselves.
+    Text is tokenized by the command, so that each document needs an end token. With the preset
+    `default`, it is that of the user, or else the one that the tokenizer's files name. Another
+    preset finds it itself, and tokens have theirs already: then only the user's is passed on.
 
     Args:
         tokenizer: The tokenizer, if one was given.
@@ -173,7 +174,7 @@ def _end_of_document(
         preset: The preset of the tars, which stands for the reader that takes them.
 
     Returns:
-        The text of the token, such as "<|endoftext|>"; None if documents get no such token here.
+        The text of the token, such as "<|endoftext|>", or None.
     """
     from nanoset_core.tokenizers.end_token import end_token
 
@@ -242,7 +243,11 @@ def _check_names(inputs: ShuffleInputs, output: Location) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _ExpData:
-    """DCLM's exp_data JSON file, which describes the tars to DCLM's training scripts."""
+    """DCLM's exp_data JSON file, which describes the tars to DCLM's training scripts.
+
+    The user may give such a file about the text. It is *completed*: the address of the tars and
+    their counts are added.
+    """
 
     folder: Location
     """The folder of the tars."""
@@ -254,7 +259,7 @@ class _ExpData:
     """Whether an existing file may be replaced."""
 
     def check(self, files_read: Sequence[Path | Location]) -> None:
-        """Check, before tars are written, that exp_data JSON can be written at the end.
+        """Check, before tars are written, that the JSON file about them can be written at the end.
 
         Args:
             files_read: The files that the command reads, none of which may be overwritten.
@@ -269,6 +274,7 @@ class _ExpData:
         from nanoset_core.stages.webdataset.lists import complete_exp_data
 
         check_apart([self.output], files_read)
+        # This only reads the input, and writes nothing.
         complete_exp_data(
             self.folder,
             record_file=self.input,

@@ -290,14 +290,15 @@ def _state_cell(row: StatusRow) -> StyledText:
 
 
 def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> list[str]:
-    """Return the warnings of a project, one line each: about files, outputs, and rejected lines.
+    """Return the warnings and notices of a project, one line each.
 
     Args:
         rows: The outputs.
         notices: Notices on the whole project.
 
     Returns:
-        Lines such as "warning: corpus web: …", sorted by what they are about.
+        Lines such as "warning: corpus web: …": first those about files, then those about outputs,
+        rejected lines, and the whole project.
     """
     about_files: list[str] = []
     about_outputs: list[str] = []

@@ -170,11 +170,13 @@ class Handoff:
             Split → the number of samples that the run requests.
         """
         mismatch: dict[SplitName, int] = {}
-        for split, requested in self._requested_samples().items():
-            built = self.config.samples(split)
-            # A split may be empty, or built for one epoch, whatever number of samples that is.
-            if self.samples[split] and built is not None and built != requested:
-                mismatch[split] = requested
+        for split, n_requested in self._requested_samples().items():
+            n_built_for = self.config.samples(split)
+            # A split that was built for one epoch has the samples that there are.
+            is_one_epoch = n_built_for is None
+            is_empty = not self.samples[split]
+            if not is_empty and not is_one_epoch and n_built_for != n_requested:
+                mismatch[split] = n_requested
         return mismatch
 
     def _requested_samples(self) -> dict[SplitName, int]:
@@ -191,8 +193,8 @@ class Handoff:
             n_iterations = stop_iteration - start_iteration
         requested = self.run.samples(n_iterations)
 
-        # A shortened run requests all samples of train that were built, even if they are not a
-        # multiple of the batch size.
+        # A limit on epochs may have left fewer samples than the schedule needs, such as 1,050 in
+        # batches of 100. The run is then shortened to 10 iterations, but still requests all 1,050.
         if self.is_shortened:
             requested["train"] = self.config.train_split_samples or 0
         return {split: requested[split] for split in SPLITS if split in requested}

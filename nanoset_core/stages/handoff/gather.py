@@ -8,7 +8,7 @@ each trainer are written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -152,9 +152,11 @@ def trainer_tokenizer(nanoset: NanosetContext) -> tuple[str, ...]:
     Raises:
         ConfigError: The settings of `trainer` do not fit the version of Megatron-LM.
     """
-    if nanoset.spec.trainer is not None:
-        return nanoset.spec.trainer.arguments()
-    return tokenizer_arguments(define(nanoset.project.config.tokenizer_file))
+    trainer = nanoset.spec.trainer
+    if trainer is not None:
+        return trainer.arguments()
+    tokenizer_file = nanoset.project.config.tokenizer_file
+    return tokenizer_arguments(define(tokenizer_file))  # `define` reads the file
 
 
 def views_of(nanoset: NanosetContext) -> list[str]:
@@ -166,7 +168,8 @@ def views_of(nanoset: NanosetContext) -> list[str]:
     Returns:
         The names of the views, in the order of the blend.
     """
-    return [name for name in nanoset.spec.corpora if name in nanoset.project.config.views]
+    views = nanoset.project.config.views  # name of each view in nanoset.yaml → its settings
+    return [name for name in nanoset.spec.corpora if name in views]
 
 
 def _counts_by_prefix(nanoset: NanosetContext) -> dict[str, DatasetCounts]:
@@ -202,8 +205,9 @@ def _counts(dataset: Manifest) -> DatasetCounts:
 def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, list[str]]:
     """Return the files of each index that the trainer will look for.
 
-    An index consists of several files. A trainer finds them by the one with the description, which
-    lists what the index was made from.
+    An index has the order in which samples are read: of one dataset, or of a blend of several. It
+    consists of several files. A trainer finds them by the one with the description, which lists
+    what the index was made from.
 
     Args:
         splits: The built splits.
@@ -213,24 +217,21 @@ def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, l
         File with the description → the other files of the index, all relative to the folder. Empty
         if the trainer writes no descriptions.
     """
+    plans: list[MemberPlan | BlendPlan] = []
+    for split in splits.values():
+        if split.plan is not None:
+            plans += split.plan.members
+            if split.plan.blend is not None:
+                plans.append(split.plan.blend)
+
     indexes: dict[str, list[str]] = {}
-    for plan in _plans_with_index(splits):
+    for plan in plans:
+        # Kind of each file, such as "description" or "shuffle_index" → its name.
         name_by_kind = {kind: name.removeprefix(folder) for kind, name in plan.files.items()}
         description = name_by_kind.pop("description", None)
         if description is not None:
             indexes[description] = list(name_by_kind.values())
     return indexes
-
-
-def _plans_with_index(
-    splits: Mapping[SplitName, BuiltSplit],
-) -> Iterator[MemberPlan | BlendPlan]:
-    """Yield the plan of each dataset of each split, and of the blend of several datasets."""
-    for split in splits.values():
-        if split.plan is not None:
-            yield from split.plan.members
-            if split.plan.blend is not None:
-                yield split.plan.blend
 
 
 def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[SplitName, str]:

@@ -122,10 +122,13 @@ def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
             f"set -f  # otherwise the shell takes words of {ARGUMENTS} for patterns of file names"
             "\n    "
         )
+
+    # If arguments.txt names no tokenizer, the user has to add such options to the command.
+    tokenizer_reminder = "" if handoff.tokenizer else f" {TOKENIZER_OPTIONS}"
     return template.format(
         shell_options=shell_options,
         arguments=shell_word(f"{handoff.folder}/{ARGUMENTS}"),
-        tokenizer="" if handoff.tokenizer else f" {TOKENIZER_OPTIONS}",
+        tokenizer=tokenizer_reminder,
         length=handoff.config.sequence_length,
     )
 

@@ -134,8 +134,7 @@ def _paths_of_other_dtype(handoff: Handoff) -> list[str]:
 def loads_fast(handoff: Handoff) -> bool:
     """Return whether Megatron-LM can be started with --dataloader-fast-cache-load.
 
-    With this option it opens its index files without looking for them first. It refuses the option
-    if all splits share one blend, and fails with it if an index file is missing.
+    With this option it opens its index files without looking for them first.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
@@ -143,9 +142,12 @@ def loads_fast(handoff: Handoff) -> bool:
     Returns:
         True if the option can be used.
     """
-    if not handoff.is_per_split or not handoff.config.rules.starts_without_scanning:
+    # Older versions of Megatron-LM do not have the option.
+    has_option = handoff.config.rules.starts_without_scanning
+    # It refuses the option if all splits share one blend.
+    if not has_option or not handoff.is_per_split:
         return False
-    # For another number of samples, Megatron-LM would look for an index that was not built.
+    # For another number of samples, it would look for an index file that was not built, and fail.
     return not handoff.sample_count_mismatch
 
 
@@ -168,7 +170,8 @@ def _preflight(handoff: Handoff) -> str:
     """Return the text of preflight.py, a script that checks the options of a run.
 
     It runs where the trainer runs, without nanoset. So its constants contain all facts about the
-    nanoset that it needs.
+    nanoset that it needs. The script is the source of our module `preflight`, whose constants are
+    empty, with values filled in: the line `NANOSET = ""` becomes `NANOSET = 'pretrain'`.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
@@ -177,19 +180,17 @@ def _preflight(handoff: Handoff) -> str:
         The text of a Python script.
     """
     other_files_by_description = {name: list(files) for name, files in handoff.indexes.items()}
-
-    # The module `preflight` is the script with empty constants. Fill them in: for example, replace
-    # `NANOSET = ""` by `NANOSET = 'pretrain'`.
+    # Each line is exactly as in the module.
     value_by_line = {
         'NANOSET = ""': handoff.section,
         "INDEXES: dict[str, list[str]] = {}": other_files_by_description,
         "SAMPLES: dict[str, int | None] = {}": _samples_to_compare(handoff),
     }
-    text = inspect.getsource(preflight)
+    script = inspect.getsource(preflight)
     for line, value in value_by_line.items():
-        definition, _, _ = line.partition("=")
-        text = text.replace(line, f"{definition}= {pformat(value, width=100)}")
-    return text
+        name_and_type, _, _ = line.partition("=")
+        script = script.replace(line, f"{name_and_type}= {pformat(value, width=100)}")
+    return script
 
 
 def _samples_to_compare(handoff: Handoff) -> dict[str, int | None]:
@@ -380,7 +381,8 @@ def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
     """Yield notes on the options for evaluations, which the user chooses without a schedule.
 
     Megatron-LM computes from these options how many samples of valid and test it requests. It finds
-    the index files only if they were built for the same number.
+    the index files only if they were built for the same number. With a `schedule` in nanoset.yaml,
+    the build computes the number from the same options, so that both agree.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
@@ -395,6 +397,7 @@ def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
     }
     for split, batches in batches_by_split.items():
         if handoff.samples[split]:
+            # For example "800 samples: eval_iters * global_batch_size must have that value".
             rule = _evaluation_rule(handoff.config.samples(split), batches)
             yield (
                 f"The cache of {split} is for {rule}. If `schedule` is set in nanoset.yaml, the "

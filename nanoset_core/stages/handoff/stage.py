@@ -175,18 +175,20 @@ def write_handoff(project: Project, name: str) -> Manifest:
         StaleError: A split or an export was made from other inputs than the present ones.
         ConfigError: A path contains characters that the trainer's command line cannot contain.
     """
+    # Open what the trainer will read: index files of each split, and exports if it reads these.
     nanoset = NanosetContext(project, name)
     last_stage = _last_stage(is_blended=nanoset.spec.is_blended)
     splits = {split: require(project, last_stage, Key(name, split)) for split in SPLITS}
     exports = _current_exports(nanoset)
     _check_cache(nanoset)
 
-    # The recipe decides the folder of the files, which they mention.
-    recipe = TRAINER_FILES.recipe(project, Key(name), _parents(splits, exports))
-    warnings = list(TRAINER_FILES.settings_warnings(project.config, Key(name)))
+    # The recipe lists what the files are made from. Its digest is the name of their folder.
+    key = Key(name)
+    recipe = TRAINER_FILES.recipe(project, key, _parents(splits, exports))
+    warnings = list(TRAINER_FILES.settings_warnings(project.config, key))
     handoff = gather(nanoset, recipe.digest, splits, exports, warnings)
 
-    # Checked last, since an output may have been replaced in the meantime.
+    # Another build may have replaced an input in the meantime, so check this as late as possible.
     _check_splits(nanoset, splits)
 
     manifest = project.outputs.commit(recipe, partial(_write_files, handoff))
@@ -274,13 +276,14 @@ def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest])
         StaleError: A split was made from other inputs or settings.
     """
     for split, manifest in splits.items():
+        # The recipe lists what an output is made from. This is what a new build would use: first
+        # for the index mappings of each dataset, and then for their blend, which is made from them.
         expected_recipe = mappings_recipe(nanoset, split)
         if nanoset.spec.is_blended:
-            # The manifest is that of the blend, which is made from the index mappings.
             inputs_of_blend = {MAPPINGS: expected_recipe.digest}
             key = Key(nanoset.name, split)
             expected_recipe = BLENDED.recipe(nanoset.project, key, inputs_of_blend)
-        check_recipe(manifest, expected_recipe)  # raises StaleError
+        check_recipe(manifest, expected_recipe)  # raises StaleError if they differ
 
 
 def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
@@ -316,11 +319,13 @@ def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
     """
     exports: dict[str, Manifest] = {}
     for corpus, node in _export_nodes(nanoset.project.config, nanoset.name).items():
-        # The export that was built last, and the recipe that a new build of it would have.
         export = require(nanoset.project, EXPORT, node.key)  # raises MissingError
+
+        # A recipe lists what an output is made from. Compare that of the export, which was built
+        # earlier, with the one that it would have if it were built now.
         parents = {"dataset": nanoset.dataset(corpus).digest}
-        current_recipe = EXPORT.recipe(nanoset.project, node.key, parents)
-        check_recipe(export, current_recipe)  # raises StaleError
+        present_recipe = EXPORT.recipe(nanoset.project, node.key, parents)
+        check_recipe(export, present_recipe)  # raises StaleError
         exports[corpus] = export
     return exports
 

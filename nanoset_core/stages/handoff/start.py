@@ -61,7 +61,7 @@ def start_text(
     if PREFLIGHT in file_names:
         lines += _preflight_lines(handoff)
         if not handoff.config.tokenizer_identifiers:
-            lines += _trainer_lines(handoff)
+            lines += _unknown_tokenizer_lines(handoff)
     lines += _file_lines(handoff, file_names)
     if notes:
         lines += ["", "## Notes", ""]
@@ -125,8 +125,8 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
     ]
 
 
-def _trainer_lines(handoff: Handoff) -> list[str]:
-    """Return a warning that nanoset.yaml does not name the trainer's tokenizer.
+def _unknown_tokenizer_lines(handoff: Handoff) -> list[str]:
+    """Return the warning of START.md that nanoset.yaml does not name the trainer's tokenizer.
 
     It contains the lines to add to nanoset.yaml.
 
@@ -136,6 +136,7 @@ def _trainer_lines(handoff: Handoff) -> list[str]:
     Returns:
         Lines of Markdown.
     """
+    # What the user should add: the options that follow from the tokenizer's file, or an example.
     tokenizer_lines = [_yaml_line(argument) for argument in handoff.tokenizer]
     if not tokenizer_lines:
         tokenizer_lines = list(_TOKENIZER_LINES)

@@ -151,14 +151,17 @@ class Steps:
     def that_read(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the step that reads each of some samples.
 
+        For example, a run reads 4 samples in each of the steps 1 to 3, and 8 from step 4 on. Sample
+        25 is sample 13 of those from step 4 on, and so it is read one step later: in step 5.
+
         Args:
             samples: Numbers of samples of the run, of any shape.
 
         Returns:
             Numbers of steps, int64, of the same shape.
         """
-        # All steps of a stretch read the same number of samples. Find the stretch of each sample:
-        # the last one that starts at this sample or before it.
+        # A stretch has consecutive steps of one batch size. Find the stretch of each sample: the
+        # last one that starts at this sample or before it.
         stretches = np.searchsorted(self._first_samples, samples, side="right") - 1
 
         # Count the samples, and then the steps, from the start of the stretch.
@@ -276,17 +279,19 @@ def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int
         return None
     present_size = sizes.size(consumed)
 
-    def has_other_size(n_steps: int) -> bool:
+    def has_changed_after(n_steps: int) -> bool:
         """Return whether the batch size is another one after this number of steps."""
         return sizes.size(consumed + n_steps * samples_per_step) != present_size
 
-    # After so many steps, the size has changed for the last time.
+    # After this many steps, `last_change` samples have been consumed, and no size changes later.
     max_steps = (sizes.last_change - consumed) // samples_per_step + 1
 
-    # Batch sizes only grow or only shrink, so a size does not come back: `has_other_size` is False
-    # for fewer steps, and True for more. Bisection finds the first number for which it is True.
+    # Sizes only grow or only shrink, so one that has changed does not come back:
+    #     n_steps                1      2      3      4
+    #     has_changed_after    False  False  False  True
+    # Bisection finds the first True.
     step_counts = range(1, max_steps + 1)
-    index = bisect_left(step_counts, True, key=has_other_size)
+    index = bisect_left(step_counts, True, key=has_changed_after)
     return step_counts[index] if index < len(step_counts) else None
 
 
@@ -295,7 +300,7 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
 
     Args:
         run: The settings with which it was started.
-        n_steps: Number of steps before the start.
+        n_steps: Number of steps before the start, for the error.
         consumed: Samples that these steps consumed.
 
     Returns:
@@ -304,26 +309,27 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
     Raises:
         ConfigError: The schedule cannot be read, or the ramp-up does not lead to the batch size.
     """
+    # A schedule lists batch sizes, such as "0:768 10B:1536". It counts tokens if run.yaml has the
+    # length of a sample, and otherwise samples.
     if run.step_batch_size_schedule is not None:
-        # The schedule counts tokens if run.yaml has the length of a sample, and otherwise samples.
         unit = run.seq_length or 1
         return _scheduled_sizes(run.step_batch_size_schedule, unit)
 
     # Without a schedule, run.yaml must have the size; `or 0` is for the type checker.
     batch_size = run.global_batch_size or 0
-    ramp = run.rampup_batch_size
-    if ramp is None:
+    if run.rampup_batch_size is None:
         return _constant_size(batch_size)
 
-    # Batches grow from `first` by `increment`, until this many samples have been consumed.
-    first, increment, ramp_samples = ramp
-    if consumed > ramp_samples:  # the ramp-up had ended before this start
+    # Batches grow from `first` by `increment`, until this many samples have been consumed. If the
+    # trainer was resumed later, all batches have the final size.
+    first, increment, ramp_samples = run.rampup_batch_size
+    if consumed > ramp_samples:
         return _constant_size(batch_size)
-    if not ramps_up(ramp, batch_size):
+    if not ramps_up(run.rampup_batch_size, batch_size):
         raise ConfigError(
             "the ramp-up does not lead to the batch size with which the run was resumed",
             where=f"step {n_steps + 1:,}",
-            found=f"{list(ramp)}, global_batch_size {batch_size}",
+            found=f"{list(run.rampup_batch_size)}, global_batch_size {batch_size}",
             remedy="correct the entry of `resumes`",
         )
     return _ramped_sizes(first, increment, ramp_samples, batch_size)

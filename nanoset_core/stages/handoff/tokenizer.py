@@ -95,11 +95,12 @@ def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
         "--tokenizer-type GPTSentencePieceTokenizer",
         f"--tokenizer-model {source.path.absolute()}",
     ]
+    # In legacy mode, text is split at special tokens first. Only this mode uses the option that
+    # names them.
     if source.legacy:
         lines.append("--tokenizer-sentencepiece-legacy")
-    special_tokens = " ".join(source.special_tokens or ())
-    if source.legacy and special_tokens:
-        lines.append(f"--tokenizer-special-tokens {special_tokens}")
+        if source.special_tokens:
+            lines.append(f"--tokenizer-special-tokens {' '.join(source.special_tokens)}")
     return tuple(lines)
 
 
@@ -116,16 +117,18 @@ def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None
     kind = definition.kind
     if kind == "tokenizer.json":
         return _second_file_note(eod)
+
+    # Megatron-LM has no tokenizer for these two kinds.
+    if kind in ("tiktoken", "tekken.json") and definition.converted is not None:
+        return _unknown_format_note(definition.source.name, kind, definition.converted.vocab_size)
+
+    # The arguments can name the files of all other kinds.
     if kind in _NAMED_BY_ARGUMENTS and _contains_spaces(definition):
         return (
             "The arguments do not name the tokenizer, since its path or a special token contains "
             "a space."
         )
-    if kind == "vocab.json":
-        return _IGNORED_MERGES_NOTE
-    if kind in ("tiktoken", "tekken.json") and definition.converted is not None:
-        return _unknown_format_note(definition.source.name, kind, definition.converted.vocab_size)
-    return None
+    return _IGNORED_MERGES_NOTE if kind == "vocab.json" else None
 
 
 def _second_file_note(eod: str | None) -> str:

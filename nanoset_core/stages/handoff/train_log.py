@@ -181,16 +181,21 @@ class TrainLog:
         if not numbers:
             return []
 
+        # Some versions of Megatron-LM count from 1 in this option, as in the log, and some from 0.
+        # The log shows which by the steps that it lacks.
         steps = np.array(sorted(numbers), np.int64)  # (n_skipped,)
         if not self._skips_count_from_one(numbers):
             steps += 1
         return _ranges(steps)
 
     def _skips_count_from_one(self, numbers: Iterable[int]) -> bool:
-        """Return whether the numbers of skipped steps count from 1 in this run, as the log does.
+        """Return whether the option iterations_to_skip counts steps from 1, as the log does.
 
-        The option iterations_to_skip counts from 1 in Megatron-LM's main branch, and from 0 in core
-        0.16.1: there, the number 5 skips step 6 of the log.
+        It counts from 1 in Megatron-LM's main branch, and from 0 in core 0.16.1. The log has no
+        line for a step that was skipped. So if the option names the number 5:
+
+            lines of the log    4 . 6 7    step 5 was skipped: it counts from 1
+            lines of the log    4 5 . 7    step 6 was skipped: it counts from 0
 
         Args:
             numbers: The numbers that the option names.
@@ -198,12 +203,10 @@ class TrainLog:
         Returns:
             False also if the log does not show it.
         """
-        # Only a log of all steps shows which steps were skipped. Otherwise assume core 0.16.1.
+        # If not every step has a line, assume core 0.16.1.
         logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
         if not logs_every_step:
             return False
-
-        # If the numbers count from 1, step 5 is not in the log. Otherwise it is step 6.
         for number in numbers:
             if number not in self.consumed and number + 1 in self.consumed:
                 return True
