@@ -133,9 +133,23 @@ def _mistakes(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
             expected="samples or schedule",
             remedy="write how many samples the full run takes, such as samples: {train: 1000000}",
         )
+    if nanoset.phases:
+        yield from _empty_phase_errors(nanoset, where)
+
+
+def _empty_phase_errors(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
+    """Yield an error for each scale at which a phase of the run has no iteration.
+
+    Phases that end at the iterations 40, 80 and 1,000 end at 1, 1 and 10 at the scale 0.01: the
+    second one is empty.
+
+    Args:
+        nanoset: The settings, with phases.
+        where: The key `scales`, for the errors.
+    """
     for scale in nanoset.scales:
         bounds = [_scaled_number(bound, scale) for bound in nanoset.phase_bounds]
-        if nanoset.phases and len(set(bounds)) < len(bounds):
+        if len(set(bounds)) < len(bounds):
             yield ConfigError(
                 "at this scale, a phase has no iteration",
                 where=where,

@@ -139,12 +139,10 @@ def _data_arguments(
     included_splits: Sequence[SplitName] = splits
     if all(spec.blend_of(split) is None for split in splits):
         included_splits = SPLITS
-    blends: list[Blend | None] = []  # one for each of train, valid and test
-    for split in SPLITS:
-        blend = None
+    blends: list[Blend | None] = [None, None, None]  # of train, valid and test
+    for number, split in enumerate(SPLITS):
         if split in included_splits:
-            blend = _blend_of_prefixes(spec.blend_of(split), prefix_by_corpus)
-        blends.append(blend)
+            blends[number] = _blend_of_prefixes(spec.blend_of(split), prefix_by_corpus)
     return {"blend_per_split": blends}
 
 

@@ -7,8 +7,9 @@ tokens, and a deep check computes the array again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +159,8 @@ def _check_files(
     recorded = manifest.facts[CACHE_FILES]  # name → size and sha256
     folder = file_sets[0].folder
 
-    planned: list[str] = []
-    sidecars: list[str] = []
-    for files in file_sets:
-        planned.extend(files.files.values())
-        sidecars.append(files.sidecar)
+    planned = list(chain.from_iterable(files.files.values() for files in file_sets))
+    sidecars = [files.sidecar for files in file_sets]
     # One listing of the folder answers for all files.
     size_by_name = manifest.access.sizes(folder, [*planned, *recorded, *sidecars])
 
@@ -171,30 +169,42 @@ def _check_files(
         size = size_by_name.get(name)
         _check_index_file(report, manifest, folder, name, size=size, deep=deep)
     are_whole = len(report.errors) == n_errors_before
+    return _check_sidecars(report, manifest, file_sets, size_by_name, are_whole=are_whole)
 
-    # Check the sidecars: files next to the others that say what these were made from.
+
+def _check_sidecars(
+    report: Report,
+    manifest: Manifest,
+    file_sets: Sequence[FileSet],
+    existing_names: Container[str],
+    *,
+    are_whole: bool,
+) -> bool:
+    """Check the sidecars: files next to index files that say what these were made from.
+
+    Args:
+        report: Report on the index mappings or the blend, to which errors are added.
+        manifest: Manifest of the index mappings or the blend, which records the written files.
+        file_sets: The files that the plan requires, with their sidecars.
+        existing_names: Names of the files that exist.
+        are_whole: Whether all index files are as they were written. If not, what the sidecars say
+            is not compared.
+
+    Returns:
+        Whether they are, and no sidecar is missing.
+    """
     for files in file_sets:
-        if files.sidecar not in size_by_name:
-            _report_missing_sidecar(report, files)
+        if files.sidecar not in existing_names:
+            report.error(
+                "the note of what index files were made from is missing: "
+                "a changed dataset would not be noticed",
+                where=files.folder / files.sidecar,
+                remedy=BUILD,
+            )
             are_whole = False
         elif are_whole:
             _check_sidecar(report, manifest, files)
     return are_whole
-
-
-def _report_missing_sidecar(report: Report, files: FileSet) -> None:
-    """Report that the file that says what index files were made from is missing.
-
-    Args:
-        report: Gets the error.
-        files: The index files.
-    """
-    report.error(
-        "the note of what index files were made from is missing: "
-        "a changed dataset would not be noticed",
-        where=files.folder / files.sidecar,
-        remedy=BUILD,
-    )
 
 
 def _check_index_file(

@@ -349,12 +349,7 @@ def plan_lengths(
         settings = _with_frequencies(settings, settings.weights, table)
         table = ContextTable(lengths, settings)
     if not table.contexts:
-        raise InputError(
-            "the sources do not fill a single context",
-            found=f"{list(lengths)}",
-            expected=f"{settings.sequence_length} tokens in one source",
-            remedy="add text, lower sequence_length, or pad tails (tail='pad')",
-        )
+        raise _no_context_error(lengths, settings)
     _check_special_tokens(settings, dtype)
 
     # Compressed bytes depend on the library and the processor, so the plan records both.
@@ -363,6 +358,21 @@ def plan_lengths(
     if plan.contexts_left_out and settings.pad_id is not None:
         plan = replace(plan, left_out_pad_tokens=_left_out_pad_tokens(plan))
     return plan
+
+
+def _no_context_error(lengths: Sequence[tuple[str, int]], settings: PlanSettings) -> InputError:
+    """Return the error for sources with fewer tokens than one context (sample) has.
+
+    Args:
+        lengths: Name and number of tokens of each source.
+        settings: Settings of the plan, such as the length of contexts.
+    """
+    return InputError(
+        "the sources do not fill a single context",
+        found=f"{list(lengths)}",
+        expected=f"{settings.sequence_length} tokens in one source",
+        remedy="add text, lower sequence_length, or pad tails (tail='pad')",
+    )
 
 
 def _with_frequencies(

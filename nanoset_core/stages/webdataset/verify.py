@@ -202,12 +202,7 @@ def verify_group(project: Project, name: str, group: str) -> Report:
         # Path of each tar → its facts; None if it is missing or has another size.
         facts_by_tar = group_facts(project, name, int(group))
         missing_tars = [tar for tar, facts in facts_by_tar.items() if facts is None]
-        for tar in missing_tars:
-            report.error(
-                "a tar is missing, or has another size than when it was written",
-                where=project.outputs.access.url(tar),
-                remedy=BUILD,
-            )
+        _report_missing_tars(report, project, missing_tars)
         report.figures["shards"] = len(facts_by_tar)
         _begin_counting_contexts(report)
 
@@ -219,6 +214,22 @@ def verify_group(project: Project, name: str, group: str) -> Report:
             if first_facts is not None:
                 _check_tar_of_group(report, project, plan, first_tar, first_facts)
     return report
+
+
+def _report_missing_tars(report: Report, project: Project, tars: Sequence[Path]) -> None:
+    """Report tars that are missing, or that have another size than when they were written.
+
+    Args:
+        report: Gets an error for each of them.
+        project: Its output root contains the tars.
+        tars: Their paths.
+    """
+    for tar in tars:
+        report.error(
+            "a tar is missing, or has another size than when it was written",
+            where=project.outputs.access.url(tar),
+            remedy=BUILD,
+        )
 
 
 def _begin_counting_contexts(report: Report) -> None:
@@ -267,18 +278,38 @@ def _check_tars(
     _begin_counting_contexts(report)
     for number in tar_numbers:
         tar_facts = manifest.facts["shards_written"][number]
-        tar_name = _tar_name(tar_facts)
-        with report.catching(remedy=_REMOVE):
-            # A deep check compares the sha256 first.
-            if not deep or _is_intact(report, manifest, tar_name):
-                path = manifest.path(tar_name)  # downloads it if needed
-                _check_tar(report, path, tar_facts, expected, deep=deep)
-
-        # Free the space of the downloaded tar and tokens before the next tar needs it.
-        drop_copies(manifest.access, [manifest.folder / tar_name])
+        _check_stored_tar(report, manifest, tar_facts, expected, deep=deep)
+        # Free the space of the tokens that were fetched before the next tar needs it.
         for source in expected.sources:
             source.evict()
     return report
+
+
+def _check_stored_tar(
+    report: Report,
+    manifest: Manifest,
+    tar_facts: Mapping[str, Any],
+    expected: _ExpectedContexts,
+    *,
+    deep: bool,
+) -> None:
+    """Check a tar of a webdataset, which is downloaded for that if it is in a bucket.
+
+    Args:
+        report: Gets an error for a wrong tar.
+        manifest: Manifest of the webdataset: its files, and facts about each tar.
+        tar_facts: Recorded facts of the tar: number of the shard, number of contexts.
+        expected: What its contexts are compared with.
+        deep: Whether to read every byte.
+    """
+    tar_name = _tar_name(tar_facts)
+    with report.catching(remedy=_REMOVE):
+        # A deep check compares the sha256 first.
+        if not deep or _is_intact(report, manifest, tar_name):
+            path = manifest.path(tar_name)  # downloads it if needed
+            _check_tar(report, path, tar_facts, expected, deep=deep)
+    # Free the space of a download before the next tar needs it.
+    drop_copies(manifest.access, [manifest.folder / tar_name])
 
 
 def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
