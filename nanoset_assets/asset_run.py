@@ -85,13 +85,13 @@ class AssetRun:
         """
         self._warn_of_settings()
         self.project_defs.started(self.node)
-        # Make the output: this sets `manifest`, and returns metadata for Dagster's UI. For an
-        # output without a manifest, it returns the whole materialisation.
-        page = self._make_page()
-        if isinstance(page, dg.MaterializeResult):
-            yield page
-        elif self.manifest is not None:
-            yield result(self.project, self.manifest, self.seconds, metadata=page)
+        metadata = self._make_page()  # makes the output; the metadata is for Dagster's UI
+        if isinstance(metadata, dg.MaterializeResult):
+            yield metadata  # a stage without manifests has made the materialisation itself
+            return
+        # The stage has called `finish` with the manifest of the output, unless it made none.
+        if self.manifest is not None:
+            yield result(self.project, self.manifest, self.seconds, metadata=metadata)
 
     def _warn_of_settings(self) -> None:
         """Log warnings on the settings of the output.
@@ -129,13 +129,13 @@ class AssetRun:
         """
         if not isinstance(error, MissingError):
             return error
+        # If an input is missing, `error.where` is its folder. Find the input with this folder.
         outputs = self.project.outputs
-        for node in self.node.inputs(self.project.config).values():
-            # The error names the folder of the missing output.
-            folder = outputs.folder / node.stage.layout.folder / node.name
+        for input_node in self.node.inputs(self.project.config).values():
+            folder = outputs.folder / input_node.stage.layout.folder / input_node.name
             if error.where == outputs.access.url(folder):
-                label = self.input_label(node)
-                remedy = f"run `nanoset build`, or materialise {label} first"
+                asset_label = self.input_label(input_node)  # such as "indexed_dataset [web]"
+                remedy = f"run `nanoset build`, or materialise {asset_label} first"
                 return error.at(error.where, remedy)
         return error
 

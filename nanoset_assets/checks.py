@@ -98,14 +98,15 @@ def _define_check(
     A run of the check examines one partition of the asset.
 
     Args:
-        project_defs: The project, for names in Dagster and to open it in a run.
+        project_defs: The names and settings of the project in Dagster.
         stage: The stage whose outputs the asset contains.
         subject: The nanoset, webdataset, … whose asset is checked; `ALL_CORPORA` for an asset whose
             partitions are corpora.
         keys: The outputs of the asset, which decide its partitions.
         kind: The name of the check, and what it does.
     """
-    asset = project_defs.names.asset(asset_path(Node(stage, Key(subject))))
+    any_output = Node(stage, Key(subject))  # all outputs of the subject are of the same asset
+    asset = project_defs.names.asset(asset_path(any_output))
     with warnings.catch_warnings():
         # Dagster warns that checks with partitions are a preview feature. They are needed: without
         # partitions, the UI would not show which corpus or split has failed.

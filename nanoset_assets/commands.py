@@ -175,15 +175,18 @@ def _show_dry_run(
     """
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(shown_progress())
-        stack.enter_context(cache_read_only())  # that of tokenizers
         progress.step("looking at text and outputs")
-        from nanoset_assets.build import dry_run
+        from nanoset_assets.build import dry_run  # slow: it imports Dagster
 
-        if config.root_place is not None:
-            # Files of a bucket are copied to a temporary folder, and not to its local mirror.
+        # Write nothing that would stay: neither to the cache of tokenizers, nor to the local copy
+        # of the files of a bucket.
+        stack.enter_context(cache_read_only())
+        is_in_bucket = config.root_place is not None
+        if is_in_bucket:
             copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanoset-"))
             config = config.with_copies_in(Path(copies))
-        project = Project(config, seen=Seen())  # remembers outputs that it has looked up
+
+        project = Project(config, seen=Seen())  # `seen`: looks up each output only once
         plan = dry_run(project, select=select, corpora=corpora, force=force)
     if as_json:
         print_json(plan.to_json())
@@ -342,15 +345,15 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
     """
     from nanoset_core.cli.commands.status import print_tables
 
-    # Several steps may contribute to a row: add up their times.
+    # A row of a table is an output for the user. Several steps may make it: add up their times.
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     for step in report.steps:
         seconds_by_row[step.node.row] += report.seconds_of(step.node)
     print_tables(rows, seconds_by_row, project=project)
 
-    n_made = len(_rows_made(report))
-    n_outputs = len(seconds_by_row)
-    echo(f"Made {n_made:,} of {n_outputs:,} outputs in {report.seconds:.1f} s.")
+    n_rows_made = len(_rows_made(report))
+    n_rows = len(seconds_by_row)  # also those that were up to date
+    echo(f"Made {n_rows_made:,} of {n_rows:,} outputs in {report.seconds:.1f} s.")
 
 
 def _rows_made(report: BuildReport) -> set[RowKey]:
@@ -379,10 +382,12 @@ def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_select
 
     if report.made or report.failed or report.skipped:
         return False
+    # The tables are worth showing if an output is not done. If the user has selected outputs, they
+    # know that others may be missing or stale, but not that a check of one has found errors.
+    states = {row.state for row in rows}
     if is_selected:
-        # An output whose check found errors is worth showing, even if it was not selected.
-        return all(row.state != "failing" for row in rows)
-    return all(row.state in DONE for row in rows)
+        return "failing" not in states
+    return states.issubset(DONE)
 
 
 def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
@@ -429,7 +434,10 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
 
 
 def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[str, list[str]]:
-    """Group the outputs that replaced versions with other settings by what has changed.
+    """Return which settings have changed since the last build, and which outputs each change made.
+
+    For example, `{"seed: 7 → 8": ["nanoset pretrain", "nanoset tuning"]}` if both were built again
+    because their seed was edited.
 
     Args:
         report: What the build did, with the changes of settings.
@@ -527,17 +535,20 @@ def _server_line(config: ProjectConfig) -> str:
 
 
 def _pointer_name(config: ProjectConfig, manifest: Manifest) -> str:
-    """Return the name of the link or file that names the live version of an output.
+    """Return `current` or `current.json`: how this project names the live version of an output.
 
-    Buckets and some file systems have no symbolic links; a file takes their place.
+    The folder of an output has a folder for each version, and a symbolic link `current` to one of
+    them. Buckets and some file systems have no symbolic links, so a file takes their place.
 
     Args:
         config: The configuration of the project, which says whether the outputs are in a bucket.
-        manifest: Manifest of any output.
+        manifest: Manifest of any output of the project.
     """
-    if config.root_place is not None:
+    is_in_bucket = config.root_place is not None
+    if is_in_bucket:
         return "current.json"
-    has_link = (manifest.folder.parent / "current").is_symlink()
+    output_folder = manifest.folder.parent  # `manifest.folder` is that of the version
+    has_link = (output_folder / "current").is_symlink()
     return "current" if has_link else "current.json"
 
 
@@ -556,14 +567,18 @@ def _reading_program(config: ProjectConfig, split: _ReadableSplit) -> str:
         config: The configuration of the project, which says where the outputs are.
         split: The split to read.
     """
-    arguments = [_quoted(_root(config)), _quoted(split.nanoset), _quoted(split.name)]
     imports = "load_nanoset"
+    arguments = [_quoted(_root(config)), _quoted(split.nanoset), _quoted(split.name)]
+
+    # A bucket that is not at AWS has an address of its own, the fourth argument.
     is_in_bucket = config.root_place is not None
     endpoint = config.storage.endpoint_url
     if is_in_bucket and endpoint is not None:
         imports = "StorageSpec, load_nanoset"
         arguments.append(f"StorageSpec({_quoted(endpoint)})")
-    return f"from nanoset_core import {imports}; print(load_nanoset({', '.join(arguments)})[0])"
+
+    call = f"load_nanoset({', '.join(arguments)})"
+    return f"from nanoset_core import {imports}; print({call}[0])"
 
 
 def _quoted(text: str) -> str:

@@ -237,22 +237,24 @@ def _folder_of(path: Path) -> Path:
 def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
     """Return the pydantic model that attributes of a component in a defs.yaml have to match.
 
-    `dg check yaml` and editors use it. It is stricter than Dagster's own, and has descriptions.
+    Commands such as `dg check yaml` and editors use it.
 
     Args:
         component: `NanosetComponent`, or a subclass of it with further attributes.
     """
+    # Derive it from Dagster's own model, which allows any text as `automation`, for example.
     model = create_model(
         component.__name__,
         __base__=component.model(),
         __validators__={"check_project": _attributes_validator()},
         project=(_inline_project_type(), Field(default=None)),
-        automation=(Automation, Field(default="own")),  # Dagster's type allows any text
+        automation=(Automation, Field(default="own")),
     )
-    # Editors show the descriptions.
+
+    # Dagster's model has no descriptions of the attributes, which editors show.
     for name, field in component.model_fields.items():
         model.model_fields[name].description = field.description
-    model.model_rebuild(force=True)  # with the descriptions
+    model.model_rebuild(force=True)  # pydantic ignores changes of fields without this
     return model
 
 

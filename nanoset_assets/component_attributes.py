@@ -69,9 +69,8 @@ def checked_path(context: dg.ResolutionContext, value: str | None) -> str | None
     path: str | None = rendered(context, value)
     if path is None:
         return None
-    full_path = context.resolve_source_relative_path(path)
-    check_file(full_path)
-    return path
+    check_file(context.resolve_source_relative_path(path))
+    return path  # may stay relative: the component resolves it again when it uses the file
 
 
 def named_projects(attributes: Mapping[str, Any]) -> list[str]:
@@ -214,16 +213,17 @@ def _key_path(value: Any, where: str) -> KeyPath:
         value: The value of the attribute `project`.
         where: The place. Keys in it that do not exist are left out.
     """
-    rest = where.removeprefix(f"{INLINE}: ")  # INLINE is "project"
+    dotted_keys = where.removeprefix(f"{INLINE}: ")  # "nanosets.pretrain.blend"
     path: list[str | int] = []
-    while isinstance(value, Mapping) and rest:
-        # A key may contain dots itself, so the text cannot simply be split at dots.
-        key = _first_key(value, rest)
+    # Follow the keys into the value. Each is looked up there, since a key such as "web-v1.5" has
+    # dots itself.
+    while isinstance(value, Mapping) and dotted_keys:
+        key = _first_key(value, dotted_keys)
         if key is None:
             break
         path.append(key)
         value = value[key]
-        rest = rest[len(key) :].lstrip(".")
+        dotted_keys = dotted_keys[len(key) :].lstrip(".")
     return tuple(path)
 
 

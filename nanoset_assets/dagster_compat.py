@@ -391,9 +391,8 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
         KeyboardInterrupt: A signal arrived in the block.
     """
     with ExitStack() as changes_of_dagster:
-        # Let the helper processes ignore Ctrl-C, and this process what it ignored before.
         changes_of_dagster.enter_context(_log_helpers_shielded(instance))
-        if ignores_ending_signals():
+        if ignores_ending_signals():  # as under `nohup`
             changes_of_dagster.enter_context(_dagster_sets_no_handlers())
         try:
             with handlers_restored():  # Dagster replaces signal handlers
@@ -428,8 +427,8 @@ def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
     def capture_logs_shielded(log_key: Sequence[str]) -> Iterator[Any]:
         """Do what `capture_logs` does, and let the processes that it starts ignore Ctrl-C."""
         with ExitStack() as capture:
-            # Processes that are started in this block ignore Ctrl-C. It ends before the step
-            # begins: the step itself must not ignore it.
+            # Entering `capture_logs` starts the processes. Only that is shielded from Ctrl-C, and
+            # not the step, which is executed in place of `yield`.
             with children_shielded():
                 context = capture.enter_context(capture_logs(log_key))
             yield context
@@ -459,13 +458,15 @@ def is_run_loading() -> bool:
 
 
 def remembered_for_run(key: str) -> str | None:
-    """Return a text that the code server stored for its runs.
+    """Return a text that `remember_for_runs` stored when Dagster's server loaded the definitions.
+
+    Dagster passes such texts on to the processes of the runs, which load the definitions again.
 
     Args:
-        key: The key with which `remember_for_runs` stored it.
+        key: The key with which the text was stored.
 
     Returns:
-        The text; None outside of such a run, or if there is none.
+        The text; None in a process that is not of such a run, or if none was stored.
     """
     if not is_run_loading():
         return None

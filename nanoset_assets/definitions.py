@@ -109,9 +109,6 @@ def build_definitions(
 def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") -> dg.Definitions:
     """Return the definitions of a project: its assets, checks, jobs, sensors and schedule.
 
-    A subject is a nanoset, a webdataset, and so on. Every stage that makes outputs of it is an
-    asset, and a job makes all assets of a subject. The assets of corpora have jobs of their kind.
-
     Args:
         project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs: sensors and a schedule of the project
@@ -122,25 +119,26 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
             valid.
     """
     check_asset_names()
-    assets_by_job = _assets_by_job(project_defs)
-    jobs = {name: _asset_job(project_defs, name, assets) for name, assets in assets_by_job.items()}
-    sensors = _sensors(project_defs, automation, jobs)
-    schedules = reconcile_schedule(project_defs) if automation == "own" else []
-
+    assets_by_job = _assets_by_job(project_defs)  # "pretrain" → all assets of this data mixture
     assets = list(chain.from_iterable(assets_by_job.values()))
     if automation == "host":
-        assets = with_condition(assets, project_defs.names)
+        assets = with_condition(assets, project_defs.names)  # the host's sensor evaluates it
     assets.append(overview_asset(project_defs, automation))
 
+    jobs: dict[str, Any] = {}
+    for name, job_assets in assets_by_job.items():
+        jobs[name] = _asset_job(project_defs, name, job_assets)
     all_jobs = list(jobs.values())
-    # A nanoset, webdataset or corpus may have the name of this job: its job takes precedence.
+    # A data mixture may have the name of the job that explains a step: its job takes precedence.
     if project_defs.config.nanosets and STEP_JOB not in jobs:
         all_jobs.append(step_job(project_defs))
+
+    schedules = reconcile_schedule(project_defs) if automation == "own" else []
     return dg.Definitions(
         assets=project_defs.translated(assets),
         asset_checks=checks_for(project_defs),
         jobs=all_jobs,
-        sensors=sensors,
+        sensors=_sensors(project_defs, automation, jobs),
         schedules=schedules,
     )
 
@@ -148,18 +146,19 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
 def _sensors(
     project_defs: ProjectDefs, automation: Automation, jobs: Mapping[str, Any]
 ) -> list[dg.SensorDefinition]:
-    """Return the sensors of a project. With `host`, the host's sensor replaces `stale_sensor`.
+    """Return the sensors of a project.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        automation: What builds missing and stale outputs.
+        automation: What builds missing and stale outputs: sensors of the project (`own`), a sensor
+            that the host has for all of its assets (`host`), or nothing (`none`).
         jobs: Name → job, which the sensors request.
     """
     corpus_job = jobs[INVENTORY.kind]  # makes all outputs of a corpus up to its dataset
-    sensors = [overview_sensor(project_defs, automation)]
+    sensors = [overview_sensor(project_defs, automation)]  # only reports
     if automation != "none":
         sensors.append(raw_text_sensor(project_defs, corpus_job))
-    if project_defs.upstream:
+    if project_defs.upstream:  # assets of the host that write raw text
         sensors.append(landing_sensor(project_defs, corpus_job))
     if automation == "own":
         sensors.append(stale_sensor(project_defs, jobs.values()))

@@ -130,27 +130,28 @@ class _RecordedHandoff:
 
 
 def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) -> _RecordedHandoff:
-    """Return the version of a handoff that was materialised.
+    """Return which handoff was made in a materialisation.
 
     A handoff is the output of a nanoset with which a trainer is started.
 
     Args:
         event: Dagster's entry for the materialisation, or the materialisation itself.
 
+    Returns:
+        The name of the nanoset, where its outputs are, and the digest of this version.
+
     Raises:
-        MissingError: There is no event, or not of a handoff, or an earlier version of this package
-            made it, which did not record the name and the root.
+        MissingError: There is no event, or it is not the materialisation of a handoff.
     """
     materialization = event.asset_materialization if isinstance(event, dg.EventLogEntry) else event
     if materialization is None:
         raise _no_handoff(None)
     metadata = materialization.metadata
-    digest = (materialization.tags or {}).get(DATA_VERSION_TAG)  # that of the handoff
-    if NAME not in metadata or digest is None:
+    digest = (materialization.tags or {}).get(DATA_VERSION_TAG)
+    if NAME not in metadata or digest is None:  # it is of another asset
         raise _no_handoff(materialization.asset_key)
-    # NAME and ROOT are always recorded together.
     nanoset: Any = metadata[NAME].value
-    root: Any = metadata[ROOT].value
+    root: Any = metadata[ROOT].value  # recorded together with the name
     return _RecordedHandoff(nanoset=nanoset, root=root, digest=digest)
 
 

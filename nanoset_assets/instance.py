@@ -276,22 +276,26 @@ def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _history_error(error: BaseException, home: str | os.PathLike[str]) -> HistoryError:
-    """Return the error that explains an error of the database.
+    """Return an error that tells the user what an error of the database means, and what to do.
 
     Args:
         error: The error of the database.
         home: The folder of the history.
     """
-    fault = _fault_of(error, home)
+    fault = _fault_of(error, home)  # its meaning and remedy
     # SQLAlchemy wraps the original error, and adds the query to the message.
-    found = str(getattr(error, "orig", None) or error).strip()
-    remedy = fault.remedy
+    database_message = str(getattr(error, "orig", None) or error).strip()
     if fault is _LOCKED:
-        owner = _lock_owner(home)
+        owner = _lock_owner(home)  # a process that keeps the database locked
         if owner is not None:
-            found = f"{found}: {owner}"
-            remedy = f"wait and run again, or end that process: {owner.remedy()}"
-    return HistoryError(fault.meaning, where=home, found=found, remedy=remedy)
+            return HistoryError(
+                fault.meaning,
+                where=home,
+                found=f"{database_message}: {owner}",
+                # `owner.remedy()` is a clause such as "`kill 123` ends it".
+                remedy=f"wait and run again, or end that process: {owner.remedy()}",
+            )
+    return HistoryError(fault.meaning, where=home, found=database_message, remedy=fault.remedy)
 
 
 def _fault_of(error: BaseException, home: str | os.PathLike[str]) -> _Fault:

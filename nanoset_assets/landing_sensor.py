@@ -75,25 +75,25 @@ def _evaluate(
         assets: The assets that write ("land") the raw text of corpora.
     """
     handled_ids: dict[str, int] = json.loads(context.cursor or "{}")
-    # Corpus → id of a later materialisation of the asset that lands its text.
-    landing_ids = _landed_since(context.instance, project_defs, assets, handled_ids)
+    # Corpus → id of a later materialisation of the asset that writes its text.
+    new_ids = _landed_since(context.instance, project_defs, assets, handled_ids)
     idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
-    if not landing_ids:
+    if not new_ids:
         return dg.SensorResult(skip_reason=idle_reason)
 
-    # Select the corpora that no active run works on. The next tick looks at the others again.
-    candidates = _candidates(context.instance, project_defs, landing_ids)
-    # Candidates without text are handled, too: the sensor over the raw folder waits for them.
-    for corpus in candidates.corpora:
-        handled_ids[corpus] = landing_ids[corpus]
-
+    # Leave out the corpora that an active run works on: the next tick looks at them again.
+    candidates = _candidates(context.instance, project_defs, new_ids)
+    # Leave out those without text for good: another sensor, over the raw folder, waits for them.
     project = project_defs.load()
     with_text = _corpora_with_text(project, candidates.corpora)
-    # Runs can only be requested for corpora that are partitions.
+    for corpus in candidates.corpora:
+        handled_ids[corpus] = new_ids[corpus]
+
+    # Request a run for each corpus with text. It has to be a partition for this.
     register(context.instance, project_defs.names, with_text.corpora, project.config)
     requests: list[dg.RunRequest] = []
     for corpus in with_text.corpora:
-        requests.append(_run_request(project_defs.names, corpus, landing_ids[corpus]))
+        requests.append(_run_request(project_defs.names, corpus, new_ids[corpus]))
     notes = [*candidates.notes, *with_text.notes]
     return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled_ids))
 
@@ -134,20 +134,22 @@ def _candidates(
 def _corpora_with_text(project: Project, candidates: Sequence[str]) -> _LandedCorpora:
     """Select the corpora with text in the raw folder, and note which have none.
 
-    The asset that writes ("lands") the text of a corpus may be materialised without writing any.
+    The asset that writes ("lands") the text of a corpus may have been made without writing any.
 
     Args:
         project: The project, with its raw folder.
-        candidates: The corpora to select from.
+        candidates: The corpora whose asset was made.
 
     Returns:
         The corpora with text, and a note on each one without.
     """
-    with_text = scan_corpora(project).corpora if candidates else {}
+    if not candidates:
+        return _LandedCorpora([], [])
+    existing_corpora = scan_corpora(project).corpora
     corpora: list[str] = []
     notes: list[str] = []
     for corpus in candidates:
-        if corpus in with_text:
+        if corpus in existing_corpora:
             corpora.append(corpus)
         else:
             notes.append(

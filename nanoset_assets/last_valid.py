@@ -120,8 +120,9 @@ def check_file(path: str | os.PathLike[str]) -> None:
     try:
         load_config(file)
     except NanosetError:
-        may_use_last_version = _last_valid_text(file) is not None  # not during a validation
-        if not may_use_last_version:
+        # The definitions are made from the last valid version, if one may be used: a command that
+        # validates definitions has to report the mistakes.
+        if _last_valid_text(file) is None:
             raise
 
 

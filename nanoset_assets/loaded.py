@@ -53,12 +53,12 @@ class LoadedAssets:
         dynamic_assets: set[tuple[str, ...]] = set()
         for stage in stages():
             # A stage has one asset for all corpora, or else one for each nanoset, webdataset, …
-            for keys in asset_outputs(stage, config).values():  # the outputs of each asset
-                first_output = Node(stage, keys[0])  # any will do: they all have the asset's path
-                asset = asset_path(first_output)
+            for subject, keys in asset_outputs(stage, config).items():
+                asset = asset_path(Node(stage, Key(subject)))
                 if is_of_corpora(stage):
                     dynamic_assets.add(asset)
                 else:
+                    # Key("pretrain", "train"), the key of an output, is the partition train.
                     parts_by_asset[asset] = frozenset(key.part for key in keys)
         return LoadedAssets(parts_by_asset, frozenset(dynamic_assets))
 
@@ -141,21 +141,18 @@ def _asset_inputs(config: ProjectConfig) -> dict[str, Any]:
 
     Returns:
         `nanoset 'pretrain'`, for example → all outputs of this data mixture, each with its inputs.
-        For an asset of corpora, the value is always the same: its outputs may change without a
-        reload.
+        An asset of corpora has no outputs here, since new corpora need no reload.
     """
-    asset_parts: dict[str, Any] = {}
-    outputs_by_part: dict[str, set[Any]] = defaultdict(set)
+    outputs_by_name: dict[str, set[Any]] = defaultdict(set)
     for stage in stages():
         for subject, keys in asset_outputs(stage, config).items():
             if is_of_corpora(stage):
-                # New corpora become partitions without a reload, but a new asset needs one.
-                asset_parts[f"asset {shape_of(stage).asset}"] = "exists"
+                outputs_by_name[f"asset {shape_of(stage).asset}"] = set()
             else:
-                # Several stages make outputs of the same nanoset.
-                part = f"{stage.kind} {subject!r}"
-                outputs_by_part[part].update(_outputs_with_inputs(stage, keys, config))
-    return {**asset_parts, **outputs_by_part}
+                # Several stages make outputs of the same data mixture.
+                outputs = outputs_by_name[f"{stage.kind} {subject!r}"]
+                outputs.update(_outputs_with_inputs(stage, keys, config))
+    return dict(outputs_by_name)
 
 
 def _outputs_with_inputs(

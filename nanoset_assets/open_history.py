@@ -49,16 +49,16 @@ def _event_log_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
     Args:
         instance: The instance of Dagster that records the events.
     """
-    event_log = instance.event_log_storage
-    if type(event_log) is not SqliteEventLogStorage:
+    dagster_log = instance.event_log_storage
+    if type(dagster_log) is not SqliteEventLogStorage:  # but a subclass of it, or in Postgres, …
         yield
         return
 
-    # In the block, the instance uses another log, which reads and writes the files of the same
-    # folder. The database "index" is one of these files.
-    folder = Path(event_log.path_for_shard(_INDEX)).parent
-    open_event_log = OpenEventLog(str(folder))
-    with closing(open_event_log), event_log_replaced(instance, open_event_log):
+    # Dagster's log opens the files for each query. In the block, the instance uses another log in
+    # its place, for the same folder.
+    folder = Path(dagster_log.path_for_shard(_INDEX)).parent  # that of one of its files
+    open_log = OpenEventLog(str(folder))
+    with closing(open_log), event_log_replaced(instance, open_log):
         yield
 
 
@@ -69,13 +69,15 @@ def _run_storage_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
     Args:
         instance: The instance of Dagster that records the runs.
     """
-    run_storage = instance.run_storage
-    if type(run_storage) is not SqliteRunStorage:
+    dagster_storage = instance.run_storage
+    if type(dagster_storage) is not SqliteRunStorage:  # but a subclass of it, or in Postgres, …
         yield
         return
 
-    open_run_storage = OpenRunStorage(run_storage._conn_string)
-    with closing(open_run_storage), run_storage_replaced(instance, open_run_storage):
+    # Dagster's storage opens the file for each query. In the block, the instance uses another
+    # storage in its place, for the same file.
+    open_storage = OpenRunStorage(dagster_storage._conn_string)
+    with closing(open_storage), run_storage_replaced(instance, open_storage):
         yield
 
 
@@ -153,19 +155,18 @@ class OpenEventLog(SqliteEventLogStorage):
         """
         assert run_id is not None
         with self._lock:
-            # A new run begins: close the database of the previous run. The index, which all runs
-            # have in common, stays open.
+            # Each run has a database of its own. If a new run begins, close that of the last one.
             if run_id not in self._engine_by_database:
-                self._close_databases(except_for=_INDEX)
+                self._close_databases(except_for=_INDEX)  # which all runs have in common
                 self._create_run_database(run_id)
 
-            engine = self._engine(run_id)  # has a connection that stays open
-            with engine.begin() as connection:
+            database = self._engine(run_id)
+            with database.begin() as connection:
                 yield connection
 
-            # SQLite appends new events to a second file, the write-ahead log. Dagster's UI watches
-            # only the database file. This statement moves the events there.
-            with engine.connect() as connection:
+            # Let Dagster's UI, which watches the database file, see the new events: SQLite has only
+            # appended them to another file, its write-ahead log.
+            with database.connect() as connection:
                 connection.execute(text("PRAGMA wal_checkpoint(PASSIVE)"))
 
     @contextmanager
@@ -214,22 +215,21 @@ class OpenEventLog(SqliteEventLogStorage):
         """
         path = Path(self.path_for_shard(run_id))
         is_new = not path.exists()
-
-        # Every further database is a copy of the template, which has the tables and no events.
-        if is_new and self._template is not None:
-            with closing(_connect(path)) as database:
-                database.execute("PRAGMA journal_mode=WAL")  # Dagster sets the same mode
-                self._template.backup(database)  # copies the template into the database
+        template = self._template  # a database in memory, with the tables and no events
+        if is_new and template is not None:
+            with closing(_connect(path)) as new_database:
+                new_database.execute("PRAGMA journal_mode=WAL")  # Dagster sets the same mode
+                template.backup(new_database)  # from the template to the new database
             return
 
-        # Dagster creates missing tables whenever it opens a database.
+        # The database exists, or it is the first one: let Dagster open it, which creates the tables
+        # that are missing.
         with super().run_connection(run_id):
             pass
-        # The first new database becomes the template: keep a copy of it in memory.
         if is_new:
             self._template = sqlite3.connect(":memory:", check_same_thread=False)
-            with closing(_connect(path)) as database:
-                database.backup(self._template)  # copies the database into the template
+            with closing(_connect(path)) as first_database:
+                first_database.backup(self._template)  # from the first database to the template
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -35,7 +35,8 @@ def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefiniti
     Returns:
         The set of all corpora; or a separate set, if only some corpora have the asset.
     """
-    if isinstance(stage, CorpusStage) or not is_asset(stage):
+    goes_through_all_corpora = isinstance(stage, CorpusStage)
+    if goes_through_all_corpora:
         return names.corpora
     return names.partition_set(shape_of(stage).asset)
 
@@ -58,9 +59,9 @@ def corpora_by_partition_set(
     all_corpora = set(corpora)
     corpora_by_set = {names.corpora_name: all_corpora}
     for stage in stages_of_corpora():
-        has_all_corpora = isinstance(stage, CorpusStage)
-        if has_all_corpora:
-            continue
+        if isinstance(stage, CorpusStage):
+            continue  # all corpora go through this stage, so it has the set of all corpora
+        # Each output that nanoset.yaml requests of the stage has a key, which names its corpus.
         requested = {key.subject for key in stage.keys(config, sorted(all_corpora))}
         set_name = names.path_name(shape_of(stage).asset)
         corpora_by_set[set_name] = requested & all_corpora

@@ -124,7 +124,10 @@ class ProjectDefs:
             # knows about outputs. Reading a long nanoset.yaml in each step would take most of the
             # time of small outputs.
             return replace(self.build_project, progress=progress, rebuild=rebuild)
-        config = load_config(self.config.file) if self.reread is None else self.reread()
+        if self.reread is not None:
+            config = self.reread()  # the settings are in a defs.yaml, for example
+        else:
+            config = load_config(self.config.file)
         return Project(config, progress, rebuild)
 
     def load_in_step(
@@ -148,15 +151,14 @@ class ProjectDefs:
             dg.Failure: nanoset.yaml has a mistake, or was deleted. Dagster retries neither the step
                 nor the run; the sensors request the run again once the file is correct.
         """
+        is_run_of_build = self.build_project is not None
         try:
             return self.load(progress, rebuild=rebuild)
         except NanosetError as error:
-            if self.build_project is not None:
-                raise  # `nanoset build` executes this run, and reports the error itself
-            tags = {
-                CONFIG_ERROR_TAG: "true",  # tells the sensors to request the run again later
-                _RETRY_FAILURES_TAG: "false",  # tells Dagster's daemon not to retry it now
-            }
+            if is_run_of_build:
+                raise  # `nanoset build` reports the error itself
+            # Let Dagster's daemon not repeat the run now, and our sensors request it again later.
+            tags = {_RETRY_FAILURES_TAG: "false", CONFIG_ERROR_TAG: "true"}
             context.instance.add_run_tags(context.run.run_id, tags)
             raise failure(error, allow_retries=False) from error
 

@@ -162,8 +162,8 @@ def condition_note(
 ) -> str | None:
     """Return a note on the sensor that builds everything, or None if `automation` is not `host`.
 
-    With `host`, each asset has an automation condition, and a sensor of the code location, which
-    may contain other assets, too, evaluates it.
+    With `host`, each asset has a condition (Dagster's `AutomationCondition`), and a sensor of the
+    host, which watches all of its assets, builds those whose condition is met.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
@@ -176,9 +176,9 @@ def condition_note(
     """
     if automation != "host" or repository is None:
         return None
-    # Look for sensors that evaluate one asset. It is enough, since almost all have a condition.
-    tokenized_corpora = project_defs.names.asset(shape_of(TOKENIZED).asset)
-    is_on_by_sensor = condition_sensors(instance, repository, tokenized_corpora)
+    # A sensor that watches one asset of the project usually watches all, so look up any of them.
+    any_asset = project_defs.names.asset(shape_of(TOKENIZED).asset)
+    is_on_by_sensor = condition_sensors(instance, repository, any_asset)
     for sensor, is_on in is_on_by_sensor.items():
         if is_on:
             return f"The sensor `{sensor}` builds everything downstream of new text."
@@ -347,6 +347,8 @@ def _seconds_by_partition(
         Partition, or None for an asset without partitions → seconds. Partitions whose time was not
         recorded are left out.
     """
+    # A version may have several events: one of the run that built it, and others of runs that found
+    # it up to date after a moment. So collect all events of a partition.
     events_by_partition: dict[str | None, list[dg.AssetMaterialization]] = defaultdict(list)
     records = instance.fetch_materializations(asset, limit=_MAX_EVENTS).records
     for record in records:  # the latest first

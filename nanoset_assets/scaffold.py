@@ -57,13 +57,14 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
 
         attributes: dict[str, Any] = {}  # of the component, in the defs.yaml
         if params.config is None:
-            config = _write_new_config(request, names.key_prefix)
+            config = _write_new_config(request, names.key_prefix)  # has the prefix
         else:
-            # The nanoset.yaml exists, and is not changed. If it has no prefix, or the user has
-            # requested one, the prefix is set in the defs.yaml.
+            # An existing nanoset.yaml is not changed. So if its prefix is not the right one, the
+            # defs.yaml has the prefix.
             config = Path(params.config).absolute()
             has_prefix = bool(load_config(config).dagster.key_prefix)
-            if params.key_prefix or not has_prefix:
+            overrides_prefix = bool(params.key_prefix)  # an option of the command
+            if overrides_prefix or not has_prefix:
                 attributes["key_prefix"] = list(names.key_prefix)
         attributes["config"] = _path_for_defs_yaml(config, component_folder, request.project_root)
         dg.scaffold_component(request, attributes)

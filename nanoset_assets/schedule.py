@@ -106,15 +106,15 @@ def _tick_result(
     sweep(project)  # removes temporary files of killed processes
     register(context.instance, names, text.corpora, project.config)  # as partitions
 
-    # Find out which corpora have new files, and which outputs are missing or stale.
+    # Corpora with files that were never read: request all of their assets.
     survey = _survey(project, text)
+    corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
+    requests = _corpus_requests(names, tick_time, text, corpora)
+
+    # The other corpora: request the outputs that are missing or stale and whose inputs are ready.
     graph = graph_over(project, survey.recipes)
     state = load_graph_state(graph, context.instance, names, active_runs)
-
-    # Request all assets of corpora with new files, and other outputs whose inputs are ready.
-    corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
     due = _due_runs(project_defs, state, active_runs)
-    requests = _corpus_requests(names, tick_time, text, corpora)
     requests += _output_requests(names, tick_time, due)
     if requests:
         return requests[:MAX_NIGHTLY_REQUESTS]  # the sensors and the next tick request the rest
@@ -126,6 +126,8 @@ def _due_runs(
 ) -> list[list[Step]]:
     """Return the runs that make missing and stale outputs, also those that have failed before.
 
+    An inventory, the list of the files of a corpus, is made again, too, if the files have changed.
+
     Args:
         project_defs: Its settings say which assets Dagster has loaded.
         state: Which outputs are missing, stale or up to date.
@@ -135,10 +137,10 @@ def _due_runs(
         The steps of each run. A step makes one output.
     """
     loaded_assets = LoadedAssets.of(project_defs.config)
-    pending = due_runs(
+    due = due_runs(
         state, active_runs, loaded_assets, retries_failed=True, includes_inventories=True
     )
-    return pending.runs
+    return due.runs
 
 
 def _log_warnings(
@@ -268,26 +270,28 @@ class _FileSurvey:
 
 
 def _survey(project: Project, text: RawText) -> _FileSurvey:
-    """Find out what a build would list in the inventory of each corpus, without reading files.
-
-    An inventory is the list of a corpus's files with their digests.
+    """List the files of each corpus that a build would read now, without reading any.
 
     Args:
         project: Its outputs have the digests of files that were read before.
         text: The corpora of the raw folder and their files.
+
+    Returns:
+        The corpora that have to wait, those with files of unknown digest, and the lists of the
+        others.
     """
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
-        # A build would leave out a file that is being overwritten, and lose its earlier text.
+        # Wait while a file that an earlier build has read is being overwritten: a build would leave
+        # it out, and the corpus would lose its text.
         if overwritten_file(project, corpus, contents.texts) is not None:
             survey.being_written.append(corpus)
             continue
-        # The inventory lists all files, except those that were written to a moment ago. Digests of
-        # files that were read before are known.
+        # Other files that were written to a moment ago are new: a later build reads them.
         quiet_period = quiet_period_of(project, corpus)
         inventory = remembered_inventory(project, contents, quiet_period)
-        if inventory is None:  # some files were never read
-            survey.with_new_files.append(corpus)
+        if inventory is None:
+            survey.with_new_files.append(corpus)  # the digest of a file is not known yet
         else:
             survey.add(corpus, inventory)
     return survey

@@ -60,10 +60,13 @@ def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
     """
     if not is_asset(stage):
         return {}
-    # Ask for the outputs as if there was a single corpus, which stands for all of them.
+    # The corpora are not known yet. So ask for the outputs of a project whose only corpus has the
+    # name "" (`ALL_CORPORA`).
     requested_keys = list(stage.keys(config, (ALL_CORPORA,)))
     if is_of_corpora(stage):
-        return {ALL_CORPORA: [Key(ALL_CORPORA)]} if requested_keys else {}
+        if not requested_keys:
+            return {}
+        return {ALL_CORPORA: [Key(ALL_CORPORA)]}
 
     keys_by_subject: dict[str, list[Key]] = defaultdict(list)
     for key in requested_keys:
@@ -85,7 +88,8 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
     """
     partition = context.partition_key if context.has_partition_key else None
     if is_of_corpora(stage):
-        return Key(partition or "")
+        corpus = partition or ""  # without a partition, the run fails: there is no corpus ""
+        return Key(corpus)
     return Key(subject, partition)
 
 
@@ -124,15 +128,16 @@ def stage_asset(
         The asset. A run of it makes the output of one partition.
     """
 
-    def asset(
+    def make_output(
         context: dg.AssetExecutionContext, config: RunOptions
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        # A run makes one output: that of the asset, or of one of its partitions. (This function has
-        # no docstring, since Dagster would show it as the description of an asset that has none.)
+        # Dagster calls this function in a run, to make the output of one partition. (Dagster would
+        # show a docstring as the description of an asset that has none.)
+        project = project_defs.open_in_run(context, rebuild=config.rebuild)
         run = AssetRun(
             context=context,
             project_defs=project_defs,
-            project=project_defs.open_in_run(context, rebuild=config.rebuild),
+            project=project,
             stage=stage,
             key=key_of(context, stage, subject),
             make_page=shape_of(stage).make_page,
@@ -140,14 +145,14 @@ def stage_asset(
         )
         yield from _results_of(run)
 
-    as_asset: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
+    define_asset: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
         deps=_dependencies(stage, project_defs, keys),
         partitions_def=partitions_of(stage, project_defs, keys),
         code_version=str(stage.version),
         **_appearance(stage, project_defs, subject),
         **_run_settings(stage, project_defs),
     )
-    return as_asset(asset)
+    return define_asset(make_output)
 
 
 def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[str, Any]:
@@ -160,8 +165,8 @@ def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[s
     """
     names = project_defs.names
     shape = shape_of(stage)
-    # Dagster's graph shows only the last part of a key: `views` could be of any corpus. Their
-    # groups distinguish them.
+    # Dagster's graph shows only the last part of a key, such as `blend` of `pretrain/blend`. So
+    # each subject has a group of its own, which the graph shows as a box with the name.
     group = GROUP if is_of_corpora(stage) else subject
     # The location is metadata of the definition, not of materialisations: if the project is moved,
     # a materialisation would still show the old location.
@@ -237,7 +242,7 @@ def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
         key: The output that the run is to make.
     """
     if shape_of(stage).is_output_required:
-        return False  # a run without an output would fail; the stage raises a better error
+        return False  # Dagster would fail the run. The stage does, too, with a better message
     requested_keys = stage.keys(config, (key.subject,))
     return key not in requested_keys
 
@@ -253,7 +258,7 @@ def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[st
     tags: dict[str, str] = {}
     if shape.tag is not None:
         tags["nanoset/stage"] = shape.tag
-    # The assets of a nanoset also have the trainer for which it is made.
+    # Stages with this tag make the files of a nanoset, a data mixture for one trainer: name it.
     if shape.tag == "mapping":
         tags["nanoset/preset"] = project_defs.config.nanosets[subject].preset
     return {**tags, **project_defs.tags}
@@ -270,6 +275,7 @@ def _dependencies(
         keys: The outputs of the asset.
     """
     if stage is INVENTORY:
+        # It lists the raw files, which are not an output. But assets of the host may write them.
         return _landing_dependencies(project_defs)
     dependencies: list[dg.AssetDep] = []
     for asset, partitions in _partitions_read(stage, project_defs.config, keys).items():
@@ -292,17 +298,18 @@ def _partitions_read(
 
     Returns:
         Path of an asset → its partitions, such as `{("indexed_dataset",): ["web", "books"]}` for a
-        data mixture of two corpora; no partitions if Dagster knows by itself which are read.
+        data mixture of two corpora. The list is empty if Dagster's default is right: each partition
+        reads the one of the same name, or else all of them.
     """
-    # The keys of the inner dictionaries are sets that keep the order.
-    partitions_by_asset: dict[tuple[str, ...], dict[str, None]] = defaultdict(dict)
+    partitions_by_asset: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for key in keys:
         for source in Node(stage, key).direct_inputs(config):
             partitions = partitions_by_asset[asset_path(source)]
             partition = partition_of(source)
             if partition is not None and _reads_only_some_partitions(stage, source):
-                partitions[partition] = None
-    return {asset: list(partitions) for asset, partitions in partitions_by_asset.items()}
+                partitions.append(partition)
+    # Several outputs, such as train and valid, may read the same partition: list it once.
+    return {asset: list(dict.fromkeys(names)) for asset, names in partitions_by_asset.items()}
 
 
 def _reads_only_some_partitions(stage: Stage, source: Node) -> bool:

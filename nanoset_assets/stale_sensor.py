@@ -98,7 +98,8 @@ def _output_state(
         names: The names of the project in Dagster.
         active_runs: The runs that have not ended.
     """
-    # nanoset.yaml may have assigned corpora to further stages since they were registered.
+    # A corpus is a partition of its assets. An edit of nanoset.yaml may have given a known corpus
+    # another asset, such as an export: make it a partition there, too, so that it can be built.
     corpora = instance.get_dynamic_partitions(names.corpora_name)
     register(instance, names, corpora, project.config)
 
@@ -158,14 +159,15 @@ def with_condition(
         requests.
     """
     condition = dg.AutomationCondition[dg.AssetKey]
-    # Dagster's `eager` consists of named conditions. It reacts to every materialisation of an
-    # input, even of the same version: replace that part by a condition on the data version.
+    # Dagster's condition `eager` has a part `any_deps_updated`, which has a part `newly_updated`.
+    # That is met whenever an input is materialised, even if it is the same version as before. So
+    # put a condition on its data version in the place of this part.
     any_input_changed = condition.any_deps_updated().replace(
         "newly_updated", condition.data_version_changed()
     )
     eager = condition.eager().replace("any_deps_updated", any_input_changed)
     has_to_be_built = eager & condition.all_deps_blocking_checks_passed()
-    inventories = names.asset(shape_of(INVENTORY).asset)  # the files of each corpus
+    inventories = names.asset(shape_of(INVENTORY).asset)  # the lists of the files of corpora
 
     def add_condition(spec: dg.AssetSpec) -> dg.AssetSpec:
         """Return the spec of an asset with the condition, unless a sensor requests the asset."""

@@ -83,29 +83,30 @@ def step_job(project_defs: ProjectDefs) -> dg.JobDefinition:
 def step_observation(
     project_defs: ProjectDefs, project: Project, options: StepOptions
 ) -> dg.AssetObservation:
-    """Return what Dagster's UI shows about the samples that one step of a training run read.
+    """Return a table of the samples that one step of a training run read, for Dagster's UI.
 
-    An observation is an event that adds a table to the page of an asset. Here, this is the handoff,
-    the output with which the training run was started.
+    The table is shown on the page of the asset `handoff`: the files with which the training run was
+    started.
 
     Args:
-        project_defs: What the definitions are made from, for the names of assets.
+        project_defs: The names of the project in Dagster.
         project: The project with its current configuration.
         options: Which step of which run.
 
     Returns:
-        The observation, with a summary and a row for each sample.
+        An observation (an event about an asset) with a summary and a row for each sample.
 
     Raises:
         NanosetError: The step cannot be explained; see `explain_step`.
     """
     run = _run_of(project, options)
     step = explain_step(project, run, options.step, options.rank, most=ROWS_SHOWN)
-    nanoset_name = step.samples[0].name  # all samples of a step are from one nanoset
+    metadata = _step_metadata(step, options)
+
+    nanoset_name = step.samples[0].name  # all samples of a step are from one data mixture
     handoff = Node(TRAINER_FILES, Key(nanoset_name))
-    return dg.AssetObservation(
-        project_defs.names.asset(asset_path(handoff)), metadata=_step_metadata(step, options)
-    )
+    handoff_asset = project_defs.names.asset(asset_path(handoff))
+    return dg.AssetObservation(handoff_asset, metadata=metadata)
 
 
 def _step_metadata(step: StepOrigin, options: StepOptions) -> dict[str, Any]:
@@ -160,6 +161,8 @@ def _run_of(project: Project, options: StepOptions) -> Run:
     outputs = InspectionContext.of(project).outputs
     if options.run:
         return Run.open(outputs, project.config.file.parent / options.run)
-    project.nanoset(options.nanoset)  # raises an error that lists the nanosets
+
+    # No run is named: suppose that one started with the current handoff, and reads it on one rank.
+    project.nanoset(options.nanoset)  # checks the name: the error lists those that exist
     handoff_manifest = require(project, TRAINER_FILES, Key(options.nanoset))
-    return Run.example(outputs, handoff_manifest, STEP_SAMPLES)
+    return Run.example(outputs, handoff_manifest, default_batch_size=STEP_SAMPLES)

@@ -94,12 +94,13 @@ def columns_metadata(manifest: Manifest, statistics: CorpusColumns | None) -> di
         for column in statistics.columns[:MAX_COLUMNS]:
             metadata[f"values of {column.name}"] = _values_table(statistics, column)
 
-    # Only `document_attributes`, which joins tables to documents, has the counts COUNTS and `rows`.
-    for name in ("documents", *COUNTS, "rows"):
+    metadata["documents"] = counts["documents"]
+    # `document_attributes` joins the user's tables to the documents, and counts their rows and
+    # those that match no document. `document_columns` has no such counts.
+    for name in (*COUNTS, "rows"):
         if name in counts:
             metadata[name] = counts[name]
-    # The size of the tables: the output only lists them, and they are stored elsewhere.
-    metadata["size_bytes"] = counts["bytes"]
+    metadata["size_bytes"] = counts["bytes"]  # of the tables with the columns
     return metadata
 
 

@@ -48,14 +48,16 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         file that lists all of them, and counts.
     """
     facts = manifest.facts  # what was counted when the output was made
-    train_copies = facts.get(TRAIN_COPIES)  # empty or missing if there are none
     summary = _held_out_text(project, manifest)
-    if train_copies:
+
+    # Documents that train has twice, as copies of one another, were counted in the same search.
+    duplicates_in_train = facts.get(TRAIN_COPIES)
+    if duplicates_in_train:
         summary += f" {_train_copies_text(facts)}"
 
     metadata: dict[str, Any] = {"summary": markdown(summary)}
-    if train_copies:
-        metadata[TRAIN_COPIES] = table(train_copies)
+    if duplicates_in_train:
+        metadata[TRAIN_COPIES] = table(duplicates_in_train)
     first_documents = rows_without_none(facts["first"])
     if first_documents:
         metadata["in_train"] = table(first_documents)
@@ -70,13 +72,16 @@ def _held_out_text(project: Project, manifest: Manifest) -> str:
     Args:
         project: Its settings say whether copies were searched for.
         manifest: Manifest of the comparison, the record of its files and counts.
+
+    Returns:
+        Such as "**Of 200 documents that are held out, train reads 3, and copies of 5.**"
     """
     facts = manifest.facts  # what was counted when the output was made
-    held_out = format_count(facts["held_out"], "document")  # that valid or test read
-    n_shared = facts["shared"]  # of these: train reads them, too
-    n_copied = facts["copies"]  # of these: train reads a document with the same tokens
+    documents = format_count(facts["held_out"], "document")  # that valid or test read
+    n_shared = facts["shared"]  # how many of them train reads itself
+    n_copied = facts["copies"]  # of how many train reads another document with the same tokens
     text = (
-        f"**Of {held_out} that are held out, train reads {n_shared:,}, "
+        f"**Of {documents} that are held out, train reads {n_shared:,}, "
         f"and copies of {n_copied:,}.**"
     )
 

@@ -40,15 +40,19 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
     Raises:
         NanosetError: The files could not be listed or read.
     """
+    # List the files. The list of the last build is only needed to show what has changed.
     corpus = run.key.subject
     before = _current_inventory(run.project, corpus)
     inventory = survey_corpus(
         run.project, corpus, settled=run.is_automatic, executor=run.project.executor
     )
-    run.finish(publish_inventory(run.project, inventory))
+    manifest = publish_inventory(run.project, inventory)
+    run.finish(manifest)
 
-    # Warn of files that are being written (`awaited`), ignored, empty or incomplete.
-    notices = [*notices_on({"awaited": inventory.awaited}), *corpus_notices(run.project, corpus)]
+    # Warn of files that wait for the next build, since something writes to them, and of files that
+    # are ignored, empty or incomplete.
+    notices = notices_on({"awaited": inventory.awaited})
+    notices += corpus_notices(run.project, corpus)
     for notice in notices:
         run.warn(notice.text)
     return inventory_metadata(run.project, before, inventory, notices)

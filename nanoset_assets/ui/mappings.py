@@ -136,14 +136,16 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
         Such as "**1,000 samples of 2,048 tokens**: 2.50 epochs; 70 tokens of the split are unused."
     """
     facts = manifest.facts  # what was counted when the output was made
-    if LACKING in facts:  # why it has no sample, in words
-        return f"**{split}: {markdown_text(facts[LACKING])}.**"
-    if not facts["members"]:  # the datasets that it reads
+    empty_reason = facts.get(LACKING)
+    if empty_reason is not None:
+        return f"**{split}: {markdown_text(empty_reason)}.**"
+    reads_no_dataset = not facts["members"]
+    if reads_no_dataset:
         return f"**{split} has no share of the data**: a trainer gets no samples of it."
 
     samples = format_count(samples_read(facts), "sample")
     sample_length = format_count(length, "token")
-    notes = [_epochs_text(facts), *_token_notes(facts)]
+    notes = [_epochs_text(facts), *_token_notes(facts)]  # "2.50 epochs", "70 tokens … unused"
     return f"**{samples} of {sample_length}**: {'; '.join(notes)}."
 
 
@@ -171,12 +173,12 @@ def _epochs_text(facts: Mapping[str, Any]) -> str:
     """Return how often a split reads its data, in words: `1.00 to 2.50 epochs, by corpus`.
 
     Args:
-        facts: What was counted when the index mappings or the blend were made. Its *members* are
-            the datasets that the split mixes.
+        facts: What was counted when the index mappings or the blend were made, for the whole split
+            and for each dataset that it mixes.
     """
-    members = facts["members"]
-    # Outputs of earlier versions do not have epochs for each corpus, but for each member.
-    rows_with_epochs = facts.get(CORPORA, members)
+    datasets = facts["members"]
+    # Each corpus has a count of epochs. In outputs of earlier versions, each dataset has one.
+    rows_with_epochs = facts.get(CORPORA, datasets)
     epochs = [row["epochs"] for row in rows_with_epochs]
 
     # Compare them as texts: numbers that look the same in the sentence are no range.
@@ -185,8 +187,10 @@ def _epochs_text(facts: Mapping[str, Any]) -> str:
     text = f"{most} epochs"
     if fewest != most:
         text = f"{fewest} to {most} epochs, by corpus"
-    # "before": what earlier phases of the training have read of a member.
-    if any(member.get("before") for member in members):
+
+    # Does the split continue what earlier phases of the training have read?
+    continues_earlier_phases = any(dataset.get("before") for dataset in datasets)
+    if continues_earlier_phases:
         text += ", earlier phases included"
     return text
 
@@ -201,10 +205,12 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
     corpora = facts.get(CORPORA)
     if not corpora:
         return {}
-    rows = corpus_rows(corpora[:ROWS_SHOWN])
+    rows = corpus_rows(corpora[:ROWS_SHOWN])  # one for each corpus: heading of a column → text
     if len(corpora) > 1:
-        total_row = corpus_total_row(corpora)
-        rows.append({heading: _total_cell(total_row.get(heading, "")) for heading in rows[0]})
+        # The last row has the sums. A column without one, such as "most epochs", stays empty.
+        sum_by_heading = corpus_total_row(corpora)
+        total_row = {heading: _total_cell(sum_by_heading.get(heading, "")) for heading in rows[0]}
+        rows.append(total_row)
     totals = corpus_totals(corpora)  # also of those that the table leaves out
     return {
         "by_corpus": table(rows, len(corpora)),
@@ -231,12 +237,13 @@ def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str
         Metadata for the UI. Empty if the split has no samples, or if the page of its blend, which
         is made later, shows them.
     """
-    # If there is a blend, samples can only be read once it is made, so only its page shows them.
+    # Samples of several datasets can only be read once their blend, the order in which they are
+    # mixed, is made: then its page shows them.
     has_blend = manifest.facts["blended"]
     is_page_of_blend = manifest.name.endswith(f"/{BLEND}")
-    if has_blend and not is_page_of_blend:
-        return {}
-    if not manifest.facts["samples"]:
+    can_be_read = is_page_of_blend or not has_blend
+    has_samples = bool(manifest.facts["samples"])
+    if not can_be_read or not has_samples:
         return {}
     command = f"nanoset explain {name} {split} 0"
     file = project.config.file.name
@@ -249,7 +256,10 @@ def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str
 
 
 def reader_metadata(project: Project, name: str) -> dict[str, str]:
-    """Return the metadata of a handoff by which `load_materialized` finds its nanoset.
+    """Return what a program needs to open a nanoset: its name, and where its outputs are.
+
+    It is recorded in Dagster with each handoff (the files that a trainer is started with), where
+    the function `load_materialized` reads it.
 
     Args:
         project: Its root is recorded: the folder or bucket of all outputs.
@@ -259,5 +269,7 @@ def reader_metadata(project: Project, name: str) -> dict[str, str]:
         Such as `{"nanoset": "pretrain", "root": "s3://bucket/data"}`.
     """
     config = project.config
-    root = config.root if config.root_place is not None else str(config.root_folder)
+    is_in_bucket = config.root_place is not None
+    # A folder may be relative to that of nanoset.yaml: record the absolute path.
+    root = config.root if is_in_bucket else str(config.root_folder)
     return {NAME: name, ROOT: root}

@@ -282,12 +282,13 @@ def per_second(count: int, seconds: float) -> float:
 
 
 def kept_names(project: Project, folder: Path) -> Collection[str]:
-    """Return the names of the files and folders in a folder that a run will not make again.
+    """Return the names of the files and folders that are in a folder before a run.
 
-    Call it before the run: whatever else is in the folder afterwards was made by the run.
+    The run keeps them, and only makes others. So whatever else is in the folder afterwards was made
+    by the run. But a run that rebuilds outputs makes all of them again, and keeps none.
 
     Args:
-        project: The project. If it is opened to rebuild outputs, nothing is kept.
+        project: The project, which knows whether outputs are rebuilt.
         folder: A folder of outputs, which may not exist yet.
 
     Returns:

@@ -8,7 +8,7 @@ fails, the page shows its error instead: a preview must not let a run fail.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 
 import dagster as dg
 import numpy as np
@@ -111,10 +111,11 @@ def first_step(
     try:
         # As an example, let a run read the handoff from its start, on one rank.
         run = Run.example(project.outputs, handoff, default_batch_size=STEP_SAMPLES)
+        # Some trainers shuffle the samples themselves, with a seed. For many samples, it would take
+        # too long for a page to find out which are the first.
         sampler = run.handoffs[0].dealer  # deals the samples to the steps, as the trainer does
         is_shuffled = sampler.seed is not None
         if is_shuffled and sampler.total > MAX_SHUFFLED:
-            # Reproducing the shuffle would take too long for a page.
             return markdown(
                 f"The trainer's sampler shuffles all {sampler.total:,} samples. "
                 "The job `explain_step` shows what a step reads."
@@ -178,15 +179,15 @@ def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[
         manifest: Manifest of the dataset, the record of its files and counts.
     """
     dataset = context.datasets.open(manifest)
-    spans = _first_spans(dataset)
-    # In a packed sequence, the tokens of a span may be pieces of several documents.
-    pieces_by_span = piece_origins(context, dataset, spans)
-    for piece in chain.from_iterable(pieces_by_span):
-        yield _document_text(piece)
+    spans = _first_spans(dataset)  # the tokens at the start of each of the first sequences
+    for documents_of_span in piece_origins(context, dataset, spans):
+        # A sequence is one document, or is packed from pieces of several.
+        for document in documents_of_span:
+            yield _document_text(document)
 
 
 def _first_spans(dataset: Dataset) -> NDArray[np.int64]:
-    """Return the first tokens of each of the first sequences of a dataset, as spans.
+    """Return which tokens to read, to show how the first sequences of a dataset begin.
 
     Args:
         dataset: The dataset, which has sequences of tokens, such as documents or packs.
@@ -198,8 +199,9 @@ def _first_spans(dataset: Dataset) -> NDArray[np.int64]:
     n_sequences = min(SHOWN, len(dataset.sequences))
     sequences = np.arange(n_sequences)
     starts = np.zeros_like(sequences)
-    # Read one token more than is decoded: by it, a longer document is recognised and gets an "…".
-    stops = np.minimum(dataset.sequences.sequence_lengths[sequences], _TOKENS_DECODED + 1)
+    lengths = dataset.sequences.sequence_lengths[sequences]  # in tokens
+    # Read one token more than is shown: if there is one, the text gets an "…" at its end.
+    stops = np.minimum(lengths, _TOKENS_DECODED + 1)
     return np.stack([sequences, starts, stops], axis=1)
 
 

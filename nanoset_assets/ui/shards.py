@@ -57,16 +57,18 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     if run.project_defs.build_project is None:
         check_disk(project, stale_outputs(project, run.key.subject), log.info)
 
-    # Look up which shards exist, to count those that the run makes.
+    # Each shard is a folder with its digest as name. Look up which exist before the run, to tell
+    # which ones it makes.
     digests_before = kept_names(project, project.outputs.folder / SHARDS / run.key.subject)
     manifest = run.make()
+    new_digests = set(manifest.facts["shards"]).difference(digests_before)
 
+    # Log which implementation of the tokenizer was used: a faulty one is replaced during the run.
     engine = engine_choice(project.config.tokenizer_file, project.config.tokenization.engine)
     log.info(f"engine {engine}")
     _log_rejects(run, manifest)
 
     shards = current_shards(project, manifest)
-    new_digests = set(manifest.facts["shards"]).difference(digests_before)
     return shards_metadata(
         project, manifest, shards, new_digests, seconds=run.seconds, engine=engine
     )
@@ -81,9 +83,10 @@ def _log_rejects(run: AssetRun, manifest: Manifest) -> None:
     """
     facts = manifest.facts  # what was counted when the output was made
     n_rejected = facts["rejected"]
-    if n_rejected or facts["faults"]:
+    n_faults = facts["faults"]  # files that end in the middle, such as a truncated .gz
+    if n_rejected or n_faults:
         n_lines = facts["lines"]
-        reasons = facts["reasons"]
+        reasons = facts["reasons"]  # those of the faults, too
         run.context.log.warning(f"rejected {n_rejected:,} of {n_lines:,} lines: {reasons}")
 
 

@@ -60,13 +60,14 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     facts = manifest.facts  # what was counted when the output was made
     corpus = code(facts["corpus"])
     index_bytes = size_bytes(manifest)
-    summary = (
+    size_text = (
         f"{counts_text(facts)} of {corpus}. The view is an index of {format_bytes(index_bytes)}; "
         "its tokens are those of the corpus."
     )
-    readers = readers_text(project, manifest.name)
+    readers = readers_text(project, manifest.name)  # the data mixtures that read the view
+    summary = markdown(size_text, *_warnings(manifest), *_cut_texts(facts), readers)
     return {
-        "summary": markdown(summary, *_warnings(manifest), *_cut_texts(facts), readers),
+        "summary": summary,
         "chosen": table(_rule_rows(facts)),
         **_histograms(facts),
         "first_documents": first_documents(project, manifest),
@@ -88,8 +89,12 @@ def _warnings(manifest: Manifest) -> list[str]:
     warnings: list[str] = []
     for rule, count in facts["missing_ids"].items():
         warnings.append(f"**{count:,} ids of {code(rule)} match no document.**")
-    budget_warnings = [*gap_warnings(facts, manifest.name), *top_warnings(facts, manifest.name)]
-    warnings += [bold_text(warning) for warning in budget_warnings]
+    # A random choice of 1,000 tokens, for example, if the next document is longer than the rest.
+    for warning in gap_warnings(facts, manifest.name):
+        warnings.append(bold_text(warning))
+    # The rule `top`, such as the 100 documents with the best score, if only 90 have a score.
+    for warning in top_warnings(facts, manifest.name):
+        warnings.append(bold_text(warning))
     return warnings
 
 
@@ -120,13 +125,13 @@ def _rule_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
             rules of that one are included.
     """
     rows: list[dict[str, Any]] = []
-    for step in step_rows(facts):
+    for rule in step_rows(facts):
         row = {
-            "of": step.view,
-            "rule": step.step,
-            "documents": step.documents,
-            "tokens": step.tokens,
-            "left": step.bar,
+            "of": rule.view,
+            "rule": rule.step,  # in words
+            "documents": rule.documents,
+            "tokens": rule.tokens,
+            "left": rule.bar,  # such as "█████ 25.0%" of the corpus's documents
         }
         rows.append(row)
     return rows

@@ -135,17 +135,20 @@ def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     Raises:
         NanosetError: The tars could not be written.
     """
-    # Tars that an interrupted run has completed are not written again.
     project = run.project
     webdataset = run.key.subject
     plan_manifest, _ = current_plan(project, webdataset)
+
+    # Look up which tars an interrupted run has completed: they are not written again.
     folder = project.outputs.place(webdataset_recipe(webdataset, plan_manifest.digest))
-    existing_names = kept_names(project, folder)
+    names_before = kept_names(project, folder)
 
     group = int(run.key.part or 0)  # the partition of the asset
     tars = write_group(project, webdataset, group)  # all of the group, also those that existed
-    run.finish(plan_manifest)  # a group has no manifest; the plan determines all bytes
-    new_tars = [tar for tar in tars if f"{tar.stem}.tar" not in existing_names]
+    new_tars = [tar for tar in tars if f"{tar.stem}.tar" not in names_before]
+
+    # A group has no manifest or digest of its own. Its bytes follow from the plan: use those of it.
+    run.finish(plan_manifest)
     return dg.MaterializeResult(
         metadata=tars_metadata(tars, new_tars, run.seconds),
         data_version=dg.DataVersion(plan_manifest.digest),
@@ -300,14 +303,17 @@ def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
         project: Its folder: the path of the tars is shown relative to it.
         manifest: Manifest of the webdataset, the record of its files and counts.
     """
-    tar_names = _tar_name_range(manifest.facts["shards"])
+    n_tars = manifest.facts["shards"]
+    tar_names = _tar_name_range(n_tars)  # shard-{00000000..00000041}.tar
     folder = manifest.url()
     if is_remote(folder):
-        # The library reads a bucket through the output of a command.
+        # The library webdataset does not read buckets, but what a command prints.
         command = f"pipe:aws s3 cp {folder}/{tar_names} -"
-        return _program_texts(f"{folder}/{MANIFEST_NAME}", command)
+        return _program_texts(manifest_path=f"{folder}/{MANIFEST_NAME}", tars=command)
     shown_folder = place(project, folder).path  # relative to the project's folder
-    return [f"In {code(shown_folder or folder)}:", *_program_texts(MANIFEST_NAME, tar_names)]
+    lines = [f"In {code(shown_folder or folder)}:"]
+    lines += _program_texts(manifest_path=MANIFEST_NAME, tars=tar_names)
+    return lines
 
 
 def _tar_name_range(n_tars: int) -> str:
