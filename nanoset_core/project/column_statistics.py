@@ -148,14 +148,17 @@ def _read_columns(
         names: The columns.
         n_values: How many of the most frequent values to report.
     """
-    work = project.progress.work(ACTIVITY, corpus, int(tokenized.facts["documents"]))
-    used_names = [name for name in names if name not in DOCUMENT_COLUMNS]
+    n_documents = int(tokenized.facts["documents"])
+    work = project.progress.work(ACTIVITY, corpus, n_documents)
+    # Every shard has a table with some columns, such as `file`. Others are in tables of their own,
+    # which are joined to it by naming them.
+    joined_columns = [name for name in names if name not in DOCUMENT_COLUMNS]
     scan = DocumentScan({TOKENS_COLUMN, *names})
     with tempfile.TemporaryDirectory(prefix="nanoset-columns-") as scratch:
         reading = ColumnReading(names, Path(scratch), n_values)
-        for tables in tokenized_shards(project, corpus, tokenized, used_names):
+        for tables in tokenized_shards(project, corpus, tokenized, joined_columns):
             for batch in scan.batches(tables.relation):
-                reading.add(batch.columns)
+                reading.add(batch.columns)  # name of each column → Arrow array
                 work.advance(len(batch.rows))
         return reading.statistics()
 
@@ -163,17 +166,22 @@ def _read_columns(
 def _unbuilt_columns(project: Project, corpus: str, built: Collection[str]) -> list[str]:
     """Return the columns that nanoset.yaml requests and that have not been built.
 
+    Columns come from two places: `documents.columns` names keys of the corpus's own lines, and
+    `attributes` names tables that another team made, whose columns are built together.
+
     Args:
         project: Its nanoset.yaml requests columns.
         corpus: Name of the corpus.
         built: Columns that exist.
 
     Returns:
-        Names of columns; "attributes of <corpus>" for all columns of another team's tables.
+        Names of columns; "attributes of <corpus>" in place of the columns of such tables.
     """
     requested = project.config.documents_of(corpus).columns
     unbuilt = [name for name in requested if name not in built]
-    if corpus in project.config.attributes:
+
+    requests_attributes = corpus in project.config.attributes
+    if requests_attributes:
         attributes = current_version(project, ATTRIBUTES, Key(corpus)).manifest
         if attributes is None:
             unbuilt.append(f"attributes of {corpus}")
@@ -334,7 +342,7 @@ class _TextReader:
     n_documents: int = 0
 
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
-        """Add the values of some documents: count documents and tokens by value.
+        """Count the documents and tokens of each value, for some documents.
 
         Args:
             array: The values, an Arrow array of n_documents.
@@ -343,25 +351,27 @@ class _TextReader:
         import pyarrow as pa
 
         # For example, the values "en", null, "de", "en" have the distinct texts ["en", "de"] and
-        # the indices [0, 2, 1, 0]: nulls have the index after the last text.
+        # the indices [0, 2, 1, 0]: nulls get the index after the last text.
         encoded = array.cast(pa.large_string()).dictionary_encode()
         texts = encoded.dictionary
-        n_texts = len(texts)
+        null_index = len(texts)
         # (n_documents,) index of each document's value
-        indices = encoded.indices.fill_null(n_texts).to_numpy(zero_copy_only=False)
-        # (n_texts + 1,) documents and tokens of each value; the last ones are those of nulls
-        documents_by_text = np.bincount(indices, minlength=n_texts + 1)
-        tokens_by_text = np.bincount(indices, tokens, n_texts + 1).astype(np.int64)
-        self.nulls += int(documents_by_text[n_texts])
-        self.null_tokens += int(tokens_by_text[n_texts])
+        indices = encoded.indices.fill_null(null_index).to_numpy(zero_copy_only=False)
+        # (n_texts + 1,) documents and tokens of each text, and at last of nulls: here [2, 1, 1]
+        documents = np.bincount(indices, minlength=null_index + 1)
+        token_sums = np.bincount(indices, tokens, null_index + 1).astype(np.int64)
         self.n_documents += len(array)
+        self.nulls += int(documents[null_index])
+        self.null_tokens += int(token_sums[null_index])
 
+        # Two sketches remember texts by their hashes, so that memory is bounded: one estimates how
+        # many distinct texts there are, the other finds the most frequent ones.
         hashes = hash_texts(texts)
         self.distinct.add(hashes)
         self.frequent.add(
             hashes,
-            documents_by_text[:n_texts],
-            tokens_by_text[:n_texts],
+            documents[:null_index],
+            token_sums[:null_index],
             text_of=lambda index: str(texts[index].as_py()),
         )
 
@@ -370,20 +380,21 @@ class _TextReader:
 
         Args:
             name: Name of the column.
-            tokens: Not used, since `add` has counted the tokens.
+            tokens: Not used here, since `add` has counted the tokens. Readers of numbers need it.
         """
+        # The number of distinct values is an estimate if there are many, and may be too high.
         n_values = self.n_documents - self.nulls
+        n_distinct = min(self.distinct.count, n_values)
         return ColumnStatistics(
             name,
             self.type,
             nulls=self.nulls,
             null_tokens=self.null_tokens,
             nans=0,
-            # An estimated count may exceed the number of values.
-            distinct=min(self.distinct.count, n_values),
+            distinct=n_distinct,
             is_distinct_exact=self.distinct.is_exact,
             values=self.frequent.most_frequent(),
-            # A value that was not counted, to save memory, has at most this many documents.
+            # To save memory, rare values are not counted: none has more documents than this.
             uncounted=self.frequent.error,
         )
 
@@ -400,16 +411,20 @@ class _NumberReader:
         """Add the values of some documents.
 
         Args:
-            array: The numbers, an Arrow array.
+            array: The numbers, an Arrow array. Some may be null or NaN.
             tokens: Not used yet: `statistics` gets those of all documents.
         """
         import pyarrow as pa
 
         self.column.append(array)
-        values = array.drop_null().cast(pa.from_numpy_dtype(self.column.dtype)).to_numpy()
+
+        # Count distinct numbers, by hashes. Equal numbers, such as 0.0 and -0.0, have equal keys,
+        # and so equal hashes. Null and NaN are no values; only floats can be NaN.
+        numbers = array.drop_null().cast(pa.from_numpy_dtype(self.column.dtype)).to_numpy()
         if self.column.dtype is np.float64:
-            values = values[~np.isnan(values)]
-        self.distinct.add(mix(order_keys(values)))
+            numbers = numbers[~np.isnan(numbers)]
+        hashes = mix(order_keys(numbers))
+        self.distinct.add(hashes)
 
     def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
         """Return the statistics of all values that were added.
@@ -434,17 +449,22 @@ class _NumberReader:
         )
 
     def _numbers(self, tokens: NDArray[np.int32]) -> NumberStatistics:
-        """Return how the values are distributed; there must be at least one.
+        """Return minimum, maximum, quantiles and histogram of the values.
+
+        There must be at least one value.
 
         Args:
             tokens: How many tokens each of all documents has, shape (n_documents,).
         """
-        # Find the values at some ranks, their places in ascending order: of 101 values, the median
-        # has rank 50. The column stores each value as a uint64 key that sorts in the same way.
+        # A quantile is the value at a rank, its place in ascending order: of 101 values, the
+        # minimum has rank 0, the median rank 50, and the maximum rank 100.
         n_values = int(np.count_nonzero(self.column.faults() == 0))
         last_rank = n_values - 1
-        ranks = [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
-        keys = keys_at_ranks(self._key_chunks, [0, *ranks, last_rank])
+        ranks_of_quantiles = [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
+
+        # The column stores values as unsigned integers that sort in the same way. Find those at the
+        # ranks, and turn them back into values.
+        keys = keys_at_ranks(self._key_chunks, [0, *ranks_of_quantiles, last_rank])
         minimum, *quantiles, maximum = values_of_keys(np.array(keys), self.column.dtype).tolist()
         return NumberStatistics(
             minimum,
@@ -464,14 +484,18 @@ class _NumberReader:
     def _weighed_chunks(self, tokens: NDArray[np.int32]) -> Iterator[WeighedValues]:
         """Yield all values in chunks, with the documents and tokens of each, for a histogram.
 
+        For example, documents with 9, 20 and 7 tokens have the values 0.5, null and 2.0: a chunk
+        has the values [0.5, 2.0], which count for [1, 1] documents and [9, 7] tokens.
+
         Args:
             tokens: How many tokens each of all documents has, shape (n_documents,).
         """
-        keys = self.column.keys()
-        faults = self.column.faults()
+        keys = self.column.keys()  # (n_documents,) values as unsigned integers in the same order
+        faults = self.column.faults()  # (n_documents,) 0, or why there is no value
         for start in range(0, len(keys), CHUNK_DOCUMENTS):
             chunk = slice(start, start + CHUNK_DOCUMENTS)
-            is_value = faults[chunk] == 0
-            values = values_of_keys(keys[chunk][is_value], self.column.dtype)
-            documents = np.ones(len(values), np.int64)  # each value is that of one document
-            yield WeighedValues(values, [documents, tokens[chunk][is_value].astype(np.int64)])
+            has_value = faults[chunk] == 0
+            values = values_of_keys(keys[chunk][has_value], self.column.dtype)
+            documents = np.ones(len(values), np.int64)
+            tokens_of_values = tokens[chunk][has_value].astype(np.int64)
+            yield WeighedValues(values, [documents, tokens_of_values])

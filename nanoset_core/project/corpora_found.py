@@ -44,23 +44,26 @@ class FoundCorpus:
     """The key of the text, or None if it has no lines."""
 
     def settings(self, text_key: str, id_key: str) -> dict[str, Any]:
-        """Return the settings of this corpus that nanoset.yaml needs: what differs from the others.
+        """Return the settings in which this corpus differs from the other corpora.
 
         Args:
-            text_key: The key of the text in most corpora, which is set for all of them.
+            text_key: The key of the text in most corpora, such as "text".
             id_key: The key of the id in most corpora.
 
         Returns:
-            Keys of the corpus's section and their values, such as {"text_key": "body"}; empty if it
-            needs none.
+            The keys and values of its section in nanoset.yaml, such as {"text_key": "body"}; empty
+            if it needs none.
         """
         values: dict[str, Any] = {}
         if self.name != self.folder:
             values["folder"] = self.folder
-        if self.text_key not in (None, text_key):
-            values["text_key"] = ExplainedValue(self.text_key, f"Its first lines have {self.keys}.")
-        if self.keys.id not in (None, id_key):
+        # None: its files have no such key.
+        if self.text_key is not None and self.text_key != text_key:
+            reason = f"Its first lines have {self.keys}."  # becomes a comment in nanoset.yaml
+            values["text_key"] = ExplainedValue(self.text_key, reason)
+        if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
+        # If it has only some files of its folder: which ones.
         return {**values, **self._file_settings()}
 
     def _file_settings(self) -> dict[str, ExplainedValue]:
@@ -115,30 +118,32 @@ def _divide_folder(
 ) -> list[FoundCorpus]:
     """Return the corpora of one folder: one for each split that its files are for, by their names.
 
+    For example, a folder `web` with the files a.jsonl and valid.jsonl gives the corpora `web`,
+    without the files `valid*`, and `web_valid`, with only these files.
+
     Args:
         folder: Name of the folder.
         contents: Its files.
         folder_names: Names of all folders, which no other corpus may have.
-
-    Returns:
-        The first corpus has the name of the folder, the others are named `web_valid` and so on.
     """
     # A folder such as `web_valid` is for one split as a whole.
     folder_split = _held_out_split_of_folder(folder)
     if folder_split is not None:
         return [_whole_folder(folder, contents, folder_split)]
 
-    # Otherwise, find the splits that have files: `valid*` are for valid, and so on.
-    patterns = _held_out_patterns_by_split(contents)
+    # Otherwise, find the splits that have files.
+    patterns = _held_out_patterns_by_split(contents)  # such as valid → valid*
     choices = _choices_of_splits(patterns)
     splits = [split for split, choice in choices.items() if contents.chosen(choice).texts]
 
-    # The first one, mostly train, also gets the files of no split.
+    # The first split has the name of the folder. It is train, or valid if no file is for train.
+    # It gets all files that are not for another split.
     corpora = []
     for split in splits:
-        name = folder
-        choice = FileChoice(exclude=_patterns_of_others(patterns, split))
-        if split != splits[0]:
+        if split == splits[0]:
+            name = folder
+            choice = FileChoice(exclude=_patterns_of_others(patterns, split))
+        else:
             name = _free_name(f"{folder}_{split}", folder_names)
             choice = choices[split]
         corpora.append(FoundCorpus(name, folder, contents.chosen(choice), split, choice))
@@ -146,7 +151,7 @@ def _divide_folder(
 
 
 def _held_out_split_of_folder(folder: str) -> SplitName | None:
-    """Return the split that all files of a folder are for if its name says so, as `web_valid`.
+    """Return the split that a whole folder is for: "valid" for `web_valid`.
 
     Args:
         folder: Name of the folder.
@@ -154,8 +159,9 @@ def _held_out_split_of_folder(folder: str) -> SplitName | None:
     Returns:
         "valid" or "test"; None for a folder such as `web`, whose files may be for several splits.
     """
+    # `held_out` returns the split that a name mentions, and a pattern: the name up to that word,
+    # and `*`. For `web_valid` this is `web_valid*`: the name ends with the word.
     for split in SPLITS[1:]:
-        # `held_out` returns the split that a name is for, and the pattern of such names.
         if held_out(folder) == (split, f"{folder}*"):
             return split
     return None
@@ -297,13 +303,13 @@ def _with_text_key(
         ConfigError: No key is certainly that of the text, and there is no answer.
     """
     keys = keys_of(raw / corpus.folder, corpus.contents)
-    certain_key = keys.text  # by its name, or because no other key has text
+    certain_key = keys.text  # a key such as "text", or the only one with strings; or None
     chosen_key = text_key or certain_key
-
-    # If several keys have strings, the user has to choose one of them.
     if chosen_key is None and keys.texts:
+        # Several keys have strings. Offer those whose strings are not all empty.
         chosen_key = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
-    has_keys = bool(keys.texts) or bool(keys.others)
+
+    has_keys = bool(keys.texts) or bool(keys.others)  # keys with strings, and with other values
     if chosen_key is None and has_keys:
         first_file = raw / corpus.folder / corpus.contents.ordered[0].path
         raise _unclear_text_key_error(first_file, keys)

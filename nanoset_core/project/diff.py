@@ -161,15 +161,18 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
 def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
     """Return a version of a dataset with the files and shards that it was made from.
 
+    A dataset is made in three steps: the inventory lists the files of raw text, with a digest of
+    each piece; the text is tokenized into shards; and the shards are joined to the dataset.
+
     Args:
         outputs: The output root.
         dataset: Manifest of the version.
 
     Raises:
-        MissingError: The inventory, a list of the files, or the set of shards was deleted.
-        FormatError: There are not as many shards as the files have ranges.
+        MissingError: The inventory or the set of shards was deleted.
+        FormatError: The shards were not made from the files of the inventory.
     """
-    tokenized = shards_of(outputs, dataset)
+    shard_set = shards_of(outputs, dataset)
     inventory = outputs.version(
         INVENTORY.layout.folder,
         dataset.name,
@@ -178,8 +181,8 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
         remedy="compare versions of which `nanoset gc` has not removed the inputs",
     )
     pieces_of_file = pieces_by_file(inventory)
-    files_of_shard = _files_by_shard(tokenized, pieces_of_file)
-    return DatasetVersion(dataset, tokenized, pieces_of_file, files_of_shard)
+    files_of_shard = _files_by_shard(shard_set, pieces_of_file)
+    return DatasetVersion(dataset, shard_set, pieces_of_file, files_of_shard)
 
 
 def _files_by_shard(
@@ -187,22 +190,25 @@ def _files_by_shard(
 ) -> dict[str, tuple[str, ...]]:
     """Return the files of raw text that each shard of a corpus was made from.
 
+    For example, the text of the files a, b and c was cut into the ranges (a, half of b) and (half
+    of b, c); the tokens of the first range are the first shard.
+
     Args:
         tokenized: Manifest of the set of shards.
-        pieces_of_file: Path of each file of raw text → its pieces.
+        pieces_of_file: Path of each file of raw text → its pieces: stretches of the file, each with
+            a digest.
 
     Returns:
-        Digest of the shard → paths of its files, in document order. A large file may be in several
-        shards.
+        Digest of the shard → paths of its files, in document order.
 
     Raises:
         FormatError: The shards were not made from these files.
     """
-    # The text was cut into ranges, and range k became shard k. No manifest says which files are in
-    # a range, so cut the text again.
-    pieces = tuple(chain.from_iterable(pieces_of_file.values()))
-    range_bytes = tokenized.recipe["options"]["range_bytes"]
-    text_ranges = cut_ranges(Inventory(tokenized.name, pieces), range_bytes)
+    # No manifest says which files are in a range. But the same text is always cut in the same way,
+    # so cut it again, as the build did.
+    all_pieces = tuple(chain.from_iterable(pieces_of_file.values()))
+    inventory = Inventory(tokenized.name, all_pieces)
+    text_ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
     shard_digests = tokenized.facts["shards"]
     if len(text_ranges) != len(shard_digests):
         raise FormatError(
@@ -211,8 +217,11 @@ def _files_by_shard(
             found=f"{len(shard_digests):,} shards instead of {len(text_ranges):,}",
             remedy="delete the folder, and build again",
         )
-    files_of_each = [text_range.files for text_range in text_ranges]
-    return dict(zip(shard_digests, files_of_each, strict=True))
+
+    files_by_shard: dict[str, tuple[str, ...]] = {}
+    for digest, text_range in zip(shard_digests, text_ranges, strict=True):
+        files_by_shard[digest] = text_range.files
+    return files_by_shard
 
 
 def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:

@@ -145,17 +145,20 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     if dataset is None or shard_set is None or not has_same_origin(shard_set, dataset):
         return []
 
-    # The file of the dataset should be the tokens of all shards, concatenated.
+    # The dataset's file is the tokens of all shards, concatenated: shards of 300 and 200 bytes
+    # are the ranges 0 to 300 and 300 to 500.
     shard_files = list(each_shard(project, corpus, shard_set.facts[SHARDS], _ShardFile.of))
     ranges = list(_ranges_of_shards(outputs.access, dataset, shard_files))
-    n_bytes = sum(dataset_range.size for dataset_range in ranges)
-    if n_bytes != dataset.files[_bin_name(dataset)].size:
+    size_by_shards = sum(dataset_range.size for dataset_range in ranges)
+    size = dataset.files[_bin_name(dataset)].size
+    if size != size_by_shards:
         return []
 
+    # Leave out shards that have dropped their tokens in favour of this dataset already.
     duplicates = []
-    for file, dataset_range in zip(shard_files, ranges, strict=True):
-        if _can_drop_tokens(file, dataset_range):
-            duplicates.append(file.as_duplicate(corpus, dataset_range))
+    for shard_file, dataset_range in zip(shard_files, ranges, strict=True):
+        if _can_drop_tokens(shard_file, dataset_range):
+            duplicates.append(shard_file.as_duplicate(corpus, dataset_range))
     return duplicates
 
 
@@ -270,36 +273,39 @@ def _drop_if_idle(
     Yields:
         First the shards that were removed or could not be, and then those that are in use.
     """
-    access = outputs.access
     idle_shards: list[_ComparedShard] = []
     busy_shards: list[DuplicateTokens] = []
-    # No build can begin during this block. Those that began before are in `builds_by_corpus`.
-    with collecting(access) as builds_by_corpus:
+    # `collecting` locks the output root against new builds, and returns the running ones.
+    with collecting(outputs.access) as build_by_corpus:
         for shard in equal_shards:
-            build = builds_by_corpus.get(shard.duplicate.corpus)
-            if build is None:
+            corpus = shard.duplicate.corpus
+            if corpus not in build_by_corpus:
                 idle_shards.append(shard)
             else:
-                why_not = f"a build works on it ({build})"
+                why_not = f"a build works on it ({build_by_corpus[corpus]})"
                 busy_shards.append(replace(shard.duplicate, why_not=why_not))
-        outcomes = access.each(lambda shard: _drop_tokens(outputs, shard), idle_shards)
+        results = outputs.access.each(lambda shard: _drop_tokens(outputs, shard), idle_shards)
 
-    yield from [outcome for outcome in outcomes if outcome is not None]  # None: it was replaced
+    for result in results:
+        if result is not None:  # None: the shard was replaced since it was compared
+            yield result
     yield from busy_shards
 
 
 def _compare_tokens(access: FileAccess, duplicate: DuplicateTokens) -> _ComparedShard:
     """Compare the tokens of a shard with their range of the dataset, by the sha256 of both.
 
+    Only the range is read: the manifest of the shard says which sha256 the shard's tokens have.
+
     Args:
         access: Access to the output root.
-        duplicate: The shard, whose sha256 is recorded, and the range, which is read.
+        duplicate: The shard, with the range.
     """
     dataset_range = duplicate.in_dataset
-    dataset_file = access.stored(
-        access.folder / str(dataset_range.within), dataset_range.begin, dataset_range.size
-    )
-    is_equal = access.store.sha256_of(dataset_file) == dataset_range.sha256
+    expected_sha256 = dataset_range.sha256  # that of the shard's tokens
+    dataset_path = access.folder / str(dataset_range.within)
+    dataset_file = access.stored(dataset_path, dataset_range.begin, dataset_range.size)
+    is_equal = access.store.sha256_of(dataset_file) == expected_sha256
     return _ComparedShard(duplicate, dataset_file, is_equal)
 
 
@@ -327,12 +333,14 @@ def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateToke
     """
     duplicate = compared.duplicate
     shard = outputs.manifest_at(duplicate.folder)
-    if shard is None or shard.files[BIN] != duplicate.recorded:
-        return None  # the shard was replaced
-    if _was_replaced(outputs.access, compared.dataset_file):
+    if shard is None:
+        return None
+    # Its manifest says where the shard's tokens are, and which size and sha256 they have.
+    has_same_tokens = shard.files[BIN] == duplicate.recorded
+    if not has_same_tokens or _was_replaced(outputs.access, compared.dataset_file):
         return None
 
-    # This changes the manifest first, and then deletes the file.
+    # `point_into` first writes the range of the dataset to the manifest, and then deletes the file.
     try:
         point_into(shard, duplicate.in_dataset)
     except OSError as error:

@@ -114,19 +114,22 @@ def plan(
 ) -> DryRun:
     """Return what a build of the selected outputs, and of what they need, would make.
 
-    A build also rebuilds outputs whose last check failed in Dagster, which a dry run does not know.
-
     Args:
         survey: The project's outputs, and the corpora that cannot be read.
         selected: The outputs that are to be built.
         label_of: Returns what the build calls the step that makes an output.
         force: Whether to rebuild the selected outputs even if they are up to date.
 
+    Returns:
+        The plan. It does not know of outputs whose last check failed in Dagster, which a build
+        makes as well.
+
     Raises:
         StorageError: The disk of the outputs cannot be queried.
     """
     project = survey.graph.project
     due = _due_nodes(survey.graph, selected, force=force)
+
     # Outputs of a corpus that cannot be read would fail. They need neither text nor disk space.
     blocked = {node for node in due if _is_blocked(survey.graph, node, survey.failures)}
     possible = due - blocked
@@ -135,8 +138,8 @@ def plan(
         text_bytes=text_bytes(project, possible),
         disk_bytes=_disk_bytes(project, possible),
         free_bytes=free_bytes(project),
-        place=_place(project),
-        views=planned_views(survey.graph, due),
+        place=_place(project),  # where the outputs are, such as a bucket
+        views=planned_views(survey.graph, due),  # which documents new views would select
     )
 
 

@@ -24,19 +24,22 @@ def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
     """
     schedule = spec.schedule
     if schedule is None or not schedule.eval_iters:
+        return  # no evaluations are requested
+    # The preset names the trainer. Some trainers divide a stream of tokens into windows themselves,
+    # and never read a split for validation.
+    reads_windows = get_preset(spec.preset).windows
+    if reads_windows:
         return
-    # A preset stands for a trainer. Some trainers cut samples, called windows, from all tokens of a
-    # dataset themselves: they have no split valid.
-    if get_preset(spec.preset).windows:
-        return
+
     missing = _missing_validation_data(spec)
-    if missing is not None:
-        requested_samples = schedule.samples()["valid"]
-        yield (
-            f"eval_iters: {schedule.eval_iters:,} asks for {requested_samples:,} samples of valid, "
-            f"which {missing.reason}, so that the trainer evaluates nothing: "
-            f"{missing.remedy}, or set eval_iters to 0"
-        )
+    if missing is None:
+        return
+    n_samples = schedule.samples()["valid"]
+    yield (
+        f"eval_iters: {schedule.eval_iters:,} asks for {n_samples:,} samples of valid, "
+        f"which {missing.reason}, so that the trainer evaluates nothing: "
+        f"{missing.remedy}, or set eval_iters to 0"
+    )
 
 
 class _MissingData(NamedTuple):

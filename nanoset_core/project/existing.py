@@ -6,7 +6,7 @@ not request any more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,16 +89,17 @@ def all_outputs(listing: FileAccess) -> list[StoredOutput]:
 def _outputs_below(
     listing: FileAccess, stage_folder: str, name: str = "", *, shared_folder: str | None
 ) -> Iterator[StoredOutput]:
-    """Yield the outputs in a folder of a stage, and below it; links are followed.
+    """Yield the outputs in a folder of a stage, and in the folders below it.
 
-    For example, the folder "nanosets" has the output "pretrain/train/blend".
+    For example, the folder nanosets/pretrain/train/blend contains the versions of one output of
+    the stage folder "nanosets"; its name is "pretrain/train/blend".
 
     Args:
         listing: Access to the output root.
         stage_folder: Folder of the stage.
         name: Path of a folder below it; empty for the folder itself.
-        shared_folder: Name of the folder with shared files in the folder of each subject, which has
-            no outputs; None if the stage has no shared files.
+        shared_folder: Name of the folder with the files that versions share, such as the `cache` of
+            a nanoset; None if the stage has no shared files.
 
     Raises:
         StorageError: A current version was deleted, or the pointer to it cannot be read.
@@ -108,55 +109,70 @@ def _outputs_below(
     output = _output_in(listing, stage_folder, name, entries)
     if output is not None:
         yield output
-    if name.count("/") >= _MAX_NAME_DEPTH:
-        return
 
-    # Search the other folders, since names of outputs have several parts. Directly below a stage,
-    # all folders are those of corpora, nanosets and so on, even one that is named `current`.
-    not_searched: set[str] = set()
-    if name != "":
-        not_searched.add(_CURRENT_LINK)
-    if output is not None:
-        not_searched |= output.versions
-    is_subject = name != "" and "/" not in name  # the folder of a corpus, a nanoset and so on
-    if is_subject and shared_folder is not None:
-        not_searched.add(shared_folder)
-    for entry in entries:
-        if entry.is_folder and entry.name not in not_searched:
-            inner_name = f"{name}/{entry.name}".lstrip("/")
+    # Names of outputs have several parts, so search the folders below this one as well.
+    if name.count("/") < _MAX_NAME_DEPTH:
+        for folder_name in _folders_to_search(name, entries, output, shared_folder):
+            name_below = f"{name}/{folder_name}" if name else folder_name
             yield from _outputs_below(
-                listing, stage_folder, inner_name, shared_folder=shared_folder
+                listing, stage_folder, name_below, shared_folder=shared_folder
             )
 
 
+def _folders_to_search(
+    name: str, entries: Iterable[Entry], output: StoredOutput | None, shared_folder: str | None
+) -> list[str]:
+    """Return which folders in a folder may contain outputs.
+
+    For example, of the folders `train`, `valid` and `cache` of the nanoset `pretrain`, `cache`
+    contains none, since it is the folder of shared files.
+
+    Args:
+        name: Path of the folder below that of the stage; empty for the folder of the stage itself.
+        entries: The files and folders in it.
+        output: The output whose versions are in it, or None.
+        shared_folder: Name of the folder with the files that versions share, or None.
+    """
+    folders = [entry.name for entry in entries if entry.is_folder]
+    if name == "":
+        return folders  # those of corpora, nanosets and so on: even one may be named `current`
+
+    excluded = {_CURRENT_LINK}
+    if output is not None:
+        excluded |= output.versions
+    is_folder_of_subject = "/" not in name  # that of a nanoset, for example, and not of its splits
+    if is_folder_of_subject and shared_folder is not None:
+        excluded.add(shared_folder)
+    return [folder for folder in folders if folder not in excluded]
+
+
 def _output_in(
-    listing: FileAccess, stage_folder: str, name: str, entries: Sequence[Entry]
+    listing: FileAccess, stage_folder: str, name: str, entries: Iterable[Entry]
 ) -> StoredOutput | None:
     """Return the output whose versions are in a folder, or None if there are none.
 
-    Each version has a folder that is named by its digest, and the file `current.json` next to them
-    names the current one.
+    Each version has a folder that is named by its digest. Next to these, the file `current.json`
+    names the current version.
 
     Args:
         listing: Access to the output root.
         stage_folder: Folder of the stage.
-        name: Path of the folder below it; empty for the folder of the stage itself, where a name
-            that looks like a digest is that of a corpus or a nanoset.
+        name: Path of the folder below it; empty for the folder of the stage itself.
         entries: The files and folders in it.
 
     Raises:
         StorageError: The current version was deleted, or the pointer to it cannot be read.
     """
-    versions: frozenset[str] = frozenset()
-    if name != "":
-        names_of_folders = [entry.name for entry in entries if entry.is_folder]
-        versions = frozenset(filter(is_digest, names_of_folders))
+    digests = {entry.name for entry in entries if entry.is_folder and is_digest(entry.name)}
+    if name == "":
+        digests = set()  # the folder of a stage has no versions: this is a corpus with such a name
     has_pointer = any(entry.name == CURRENT for entry in entries)
-    if not versions and not has_pointer:
+    if not digests and not has_pointer:
         return None
+
     folder = listing.folder.joinpath(stage_folder, name)
-    current = _existing_current(listing, folder, versions) if has_pointer else None
-    return StoredOutput(stage_folder, name, folder, versions, current)
+    current = _existing_current(listing, folder, digests) if has_pointer else None
+    return StoredOutput(stage_folder, name, folder, frozenset(digests), current)
 
 
 def _existing_current(listing: FileAccess, folder: Path, versions: Collection[str]) -> str | None:

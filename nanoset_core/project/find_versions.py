@@ -137,15 +137,17 @@ def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
     """
     stored = _stored_versions(outputs)
     is_prefix = _DIGEST_PREFIX.fullmatch(digest) is not None
-    matching: list[Path] = []
-    if is_prefix:
-        matching = [folder for folder in stored if folder.name.startswith(digest)]
+    if not is_prefix:
+        raise _no_version_error(outputs, digest, stored, matching=[])
+
+    matching = [folder for folder in stored if folder.name.startswith(digest)]
     if len(matching) == 1:
         manifest = outputs.manifest_at(matching[0])
-        if manifest is not None:
+        if manifest is not None:  # None: the version was deleted in the meantime
             return manifest
 
-    if is_prefix and not matching:
+    if not matching:
+        # Its folder may have been erased by a purge, which left a receipt.
         erasure = erasure_of_digest(outputs.access, digest)
         if erasure is not None:
             where = outputs.access.url(outputs.folder / DATASET.layout.folder)
@@ -182,15 +184,21 @@ def _no_version_error(
     message = "no such version of a dataset"
     if len(matching) > 1:
         message = "several datasets have digests that begin so"
-    # Name the versions that the digits may mean, or all versions if they mean none.
+
+    # List the versions that the digits may mean, or all versions if they mean none: "the first four
+    # digits or more one of web 3f9c…, books 81d0…".
     versions = sorted(f"{folder.parent.name} {folder.name}" for folder in matching or stored)
-    choices = one_of(versions[:_MAX_LISTED], "of a built dataset; there is none yet")
+    choices = "of a built dataset; there is none yet"
+    remedy = "run `nanoset build` first"
+    if versions:
+        choices = f"one of {', '.join(versions[:_MAX_LISTED])}"
+        remedy = "name one of these, or a corpus alone"
     return ConfigError(
         message,
         where=outputs.access.url(outputs.folder / DATASET.layout.folder),
         found=repr(digest),
         expected=f"the first four digits or more {choices}",
-        remedy="name one of these, or a corpus alone" if versions else "run `nanoset build` first",
+        remedy=remedy,
     )
 
 

@@ -298,14 +298,14 @@ def _nanoset_values(data: _NanosetData) -> dict[str, Any]:
     """
     sequence_length: int | ExplainedValue = data.length
     if data.length != USUAL_LENGTH:
-        sequence_length = ExplainedValue(
-            data.length, f"There is little text; with more, use {USUAL_LENGTH:,}."
-        )
+        reason = f"There is little text; with more, use {USUAL_LENGTH:,}."
+        sequence_length = ExplainedValue(data.length, reason)
     return {
-        **data.keys,
+        **data.keys,  # the keys that say which corpora each split reads
         "sequence_length": sequence_length,
         **_default_values(NanosetSpec, "seed"),
         "schedule": choose_schedule(data.tokens, data.length),
+        # For the user to uncomment: where the trainer sees the outputs, and arguments for it.
         "trainer_path": CommentedOut("/data"),
         "trainer": CommentedOut(EXAMPLE_VALUES),
     }
@@ -364,19 +364,22 @@ def _data_per_split(
 ) -> _NanosetData:
     """Return what a nanoset reads if each split has its own corpora, such as a file `valid.jsonl`.
 
-    Corpora for validation and tests that might not have a single sample are left out. A comment in
-    nanoset.yaml explains which corpora each split reads.
+    Corpora for validation and tests that might not have a single sample are left out.
 
     Args:
         corpora: The corpora, each for one split.
         amounts: Name of each corpus → how much text it has.
         length: Tokens of a sample.
+
+    Returns:
+        The setting `blend_per_split`, with a comment for nanoset.yaml; and the number of tokens of
+        each split, by which the length of the training is chosen.
     """
     too_small = _too_small_for_evaluation(corpora, amounts, length)
     amounts_by_split = _amounts_by_split(corpora, amounts, too_small)
 
-    # The split valid is read by evaluations during training, which matter more than a test at the
-    # end. If there is nothing for valid, let it read what is for test.
+    # Evaluations during training read valid, and matter more than a test at the end. If there is
+    # only data for test, both read it.
     is_test_shared = bool(amounts_by_split["test"]) and not amounts_by_split["valid"]
     if is_test_shared:
         amounts_by_split["valid"] = amounts_by_split["test"]
@@ -494,28 +497,32 @@ def _blend_value(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
 def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     """Return the sections that say which keys of a line have a document's text and id.
 
+    For example, most corpora have the key `text`, and `chat` has the key `body`:
+    {"documents": {"text_key": "text", …}, "corpora": {"chat": {"text_key": "body"}}}.
+
     Args:
         corpora: The corpora, with the keys that their first lines have.
 
     Returns:
-        "documents" → the keys of most corpora; "corpora" → what differs from them in some, left out
-        if nothing does.
+        "documents" → the settings of most corpora; "corpora" → name → other settings of a corpus,
+        left out if there are none.
     """
     text_key = _usual_text_key(corpora)
     id_key = _usual_id_key(corpora)
-
-    # Settings for all corpora. Two of them are written with their defaults, to show them.
     documents: dict[str, Any] = {"text_key": _explained_text_key(corpora, text_key)}
     if id_key != "id":
         documents["id_key"] = ExplainedValue(id_key, "No key is named id.")
+    # These are written with their default values, so that the user sees them.
     documents |= _default_values(DocumentsSpec, "on_reject", "max_rejected_fraction")
     sections: dict[str, Any] = {"documents": documents}
 
-    # What differs from them in some corpora.
-    settings_by_corpus = {corpus.name: corpus.settings(text_key, id_key) for corpus in corpora}
-    different = {name: settings for name, settings in settings_by_corpus.items() if settings}
-    if different:
-        sections["corpora"] = different
+    settings_by_corpus: dict[str, Any] = {}
+    for corpus in corpora:
+        settings = corpus.settings(text_key, id_key)  # in which it differs from most corpora
+        if settings:
+            settings_by_corpus[corpus.name] = settings
+    if settings_by_corpus:
+        sections["corpora"] = settings_by_corpus
     return sections
 
 
@@ -566,30 +573,30 @@ def _output_sections(
 ) -> dict[str, Any]:
     """Return the sections of nanoset.yaml that request outputs: nanosets, webdatasets and pbin.
 
+    The latter two are written as comments, which the user may uncomment: they contain all tokens
+    once more, and few trainers read them.
+
     Args:
         nanoset: The settings of the nanoset.
         corpora: The corpora for training; if there are none, the nanoset is a comment, too.
         length: Tokens of a sample of the nanoset.
 
     Returns:
-        Name of the section → its value. The latter two are comments, since they contain all tokens
-        once more, and few trainers read them.
+        Name of the section → its value.
     """
-    nanosets: Any = {"pretrain": nanoset}
-    if not corpora:
-        nanosets = CommentedOut(nanosets)
-
-    # A sequence of a webdataset has all tokens that a trainer reads for a sample: `length` as
-    # input, and one more, since the labels are the input shifted by one token.
-    corpus_names = list(corpora) or [_NO_CORPUS]
-    webdataset = _default_values(
-        WebdatasetSpec, "sequence_length", "samples_per_shard", "seed", "member"
-    )
+    webdataset: dict[str, Any] = {
+        "corpora": list(corpora) or [_NO_CORPUS],
+        **_default_values(WebdatasetSpec, "sequence_length", "samples_per_shard", "seed", "member"),
+    }
+    # A sample of a webdataset has `length` tokens of input and one more, since the labels are the
+    # input shifted by one token.
     webdataset["sequence_length"] = min(webdataset["sequence_length"], length + 1)
+
+    nanosets = {"pretrain": nanoset}
     return {
-        "nanosets": nanosets,
-        "webdatasets": CommentedOut({"shuffled": {"corpora": corpus_names, **webdataset}}),
-        "pbin": CommentedOut(corpus_names),
+        "nanosets": nanosets if corpora else CommentedOut(nanosets),
+        "webdatasets": CommentedOut({"shuffled": webdataset}),
+        "pbin": CommentedOut(webdataset["corpora"]),
     }
 
 

@@ -202,14 +202,18 @@ def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> Leng
 
 
 def _length_with_room(amounts: Sequence[TextAmount], longest: int) -> int:
-    """Return the greatest length of samples with which every corpus has enough for a split.
+    """Return the greatest length of samples at which every corpus can be divided into splits.
+
+    For example, a corpus of 3,000 tokens has 1 sample of 2,048 tokens, but 5 of 512: enough for
+    train and valid.
 
     Args:
         amounts: How much text each corpus has.
         longest: The longest length that is possible, a power of two.
 
     Returns:
-        `longest`, or this halved some times; `longest` also if no length is short enough.
+        `longest` or a fraction of it, at least MIN_LENGTH. If even that is too long, there are no
+        splits for evaluation, and `longest` is as good as any other length.
     """
     length = longest
     while length >= MIN_LENGTH:
@@ -283,12 +287,15 @@ def _batch_size(train_samples: int) -> int:
 
 
 def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: int) -> int:
-    """Return how many batches an evaluation reads, so that the run reads hardly any sample twice.
+    """Return how many batches each evaluation of a run reads, so that samples are hardly repeated.
+
+    For example, 10 evaluations with 1,000 samples of valid, of which 950 are used, have 95 samples
+    each: 11 batches of 8 samples.
 
     Args:
         samples: About how many samples each split has.
-        evaluations: How many evaluations of valid the run has. Each reads new samples. Test is read
-            once, at the end of the run, with as many batches.
+        evaluations: How many evaluations of valid the run has. Each reads new samples. Test is
+            evaluated once, at the end of the run, with the same number of batches.
         batch: Samples of a batch.
 
     Returns:
@@ -297,12 +304,13 @@ def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: 
     if not samples.get("valid"):
         return 0
 
-    # The numbers of samples are estimates: leave out some, in case there are fewer.
-    usable_share = _EPOCH_SHARE
-    samples_per_evaluation = samples["valid"] * usable_share / evaluations
+    # The numbers of samples are estimates: use 95 % of them, in case there are fewer.
+    samples_per_evaluation = samples["valid"] * _EPOCH_SHARE / evaluations
     if samples.get("test"):
-        samples_per_evaluation = min(samples_per_evaluation, samples["test"] * usable_share)
+        samples_of_test = samples["test"] * _EPOCH_SHARE
+        samples_per_evaluation = min(samples_per_evaluation, samples_of_test)
 
+    # With very few samples, evaluations have to repeat them: an evaluation needs a batch.
     n_batches = int(samples_per_evaluation / batch)
     return min(max(n_batches, 1), 100)
 

@@ -86,15 +86,17 @@ def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokeniz
             raise
         return NO_TOKENIZER
 
+    # If the files do not say which special token ends a document, let the user choose one.
     if end_token is None and special_texts:
         end_token = _asked_end(file, special_texts, ask)
 
-    # In nanoset.yaml, paths are relative to the project's folder.
+    # Paths in nanoset.yaml are relative to the project's folder, where a tokenizer is found by its
+    # name alone.
     path = file.name if named is None else _path_in_config(folder, Path(file))
+    added_by_template = facts.template  # tokens that the tokenizer adds to a text itself
     return FirstTokenizer(
         tokenizer={"path": path, **_end_keys(file, end_token)},
-        # Which tokens are added to a document: its end token, and those of the template.
-        tokenization={**_append_eod_keys(end_token), **_special_tokens_keys(facts.template)},
+        tokenization={**_append_eod_keys(end_token), **_special_tokens_keys(added_by_template)},
         file=file,
     )
 
@@ -160,22 +162,25 @@ def _append_eod_keys(end: EndToken | None) -> dict[str, Any]:
 
 
 def _special_tokens_keys(template: Sequence[str]) -> dict[str, Any]:
-    """Return the key `tokenization.special_tokens` if the tokenizer's own encode adds tokens.
+    """Return the setting that leaves out the tokens which a tokenizer adds to every text itself.
+
+    Trainers differ in whether they add such tokens. So nanoset.yaml says that nanoset does not, and
+    a comment says which versions of the trainer do.
 
     Args:
         template: The tokens that it adds, such as ["<s>"].
 
     Returns:
-        {"special_tokens": …} with the reason as a comment; empty if no tokens are added.
+        {"special_tokens": "none"} with the comment; empty if no tokens are added.
     """
     if not template:
         return {}
     added = " and ".join(dict.fromkeys(template))
-    reason = (
+    comment = (
         f"The tokenizer's own encode adds {added}. So do megatron-core up to 0.14 and from 0.17 "
         "on; 0.15 and 0.16 do not."
     )
-    return {"special_tokens": ExplainedValue("none", reason)}
+    return {"special_tokens": ExplainedValue("none", comment)}
 
 
 def _path_in_config(folder: Path, file: Path) -> str:

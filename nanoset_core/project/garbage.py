@@ -34,15 +34,11 @@ class Policy:
             written_ns: When it was written, in nanoseconds since 1970.
             current_since_ns: When the current version of the output became current; 0 if there is
                 none.
-
-        Returns:
-            True also for what is newer than the current version, unless `unfinished` is set: a
-            build may still be writing it.
         """
-        # What is newer than the current version may belong to a build that is still running. It is
-        # kept, unless the user allows to remove what is unfinished.
-        is_newer_than_current = written_ns > current_since_ns
-        if is_newer_than_current and not self.unfinished:
+        # What is newer than the current version may be the work of a build that is still running.
+        # If there is no current version, this is all that exists.
+        may_be_in_progress = written_ns > current_since_ns
+        if may_be_in_progress and not self.unfinished:
             return True
 
         # Keep what is younger than the user's limit, if there is one.

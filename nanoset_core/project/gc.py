@@ -64,12 +64,16 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
-    builds_by_name = leased_names(project.outputs.access)
-    # Errors in this block name addresses in a bucket, instead of paths of local copies.
-    with project.outputs.access.named():
+    access = project.outputs.access
+    builds_by_name = leased_names(access)  # what running builds work on, which stays as it is
+    with access.named():  # errors name addresses in a bucket, instead of paths of local copies
+        # Shards whose tokens are also in the current dataset of their corpus: `collect` removes
+        # the token file of each, unless there is a reason against it.
         duplicates = list(_planned_duplicates(project, builds_by_name))
-        dropping = {shard.folder.name for shard in duplicates if shard.why_not is None}
-        collection = _find_garbage(project, Policy(**policy), builds_by_name, dropping)
+        shards_to_shorten = {shard.folder.name for shard in duplicates if shard.why_not is None}
+
+        # Such a shard then needs no older dataset for its tokens, so that this may be garbage.
+        collection = _find_garbage(project, Policy(**policy), builds_by_name, shards_to_shorten)
     return _with_dropped_tokens(collection, duplicates)
 
 
@@ -92,8 +96,8 @@ def _planned_duplicates(
 def collect(project: Project, **policy: Any) -> GarbageCollection:
     """Remove what nothing needs and no running build works on, and return what was removed.
 
-    A build is not noticed if its machine was cut off from the store for ten minutes. If it was
-    about to reuse a version that is removed, it rebuilds this version.
+    A build is not noticed if its machine cannot reach the store for ten minutes. It may then find
+    that a version which it was about to reuse has been removed, and rebuilds it.
 
     Args:
         project: Its output root is searched.
@@ -105,15 +109,17 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     if _has_no_outputs(project.outputs):
         return GarbageCollection()
 
-    # A shard whose tokens are also in the current dataset needs neither a token file of its own nor
-    # an older dataset that contains them. This comes first: then the older dataset is garbage, too.
+    # 1. Remove the tokens of shards that the current dataset contains, too. Shards may then need no
+    #    older dataset, so that the next step finds it to be garbage.
     dropped = list(drop_duplicate_tokens(project))
 
-    # Hide all garbage at once, while no build can begin. Removing the hidden files takes longer, so
-    # builds may begin meanwhile.
+    # 2. Hide all garbage from readers, which is quick, while no build can begin.
     hidden = _hide_garbage(project, Policy(**policy))
+
+    # 3. Delete the hidden files, and those that killed builds left on this machine. This takes
+    #    longer, so builds may begin.
     removed = _remove_hidden(hidden.folders_by_garbage)
-    sweep(project)  # removes unfinished files of killed builds on this machine
+    sweep(project)
 
     collection = GarbageCollection(
         garbage=removed.garbage,
@@ -158,9 +164,10 @@ class _HiddenGarbage:
 
 
 def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
-    """Hide from readers what nothing needs, and remove the remains of killed builds from a bucket.
+    """Hide what nothing needs from readers, without removing files yet, which takes longer.
 
-    No build can begin meanwhile, so none can start to use a version that is about to be hidden.
+    No build can begin meanwhile, so none can start to use a version that is about to be hidden. In
+    a bucket, what killed builds left behind is removed at once.
 
     Args:
         project: Its output root is searched.
@@ -172,12 +179,15 @@ def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
     with collecting(access) as builds_by_name, access.named():
         planned = _find_garbage(project, policy, builds_by_name)
         attempt = _hide_all(access, planned.garbage)
-        swept = _sweep_store(project.outputs, planned.unfinished, builds_by_name)
+        leftovers = _sweep_store(project.outputs, planned.unfinished, builds_by_name)
+
+    # Reported as left alone: what may not be removed, and what could not be.
+    left_alone = [*planned.left_alone, *attempt.refused, *leftovers.left_alone]
     return _HiddenGarbage(
         folders_by_garbage=attempt.folders_by_garbage,
-        left_alone=[*planned.left_alone, *attempt.refused, *swept.left_alone],
+        left_alone=left_alone,
         unfinished=planned.unfinished,
-        swept=swept.unfinished,
+        swept=leftovers.unfinished,
         unseen=planned.unseen,
     )
 
@@ -258,11 +268,16 @@ def _find_garbage(
     needed = find_needed(listing, outputs, policy, dropping)
     not_needed = judge_all(listing, outputs, needed, policy)
     judged = _leave_busy_alone(not_needed, builds_by_name)
-    unrequested = _unrequested(project, outputs)  # such as a nanoset that nanoset.yaml lost
+
+    # Also report outputs that were requested once, such as a nanoset that nanoset.yaml lost; and
+    # what killed builds left behind on this machine and in the bucket.
+    unrequested = _unrequested(project, outputs)
+    unfinished_files = _unfinished_files(project.outputs)
+    unfinished_objects = _unfinished_objects(listing, judged.garbage, builds_by_name)
     return GarbageCollection(
         garbage=judged.garbage,
         left_alone=(*judged.left_alone, *unrequested),
-        unfinished=tuple(_unfinished_files(project, listing, judged.garbage, builds_by_name)),
+        unfinished=(*unfinished_files, *unfinished_objects),
         # Other machines report their builds by requests, which may have failed.
         unseen=UNSEEN if listing.takes_requests else None,
     )
@@ -293,27 +308,37 @@ def _leave_busy_alone(
     return GarbageCollection(garbage=tuple(garbage), left_alone=(*foreign, *busy))
 
 
-def _unfinished_files(
-    project: Project, listing: FileAccess, garbage: Iterable[Garbage], busy_names: Collection[str]
-) -> Iterator[Path]:
-    """Yield unfinished files, most of which killed builds left behind.
+def _unfinished_files(outputs: OutputRoot) -> Iterator[Path]:
+    """Yield the unfinished files on this machine, most of which killed builds left behind.
 
     Args:
-        project: Its output root is searched.
-        listing: Access to the output root, with a listing of all files.
-        garbage: Versions that are removed as a whole, with the unfinished files in them.
-        busy_names: Names of corpora, nanosets and so on that running builds work on.
+        outputs: The output root.
 
     Yields:
-        Files on this machine. Some may belong to a running process; `sweep`, which removes them
-        later, leaves those alone. Then objects in a bucket, as paths below the root.
+        The files. Some may belong to a running process: `sweep`, which removes such files, knows
+        which, and leaves those alone.
     """
-    for folder, names in project.outputs.unfinished():
+    for folder, names in outputs.unfinished():
         for name in names:
             yield folder / name
 
-    # Objects in a bucket: parts that were to be joined to a large object when a build was killed.
-    # Leave out those of running builds, and those that are removed together with their version.
+
+def _unfinished_objects(
+    listing: FileAccess, garbage: Iterable[Garbage], busy_names: Collection[str]
+) -> Iterator[Path]:
+    """Yield the unfinished objects that killed builds left in a bucket.
+
+    They are parts that were to be joined to a large object when a build was killed.
+
+    Args:
+        listing: Access to the output root, with a listing of all files.
+        garbage: Versions that are removed as a whole, with the unfinished objects in them.
+        busy_names: Names of corpora, nanosets and so on that running builds work on. Their objects
+            are left out.
+
+    Yields:
+        The objects, as paths below the root.
+    """
     garbage_folders = {item.path for item in garbage}
     for path in listing.unfinished():
         if path.parent not in garbage_folders and _is_idle(listing.name(path), busy_names):
@@ -359,10 +384,10 @@ def _with_dropped_tokens(
 
 
 def _token_file_of(shard: DuplicateTokens) -> Garbage:
-    """Return the file with a shard's own tokens, for the list of what is removed.
+    """Describe a shard's own file of tokens as garbage, since a dataset contains the same tokens.
 
     Args:
-        shard: The shard, whose tokens are also in the dataset of its corpus.
+        shard: The shard, such as one of the corpus `web`.
     """
     return Garbage(
         path=shard.tokens_path,
@@ -421,16 +446,16 @@ def _sweep_store(
 
     Args:
         outputs: The output root. On a disk, there are neither.
-        unfinished: Unfinished files on this machine and objects in the bucket, as paths below the
-            root.
+        unfinished: Unfinished files on this machine, which are left alone, and unfinished objects
+            in the bucket, as paths below the root.
         busy_names: Names of corpora, nanosets and so on that running builds work on.
 
     Returns:
         As `unfinished`, what was removed; as `left_alone`, what could not be done.
     """
-    access = outputs.access
-    # Leave files on this machine alone, which `sweep` removes, and links, which may lead nowhere.
+    # A path that exists on this machine is that of a file; also a link, which may lead nowhere.
     objects = [path for path in unfinished if not os.path.lexists(path)]
+    access = outputs.access
     in_parallel(access.store.delete, [access.name(path) for path in objects])
     uploads = _abort_uploads(outputs, busy_names)
     return replace(uploads, unfinished=(*objects, *uploads.unfinished))
@@ -481,16 +506,19 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
         project: The project, whose nanoset.yaml and raw folder request outputs.
         outputs: All outputs below its root.
     """
-    # Sets of (folder of a stage, subject), such as ("nanosets", "pretrain") or ("datasets", "web").
+    # Each is a set of (folder of a stage, name), such as ("datasets", "web") for a corpus, and
+    # ("nanosets", "pretrain") for a nanoset.
     stored = _stored_subjects(outputs)
-    requested = _requested_subjects(project.config, {subject for _, subject in stored})
+    names_of_stored = {name for _, name in stored}  # the corpora to look for in the raw folder
+    requested = _requested_subjects(project.config, names_of_stored)
 
-    requester_by_folder = _requester_by_folder()  # "nanoset.yaml" or "the raw folder"
-    for folder, subject in sorted(stored - requested):
-        requester = requester_by_folder.get(folder)
-        if requester is not None:  # None: an internal output, which users do not request
-            why = f"{requester} no longer asks for it; delete it if you do not need it"
-            yield LeftAlone(project.outputs.folder / folder / subject, why)
+    requester_by_folder = _requester_by_folder()  # datasets → "the raw folder"
+    for folder, name in sorted(stored - requested):
+        if folder not in requester_by_folder:
+            continue  # users do not see this output, such as the shards of a corpus
+        requester = requester_by_folder[folder]
+        why = f"{requester} no longer asks for it; delete it if you do not need it"
+        yield LeftAlone(project.outputs.folder / folder / name, why)
 
 
 def _stored_subjects(outputs: Iterable[StoredOutput]) -> set[tuple[str, str]]:
@@ -530,20 +558,21 @@ def _requested_subjects(config: ProjectConfig, names: Iterable[str]) -> set[tupl
 def _requester_by_folder() -> dict[str, str]:
     """Return where users request the outputs of each stage: in nanoset.yaml or the raw folder.
 
+    Internal stages are left out, since users do not see their outputs.
+
     Returns:
         Folder of a stage → where its outputs are requested, such as {"nanosets": "nanoset.yaml",
-        "datasets": "the raw folder"}. Internal stages, whose outputs users do not see, are left
-        out. So are all but the last of the stages that process a corpus, so that a corpus is
-        reported once.
+        "datasets": "the raw folder"}.
     """
     requester_by_folder: dict[str, str] = {}
-    last_corpus_folder = ""
     for stage in stages():
-        if isinstance(stage, CorpusStage):
-            last_corpus_folder = stage.layout.folder
-        elif not isinstance(stage, InternalStage):
+        if not isinstance(stage, (CorpusStage, InternalStage)):
             requester_by_folder[stage.layout.folder] = "nanoset.yaml"
-    requester_by_folder[last_corpus_folder] = "the raw folder"
+
+    # A corpus passes through several stages. Only the last of them represents it, that of datasets,
+    # so that a corpus is reported once.
+    corpus_stages = [stage for stage in stages() if isinstance(stage, CorpusStage)]
+    requester_by_folder[corpus_stages[-1].layout.folder] = "the raw folder"
     return requester_by_folder
 
 
@@ -568,32 +597,38 @@ def old_versions(project: Project) -> OldVersions:
         leaves some alone; and they are 0 for outputs in a bucket.
 
     Raises:
-        StorageError: An output is damaged, so that it is not known what it needs.
+        StorageError: An output that other outputs may depend on is damaged.
     """
     access = project.outputs.access
     if access.takes_requests:
         return OldVersions(0, 0)
 
+    # Old versions of outputs.
     outputs = all_outputs(access)
     needed = _needed_without_reading_shards(access, outputs)
     sizes = list(_unneeded_version_sizes(outputs, needed))
-    # Index files are not part of a version: several versions may share one.
-    for item in judge_all_shared_files(access, outputs, needed, Policy()):
+
+    # Index files, which are not part of a version, since several versions may share one. `gc`
+    # removes those that count as garbage without further wishes of the user: the default policy.
+    default_policy = Policy()
+    for item in judge_all_shared_files(access, outputs, needed, default_policy):
         if isinstance(item, Garbage):
             sizes.append(item.size)
     return OldVersions(n_items=len(sizes), size=sum(sizes))
 
 
 def _needed_without_reading_shards(access: FileAccess, outputs: Sequence[StoredOutput]) -> Needed:
-    """Return what is needed, without the old datasets that shards take their tokens from.
+    """Return which versions are needed, quickly, without those that only shards need.
 
-    To find these datasets, the manifest of each shard would have to be read, of thousands perhaps.
+    A shard may need an old dataset that contains its tokens. To find out, its manifest would have
+    to be read, and there may be thousands of shards.
 
     Args:
         access: Access to the output root.
         outputs: All outputs below it, with the digests of their versions.
     """
-    # A shard that is about to drop its tokens needs no old dataset: so say that of every version.
+    # `find_needed` does not read the shards that are `dropping` their tokens, since these will need
+    # no old dataset. Name all versions there, so that it reads no shard.
     all_digests: set[str] = set()
     for output in outputs:
         all_digests |= output.versions

@@ -172,21 +172,25 @@ class Graph:
         return node.inputs(self.project.config)
 
     def recipe(self, node: Node) -> Recipe | None:
-        """Return the recipe by which an output would be made now.
+        """Return the recipe by which an output would be made now: settings and digests of inputs.
 
         Args:
             node: The output.
 
         Returns:
-            The recipe; None if the output is, or is made from, an inventory of a corpus whose
-            recipe the graph was not given.
+            The recipe; None if it depends on an inventory, a list of raw files, that was not given
+            to the graph.
         """
         if node in self._recipes:
             return self._recipes[node]
 
         input_digests = self._input_digests(node)
+        if input_digests is None:
+            return None  # the recipe of an input is not known
         if not input_digests:
-            return None  # an inventory that the graph was not given, or made from one
+            return (
+                None  # an inventory: its recipe lists raw files, and has to be given to the graph
+            )
 
         recipe = node.stage.recipe(self.project, node.key, input_digests)
         self._recipes[node] = recipe
@@ -200,16 +204,17 @@ class Graph:
 
         Returns:
             The digests that the inputs would have if they were made now; empty for an output that
-            is made from raw text, and None if the recipe of an input is not known.
+            is made from raw text. None if the recipe of an input is not known.
         """
         digests: dict[str, str] = {}
         for name, input_node in self.inputs(node).items():
             recipe = self.recipe(input_node)
             if recipe is None:
-                return None
-            # An input whose name begins with AFTER has to be made before the output, but decides
-            # none of its bytes. So it is not part of the recipe.
-            if not name.startswith(AFTER):
+                return None  # a build cannot make the output, since it makes all inputs first
+            # If the name begins with AFTER, the input only has to be made before the output, which
+            # does not read it. Then it decides no byte of the output, and is not in the recipe.
+            is_read = not name.startswith(AFTER)
+            if is_read:
                 digests[name] = digest_of_node(input_node, recipe)
         return digests
 
@@ -244,26 +249,28 @@ class Graph:
 
         project = self.project_of(node)
         if node.is_of_corpus and project.outputs.access.takes_requests:
-            # The outputs are in a bucket. One corpus is rarely all: look up the others, too.
-            self._look_up_all_corpora(node.stage, project)
-        if node not in self._current:
+            # The outputs are in a bucket. Callers usually ask about all corpora in turn, so request
+            # and remember this output of each corpus at once, in parallel.
+            self._current |= self._current_of_all_corpora(node.stage, project)
+        if node not in self._current:  # such as that of a corpus which the graph does not list
             self._current[node] = current_version(project, node.stage, node.key)
         return self._current[node]
 
-    def _look_up_all_corpora(self, stage: Stage, project: Project) -> None:
-        """Look up the current versions of a stage's outputs for all corpora, by parallel requests.
-
-        The versions are remembered for `current`.
+    def _current_of_all_corpora(self, stage: Stage, project: Project) -> dict[Node, CurrentVersion]:
+        """Return the current versions of a stage's outputs for all corpora, by parallel requests.
 
         Args:
-            stage: A stage that makes an output of each corpus.
+            stage: A stage that makes an output of each corpus, such as its dataset.
             project: The project, with a listing of the stage's folder.
+
+        Returns:
+            Output → its current version. Those that are remembered already are left out.
         """
         nodes = [Node(stage, key) for key in stage.keys(project.config, self.corpora)]
-        unknown = [node for node in nodes if node not in self._current]
-        names = [node.name for node in unknown]
+        unknown_nodes = [node for node in nodes if node not in self._current]
+        names = [node.name for node in unknown_nodes]
         versions = project.outputs.current_versions(stage.layout.folder, names)
-        self._current.update(zip(unknown, versions, strict=True))
+        return dict(zip(unknown_nodes, versions, strict=True))
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
         """Return why an output has to be rebuilt: what changed, is missing, or is damaged.
@@ -430,31 +437,36 @@ def reasons_to_build(
     Returns:
         The reasons; empty if the current version was made by this recipe and is intact.
     """
-    # A part of an output, such as a group of tars, has no manifest of its own that says by which
-    # recipe it was made. Its stage has to find out.
     stage = node.stage
     if isinstance(stage, InParts):
+        # A part of an output, such as one group of tars, is no version: it has no manifest that
+        # could be compared with the recipe. Its stage looks at the files instead.
         part_reason = stage.part_problem(project, node.key, recipe)
         return [] if part_reason is None else [part_reason]
 
-    # An up-to-date version may still need files in other folders, which may be missing.
     stale_reasons = _with_clear_texts(current.stale_reasons(recipe))
     if not stale_reasons:
+        # The version is the right one. But files in other folders that it needs may be missing.
         return _faults_in_other_folders(project, node, current)
 
-    # If only settings differ, the version by this recipe may exist already. Say so.
+    # If a version by the right recipe exists, but is not current, add a hint to the reasons.
     if current.other_settings(recipe) and project.outputs.find(recipe) is not None:
         stale_reasons.append(Reason(ANOTHER_IS_CURRENT))
     return stale_reasons
 
 
 def _faults_in_other_folders(project: Project, node: Node, current: CurrentVersion) -> list[Reason]:
-    """Return what is wrong with the files in other folders that a current version needs.
+    """Return what is wrong with files that an output needs, but that are not in its own folder.
+
+    For example, the set of shards of a corpus is a list, and needs the files of the shards.
 
     Args:
         project: Its output root has the files.
         node: The output.
-        current: Its current version. A set of shards, for example, needs the files of its shards.
+        current: Its current version.
+
+    Returns:
+        One reason, or none. None also if the output needs no such files.
     """
     stage = node.stage
     if current.manifest is None or not isinstance(stage, OutsideFiles):
@@ -479,12 +491,14 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
     """
     graph = Graph(project, known={})
     node = Node(stage, key)
-    # Let each of these inputs count as up to date: expect the recipe by which it was made, instead
-    # of the one by which a build would make it now.
+    # A recipe is what decides the bytes of an output. Normally, the graph derives that of an input
+    # from the raw files of today. Set the recipe by which the input was made, so that it counts as
+    # up to date.
     for input_node in _inputs_of_other_subjects(graph, node):
         manifest = graph.current(input_node).manifest
         if manifest is not None:
-            graph.set_recipe(input_node, from_plain(Recipe, manifest.recipe))
+            recipe_of_current = from_plain(Recipe, manifest.recipe)
+            graph.set_recipe(input_node, recipe_of_current)
     return list(dict.fromkeys(_root_causes(graph, node)))
 
 
@@ -499,7 +513,8 @@ def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
         node: The output.
 
     Returns:
-        The inputs, each once, with those of its own subject that have no inputs themselves.
+        The inputs, each once. For an output of a corpus, this is the corpus's inventory, which has
+        no inputs, so that the search ends there.
     """
     nearest_inputs = []
     visited_nodes = {node}
@@ -509,7 +524,8 @@ def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
             if input_node in visited_nodes:
                 continue
             visited_nodes.add(input_node)
-            if _have_same_subject(input_node, node) and graph.inputs(input_node):
+            leads_further = bool(graph.inputs(input_node))
+            if leads_further and _have_same_subject(input_node, node):
                 nodes_to_visit.append(input_node)
             else:
                 nearest_inputs.append(input_node)
@@ -587,10 +603,14 @@ def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
         nodes: The outputs. Subjects, and the parts of one, keep the order in which they are first
             mentioned; kinds get the order of the stages.
     """
+    # Group from the inside out, since each step keeps the order within its groups. For example,
+    # with p for the nanoset `pretrain` and f for `finetune`:
+    #   nodes        p/train  f/train  p/valid  p/train
+    #   by part      p/train  p/train  f/train  p/valid
+    #   by subject   p/train  p/train  p/valid  f/train
     by_part = _grouped(nodes, lambda node: (node.stage.kind, node.key.subject, node.key.part))
     by_subject = _grouped(by_part, lambda node: (node.stage.kind, node.key.subject))
     kinds = list(dict.fromkeys(stage.kind for stage in stages()))
-    # The sort leaves the order within a kind as it is.
     return sorted(by_subject, key=lambda node: kinds.index(node.stage.kind))
 
 

@@ -128,6 +128,8 @@ def _our_files(
 def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -> set[str] | None:
     """Return the files of an unfinished version, if nanoset certainly wrote them.
 
+    Its stage recognises them, by the names that it gives to its files.
+
     Args:
         listing: Access to the output root.
         output: The output that the version belongs to.
@@ -139,6 +141,8 @@ def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -
     stage = stage_of(output.stage_folder, output.name)
     if stage is None:
         return None
+    # Only two kinds of versions are ever unfinished under their final name: those that a build
+    # writes file by file, such as tars, and those of which a build uploaded only some files.
     if isinstance(stage, Resumable):
         return stage.unfinished_files(listing, folder)
     return uploaded_files(stage.layout, listing, folder)
@@ -186,18 +190,20 @@ def judge_all_shared_files(
     Yields:
         Each file as garbage; or as left alone, if nanoset may not have written it.
     """
-    for stage_folder, shared_folder in shared_folders().items():
+    for stage_folder, shared_folder in shared_folders().items():  # "nanosets", "cache"
         for subject, outputs_of_subject in _by_subject(outputs, stage_folder).items():
-            place = f"{stage_folder}/{subject}/{shared_folder}"
-            files = _shared_files(listing, listing.folder / place)
-            # A file that is newer than the current versions may belong to a running build.
-            current_since_ns = _last_change_ns(listing, outputs_of_subject)
             needed_names = needed.shared_files.get((stage_folder, subject), set())
-            unneeded_names: list[str] = []
-            for name, entry in files.items():
-                is_kept = policy.keeps(entry.written_ns, current_since_ns)
-                if name not in needed_names and not is_kept:
-                    unneeded_names.append(name)
+            place = f"{stage_folder}/{subject}/{shared_folder}"  # nanosets/pretrain/cache
+            files = _shared_files(listing, listing.folder / place)
+
+            # The policy keeps young files. One that is newer than the current versions may belong
+            # to a running build.
+            current_since_ns = _last_change_ns(listing, outputs_of_subject)
+            unneeded_names = [
+                name
+                for name, entry in files.items()
+                if name not in needed_names and not policy.keeps(entry.written_ns, current_since_ns)
+            ]
             yield from _judge_shared_files(listing, place, subject, files, unneeded_names)
 
 
@@ -248,7 +254,7 @@ def _judge_shared_files(
     place: str,
     subject: str,
     files: Mapping[str, Entry],
-    unneeded_names: Collection[str],
+    unneeded_names: Iterable[str],
 ) -> Iterator[Garbage | LeftAlone]:
     """Decide which unneeded files of a shared folder are garbage: those that nanoset wrote.
 
@@ -260,17 +266,28 @@ def _judge_shared_files(
         unneeded_names: Names of the files that nothing needs.
 
     Yields:
-        All files of others together, as left alone; then each file of nanoset as garbage.
+        First, in one report, the files that nanoset may not have written, as left alone; then each
+        of its own as garbage.
     """
+    # Next to its index files, nanoset writes notes, which list them. If the folder is a link, it
+    # may be somebody else's: then no file counts as written by nanoset.
     folder = listing.folder / place
-    our_files = _files_in_notes(listing, folder, files)  # nanoset notes what it writes there
-    if _is_linked(listing, folder):
-        our_files = set()  # the folder may belong to somebody else
-    ours = [name for name in unneeded_names if name in our_files and not files[name].is_link]
-    foreign = set(unneeded_names).difference(ours)
-    if foreign:
-        yield _foreign_files(folder, {name: files[name] for name in foreign})
-    for name in _in_order_of_removal(ours):
+    our_files: set[str] = set()
+    if not _is_linked(listing, folder):
+        our_files = _files_in_notes(listing, folder, files)
+
+    removable_names: list[str] = []
+    foreign_files: dict[str, Entry] = {}
+    for name in unneeded_names:
+        if name in our_files and not files[name].is_link:
+            removable_names.append(name)
+        else:
+            foreign_files[name] = files[name]
+
+    if foreign_files:
+        yield _foreign_files(folder, foreign_files)
+    # Notes come last: if the removal is interrupted, the next one needs them to know our files.
+    for name in _in_order_of_removal(removable_names):
         yield Garbage(folder / name, place, subject, "cache file", files[name].size)
 
 

@@ -71,14 +71,15 @@ def find_needed(
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
     """
-    # Internal stages, such as that of shards: the manifest of another stage lists their versions.
-    lister_by_folder = _lister_by_folder()
+    # Start with the versions that stay for their own sake.
+    lister_by_folder = _lister_by_folder()  # such as "shards" → folder of the sets of shards
     digests: list[str] = []
     for output in outputs:
         if output.current is not None:
             digests.append(output.current)
         digests += _kept_versions(listing, output, policy, lister_by_folder)
 
+    # Then follow what these need.
     internal_folders = lister_by_folder.keys()
     search = _NeedSearch(OutputRoot(listing), outputs, internal_folders, dropping)
     return search.all_needed_by(digests)
@@ -112,10 +113,14 @@ class _NeedSearch:
     def all_needed_by(self, digests: Iterable[str]) -> Needed:
         """Return versions and all that they need, directly or indirectly.
 
+        For example, a nanoset needs the dataset that it was made from, and this its set of shards.
+
         Args:
             digests: The versions to start from, such as all current ones.
         """
         needed = Needed()
+        # Versions that a build may be making from the needed ones. They are not visited, since all
+        # that they need is also needed by what they are made from.
         unfinished: set[str] = set()
         to_visit = list(digests)
         while to_visit:
@@ -123,20 +128,18 @@ class _NeedSearch:
             output = self._output_by_digest.get(digest)
             if output is None or digest in needed.digests:
                 continue  # it was deleted, or is in the result already
+
             needed.digests.add(digest)
             needs = self._needs_of(output, digest)
             to_visit += needs.versions
             unfinished.update(needs.unfinished)
-            # For example index files, which several versions of a nanoset use.
-            needed.add_shared_files(output, needs.shared_files)
+            needed.add_shared_files(output, needs.shared_files)  # such as index files for trainers
 
-        # Unfinished versions need not be visited. All that they need is also needed by the finished
-        # version that they are made from.
         needed.digests |= unfinished
         return needed
 
     def _needs_of(self, output: StoredOutput, digest: str) -> _VersionNeeds:
-        """Return what one version of an output needs.
+        """Return what one version of an output needs, directly.
 
         Args:
             output: The output.
@@ -146,13 +149,15 @@ class _NeedSearch:
             StorageError: The version cannot be read.
         """
         folder = output.folder / digest
-        is_internal = output.stage_folder in self._internal_folders
-        if not is_internal:
+        if output.stage_folder not in self._internal_folders:
             return _read_needs(self._root, folder)
-        # Another version lists this one, such as a shard, and needs all that it was made from. But
-        # the tokens of a shard may be stored in a dataset only, which the shard needs then.
-        if digest in self._dropping:
-            return _VersionNeeds()  # it will use those of the current dataset, which stays anyway
+
+        # An internal version, such as a shard. The set of shards that lists it needs all that it
+        # was made from, so that need not be looked up. But if a shard has no tokens of its own, it
+        # also needs the dataset that contains them.
+        will_use_current_dataset = digest in self._dropping
+        if will_use_current_dataset:
+            return _VersionNeeds()  # the current dataset stays anyway
         return _VersionNeeds(versions=datasets_with_tokens_of(self._root, folder))
 
 
@@ -189,24 +194,25 @@ def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
 
 
 def _needs_by_manifest(root: OutputRoot, manifest: Manifest) -> _VersionNeeds:
-    """Return what a version needs: other versions, and files that it shares with them.
+    """Return what a version needs, so that `nanoset gc` keeps it.
 
     Args:
         root: The output root.
         manifest: Manifest of the version.
+
+    Returns:
+        The versions that it was made from, those that a build may be making from it, and files that
+        it shares with other versions.
     """
-    # Some stages store files in a folder that all versions of the output share, such as the index
-    # files of a nanoset.
+    # Such as the index files of a nanoset, which are in a folder of their own.
     shared_files: set[str] = set()
     stage = stage_of(manifest.stage, manifest.name)
     if isinstance(stage, SharesFiles):
         shared_files.update(stage.shared_files(manifest))
-    return _VersionNeeds(
-        versions=_versions_needed_by(root, manifest),
-        # A build may be writing these now, or the next build may continue them.
-        unfinished=list(_unfinished_versions(manifest)),
-        shared_files=shared_files,
-    )
+
+    # Such as the tars of a webdataset, of which a build has written some.
+    unfinished = list(_unfinished_versions(manifest))
+    return _VersionNeeds(_versions_needed_by(root, manifest), unfinished, shared_files)
 
 
 def _versions_needed_by(root: OutputRoot, manifest: Manifest) -> list[str]:
@@ -242,9 +248,10 @@ def _lister_by_folder() -> dict[str, str]:
 
 
 def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
-    """Yield unfinished versions that a build may be making from a version now.
+    """Yield versions that a build may have begun to make from a version, but has not finished.
 
-    A webdataset, for example, is written tar by tar from its plan, perhaps over several builds.
+    For example, the tars of a webdataset are written from its plan, perhaps over several builds.
+    From the manifest of the plan, the stage of tars knows the digest that the tars will have.
 
     Args:
         manifest: Manifest of the version, such as the plan.
@@ -255,7 +262,7 @@ def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
     for stage in stages():
         if isinstance(stage, Resumable):
             digest = stage.unfinished_version(manifest)
-            if digest is not None:
+            if digest is not None:  # None: this stage makes nothing from such a version
                 yield digest
 
 
@@ -272,17 +279,17 @@ def _kept_versions(
             stage that lists its versions.
 
     Yields:
-        Their digests: first of young versions, then of the newest. So one may come twice.
+        Their digests. One that is kept for two reasons comes twice.
     """
-    # Keep young versions.
+    # Keep versions because of their age.
     current_since_ns = _current_since_ns(listing, output, lister_by_folder)
     written_ns_by_digest = _old_complete_versions(listing, output)
     for digest, written_ns in written_ns_by_digest.items():
         if policy.keeps(written_ns, current_since_ns):
             yield digest
 
-    # Keep the newest versions. Not so for shards: a corpus uses many of them at the same time, so
-    # the newest few mean nothing.
+    # Keep a number of versions, the newest ones. This makes no sense for shards, of which a corpus
+    # uses many at the same time.
     is_internal = output.stage_folder in lister_by_folder
     if not is_internal:
         yield from _newest_first(written_ns_by_digest)[: policy.keep]
@@ -297,14 +304,13 @@ def _current_since_ns(
 
     Args:
         listing: Access to the root.
-        output: The output.
-        lister_by_folder: Folder of each internal stage, such as that of shards → folder of the
-            stage that lists its versions.
+        output: The output. No version of the shards of a corpus, for example, is current: they are
+            used since the set of shards that lists them is current.
+        lister_by_folder: Folder of each such stage, as of shards → folder of the stage that lists
+            its versions.
     """
-    # Versions of an internal stage, such as shards, are used since the version that lists them is
-    # current.
-    stage_folder = lister_by_folder.get(output.stage_folder, output.stage_folder)
-    pointer = listing.folder.joinpath(stage_folder, output.name, CURRENT)
+    folder_with_pointer = lister_by_folder.get(output.stage_folder, output.stage_folder)
+    pointer = listing.folder.joinpath(folder_with_pointer, output.name, CURRENT)
     return listing.written_ns(pointer)
 
 

@@ -59,10 +59,7 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
 
 
 def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset) -> Iterator[str]:
-    """Yield a warning for each sorted view whose order spoils the splits, or is lost in training.
-
-    Most trainers cut a dataset into splits in the order of its documents, and then shuffle the
-    samples of each split.
+    """Yield a warning for each sorted view that does not suit the trainer of a nanoset.
 
     Args:
         views: Name → settings of each view, a selection of documents.
@@ -72,9 +69,14 @@ def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset)
         order = sorting_of(views, dataset)
         if order is None:
             continue  # not a view, or not sorted
+
+        # The trainer cuts a dataset into splits in the order of its documents. If a view is sorted
+        # by quality, the best or the worst documents become the split for validation.
         held_out_splits = _held_out_splits(spec, dataset)
         if held_out_splits:
             yield _cut_off_warning(dataset, order, spec.shares, held_out_splits)
+
+        # Most trainers then shuffle the samples of each split, so that sorting was in vain.
         if not keeps_order(spec):
             yield _SHUFFLED_BY_TRAINER.format(view=dataset, column=order.by)
 
@@ -132,18 +134,20 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
     """Yield a warning for each limit on the size of a sorted view, since it ignores the order.
 
     Users may expect `order: {by: quality}` with `documents: 1000` to take the 1,000 best documents.
-    But the limit is applied before the view is sorted.
+    But the limit takes any 1,000 documents, which are sorted afterwards. The rule `top` takes the
+    best ones.
 
     Args:
         views: Name → settings of each view, a selection of documents.
-        name: Name of the view. One that keeps the order of another view gives no warning: the other
-            view does.
+        name: Name of the view.
     """
     if views[name].order == "stored":
-        return
+        return  # it keeps the order of another view, which gets the warning
     order = sorting_of(views, name)
-    if order is None or _is_ranked_by(views, name, order.by):
-        return
+    if order is None:
+        return  # it is not sorted
+    if _is_ranked_by(views, name, order.by):
+        return  # it uses `top`
     for key in _limits(views, name):
         yield _limit_warning(key, order)
 
@@ -192,13 +196,15 @@ def _limit_warning(key: str, order: ViewOrderSpec) -> str:
     _, _, limit = key.rpartition(".")  # "documents" or "tokens"
     column = order.by
     best = "highest" if order.descending else "lowest"
-    # What the user should write instead, such as `{by: score, documents: …, ascending: true}`.
-    direction = "" if order.descending else ", ascending: true"
-    rule = f"{{by: {column}, {limit}: …{direction}}}"
+
+    # What to write instead, such as {by: score, documents: …, ascending: true}.
+    rule = f"by: {column}, {limit}: …"
+    if not order.descending:
+        rule += ", ascending: true"
     return (
         f"`{key}` takes documents in the order of their hashes, and not the first ones by "
         f"{column}: {key} is applied before the order. To keep the documents with the {best} "
-        f"{column}, use `top: {rule}` in place of it"
+        f"{column}, use `top: {{{rule}}}` in place of it"
     )
 
 
@@ -211,11 +217,11 @@ def _held_out_splits(spec: ResolvedNanoset, corpus: str) -> list[SplitName]:
         corpus: Name of the dataset.
 
     Returns:
-        The splits, such as ["valid", "test"]; empty if the nanoset divides its data in another way.
+        The splits, such as ["valid", "test"]; empty if the nanoset does not cut this dataset.
     """
     if spec.shares is None or corpus not in corpora_of(spec.blend):
         return []
-    train, *others = parse_split(spec.shares)
-    if not train:
-        return []
-    return [split for split, share in zip(SPLITS[1:], others, strict=True) if share > 0]
+    train_share, *other_shares = parse_split(spec.shares)
+    if train_share == 0:
+        return []  # all documents are for evaluation, so none are cut off from training
+    return [split for split, share in zip(SPLITS[1:], other_shares, strict=True) if share > 0]

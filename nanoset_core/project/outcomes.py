@@ -58,14 +58,17 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
         An outcome for each line of `nanoset status`, such as that of the split `train` of a
         nanoset. Outputs that are not made from any dataset have none.
     """
+    # Only the names of outputs and inputs matter here, so nothing else needs to be known of them.
     graph = Graph(project, known={}, corpora=[old.name])
     dataset = Node(DATASET, Key(old.name))
     for nodes in graph.rows():
         inputs = _inputs_of_row(graph, nodes)
+        uses_any_dataset = any(node.stage is DATASET for node in inputs)
         if dataset in inputs:
             yield _outcome_of_row(graph, nodes, old, new)
-        elif any(node.stage is DATASET for node in inputs):
-            yield Outcome(nodes[0].row.label, "survives", f"it does not use {old.name}")
+        elif uses_any_dataset:
+            label = nodes[0].row.label  # such as "nanoset pretrain/train"
+            yield Outcome(label, "survives", f"it does not use {old.name}")
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
@@ -111,16 +114,15 @@ def _outcome_of_row(graph: Graph, nodes: Sequence[Node], old: Manifest, new: Man
     if old.digest == new.digest:
         return Outcome(label, "survives", "both versions are the same")
 
-    # The row was rebuilt if it is made from the new version of the dataset.
     source_digests = _source_digests(graph, nodes, last_node, manifest)
     if new.digest in source_digests:
         outcome = Outcome(label, "rebuilt", "it is made from the new version")
         return _with_written_files(project, nodes, outcome, old, new)
 
-    # Otherwise, the next build does it, from the current version. If that is the new one, count the
-    # index files that it will write. Only the first output of a row has such files.
     version = "the old" if old.digest in source_digests else "another"
     outcome = Outcome(label, "to be rebuilt", f"it is made from {version} version")
+    # The next build makes the row from the current version of the dataset. If the new version is
+    # current, say which index files that build writes. Only the first output of a row has any.
     if _is_current(project, new):
         return _with_planned_files(project, nodes[0], outcome)
     return outcome
@@ -140,9 +142,10 @@ def _is_current(project: Project, dataset: Manifest) -> bool:
 def _with_written_files(
     project: Project, nodes: Sequence[Node], outcome: Outcome, old: Manifest, new: Manifest
 ) -> Outcome:
-    """Add to an outcome how many index files for trainers a row has, and had before.
+    """Add to an outcome how many index files a row has now, and how many of these it had before.
 
-    A trainer finds its samples by index files. Outputs that are rebuilt may need the same files.
+    A trainer finds its samples by index files. A rebuilt row may need some that it had already:
+    files a, b before and b, c now give 2 index files, of which 1 was kept.
 
     Args:
         project: Its output root has the versions of the outputs.
@@ -152,14 +155,15 @@ def _with_written_files(
         new: The version that it is made from now.
 
     Returns:
-        The outcome; unchanged if no built version of the row lists the files.
+        The outcome; unchanged if the row was never built from one of these versions, or has no
+        index files.
     """
     files_before = _index_files(project, nodes, old.digest)
-    files_after = _index_files(project, nodes, new.digest)
-    if files_before is None or files_after is None:
+    files_now = _index_files(project, nodes, new.digest)
+    if files_before is None or files_now is None:
         return outcome
-    kept_files = files_after & files_before
-    return replace(outcome, index_files=len(files_after), kept_files=len(kept_files))
+    kept_files = files_now & files_before
+    return replace(outcome, index_files=len(files_now), kept_files=len(kept_files))
 
 
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
@@ -190,29 +194,34 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
 def _source_digests(
     graph: Graph, row_nodes: Sequence[Node], node: Node, manifest: Manifest
 ) -> set[str]:
-    """Return the digests of the versions that a version of an output was made from.
+    """Return the digests of what a version was made from, down to the versions of datasets.
 
-    Those of a blend, for example, are its index mappings, and the datasets that these are made
-    from: outputs of the same row, views and packs lead on to what they were made from in turn.
+    For example, the blend of a split was made from index mappings, these from a view, and this from
+    the dataset of a corpus: the result has the digests of the mappings, the view and the dataset.
 
     Args:
         graph: The project's outputs, with what each is made from.
-        row_nodes: The outputs of a row of `nanoset status`.
-        node: The output.
-        manifest: Manifest of its version.
+        row_nodes: The outputs of a row of `nanoset status`, such as blend and index mappings.
+        node: The output that the version belongs to.
+        manifest: Manifest of the version.
     """
     digests: set[str] = set()
-    inputs = graph.inputs(node)
-    for input_name, digest in manifest.recipe["parents"].items():
-        digests.add(str(digest))
-        source = inputs.get(input_name)
-        if source is None:
-            continue  # no output has this name any more
-        is_view_or_pack = isinstance(source.stage, DerivedStage)
-        if source in row_nodes or is_view_or_pack:
-            source_manifest = _readable_manifest(graph.project, source, str(digest))
-            if source_manifest is not None:
-                digests |= _source_digests(graph, row_nodes, source, source_manifest)
+    to_visit = [(node, manifest)]
+    while to_visit:
+        output, version = to_visit.pop()
+        inputs = graph.inputs(output)
+        for input_name, digest in version.recipe["parents"].items():
+            digests.add(str(digest))
+            source = inputs.get(input_name)
+            if source is None:
+                continue  # no output has this name any more
+
+            # Datasets are made from these outputs' inputs, so continue with them. End at datasets.
+            is_view_or_pack = isinstance(source.stage, DerivedStage)
+            if source in row_nodes or is_view_or_pack:
+                source_version = _readable_manifest(graph.project, source, str(digest))
+                if source_version is not None:
+                    to_visit.append((source, source_version))
     return digests
 
 
@@ -241,15 +250,14 @@ def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -
         dataset_digest: Digest of the version of the dataset.
 
     Returns:
-        Names of the files; None if no version of the outputs is known to list them.
+        Names of the files; None if none of the outputs was built for this version, or lists any.
     """
-    file_names: set[str] = set()
-    is_known = False
+    listed_files: set[str] | None = None
     for node, version in _versions_made_from(project, nodes, dataset_digest).items():
+        # Only index mappings list such files in their manifest.
         if isinstance(node.stage, SharesFiles) and CACHE_FILES in version.facts:
-            file_names.update(cache_files(version))
-            is_known = True
-    return file_names if is_known else None
+            listed_files = (listed_files or set()) | set(cache_files(version))
+    return listed_files
 
 
 def _versions_made_from(

@@ -109,8 +109,10 @@ def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict
     views: dict[str, PlannedView] = {}
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as scratch:
         for chosen in choose(project, corpus, correct_names, Path(scratch)):
-            cuts = tuple(cut_text(top) for top in chosen.facts.get(TOPS, []))
             selection = chosen.selection
+            # A rule `top` keeps the best documents, such as 10 by quality. Say where it cuts.
+            top_rules = chosen.facts.get(TOPS, [])
+            cuts = tuple(cut_text(rule) for rule in top_rules)
             views[chosen.name] = PlannedView(selection.documents, selection.tokens, cuts)
     return views
 

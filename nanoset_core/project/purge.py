@@ -136,7 +136,7 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
     places = _places_in_text(current.ranges(), to_shorten)
     purged.add_record(outputs, corpus, places=places, ids=id_digests)
 
-    # Make a new shard in place of each that has such documents.
+    # Make a new shard in place of each that has such documents, in parallel.
     tasks = _shorten_tasks(current, to_shorten)
     make_per_shard(
         ShortenedShards(tasks),
@@ -144,7 +144,7 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
         project.progress.work("purge", corpus, len(tasks), "shards"),
         workers=project.config.workers,
         executor=project.executor,
-        look_first=False,  # for new shards that exist already; each task finds its own
+        look_first=False,  # a task does nothing if an interrupted purge made its shard already
     )
 
 
@@ -167,28 +167,32 @@ class _CurrentShards:
 
 
 def _current_shards(project: Project, corpus: str) -> _CurrentShards | None:
-    """Return the current shards of a corpus if documents can be removed from them, or None.
-
-    That is possible if they were made by this version of the stage, and the inventory of the text
-    that they were made from, a list of its files, still exists.
+    """Return the current shards of a corpus, if documents can be removed from them.
 
     Args:
         project: Its output root is searched.
         corpus: Name of the corpus.
+
+    Returns:
+        The shards; None if the next build has to tokenize the text again anyway, or if it is not
+        known which files the shards were made from.
     """
     outputs = project.outputs
-    tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
-    if tokenized is None:
+    shard_set = outputs.current(TOKENIZED.layout.folder, corpus)
+    if shard_set is None:
         return None
-    inventory = inventory_at(outputs, corpus, tokenized.recipe["parents"]["inventory"])
-    if inventory is None or tokenized.recipe["version"] != TOKENIZED.version:
+
+    # A shard made by another version of nanoset may have another format than new shards.
+    is_present_format = shard_set.recipe["version"] == TOKENIZED.version
+    inventory = inventory_at(outputs, corpus, shard_set.recipe["parents"]["inventory"])
+    if inventory is None or not is_present_format:
         return None
     return _CurrentShards(
         project=project,
         corpus=corpus,
-        digests=tokenized.facts[SHARDS],
+        digests=shard_set.facts[SHARDS],
         inventory=inventory,
-        range_bytes=tokenized.recipe["options"]["range_bytes"],
+        range_bytes=shard_set.recipe["options"]["range_bytes"],
     )
 
 
@@ -202,13 +206,16 @@ def _places_in_text(
         shards: The shards with such documents.
 
     Returns:
-        For each document, the piece of a file that contains it, and its position in the file.
+        For each document, the piece of a file that contains it, and its line and byte offset.
     """
     places = []
     for shard in shards:
-        pieces = ranges[shard.number].pieces  # parts of files, which contain the documents
+        # A range consists of pieces: stretches of files. A document knows its file and its byte
+        # offset there, by which `place_of` finds the piece.
+        pieces = ranges[shard.number].pieces
         for document in shard.documents:
-            places.append(purged.place_of(pieces, document.file, document.line, document.offset))
+            place = purged.place_of(pieces, document.file, document.line, document.offset)
+            places.append(place)
     return places
 
 
@@ -217,8 +224,8 @@ def _shorten_tasks(
 ) -> list[ShortenTask]:
     """Return the tasks that make shards of a corpus without the documents to be erased.
 
-    Before this, the documents have to be recorded as erased: the recipe of a new shard names the
-    recorded documents in its range of the text.
+    The documents must have been recorded as erased: the digest of a new shard depends on this
+    record, by which later builds find the shard instead of making one with the documents.
 
     Args:
         current: The current shards of the corpus.
@@ -232,13 +239,13 @@ def _shorten_tasks(
     manifests = some_shards(current.project, current.corpus, digests)
     tasks = []
     for shard, manifest in zip(to_shorten, manifests, strict=True):
-        source = ranges[shard.number]  # shard k was made from range k of the text
-        tasks.append(_shorten_task(current, shard, manifest, source))
+        text_range = ranges[shard.number]  # shard k was made from range k of the text
+        tasks.append(_shorten_task(current, shard, manifest, text_range))
     return tasks
 
 
 def _shorten_task(
-    current: _CurrentShards, shard: _ShardToShorten, manifest: Manifest, source: SourceRange
+    current: _CurrentShards, shard: _ShardToShorten, manifest: Manifest, text_range: SourceRange
 ) -> ShortenTask:
     """Return the task that makes one shard without the documents to be erased.
 
@@ -246,15 +253,16 @@ def _shorten_task(
         current: The current shards of the corpus.
         shard: The shard, and these documents.
         manifest: Its manifest.
-        source: The range of the text that it was made from, without these documents.
+        text_range: The range of the text that it was made from. It says which documents in it are
+            erased.
     """
-    rows = np.array([document.row for document in shard.documents], np.int64)  # (n_erased,)
+    row_numbers = [document.row for document in shard.documents]
     return ShortenTask(
         root=current.project.outputs,
-        recipe=shard_recipe(current.corpus, source, manifest.recipe["options"]),
+        recipe=shard_recipe(current.corpus, text_range, manifest.recipe["options"]),
         shard=manifest,
-        files=source.files,
-        rows=rows,
+        files=text_range.files,
+        rows=np.array(row_numbers, np.int64),  # (n_erased,) numbers of the documents in the shard
     )
 
 
@@ -340,21 +348,20 @@ def _requested_folders(project: Project) -> set[str]:
 
 
 def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
-    """Check that no current shard has its tokens in a dataset that is to be erased.
+    """Check that no current shard loses its tokens when a purge erases old datasets.
 
-    With `storage.shards: drop`, the tokens of a shard are stored in a dataset only. It may be an
-    old one, if the setting was removed later.
+    With `storage.shards: drop`, the tokens of a shard are only stored in a dataset. This may be an
+    old one, if the user removed the setting later.
 
     Args:
         project: Its output root has the shards.
-        plan: The versions that are to be erased.
+        plan: The versions that are to be erased, and the corpora with documents to be erased.
 
     Raises:
         StorageError: A version that is to be erased contains the tokens of a current shard.
     """
-    erased_folders = {version.path for version in plan.versions}
-    affected_corpora = plan.current.keys()
-    for corpus in affected_corpora:
+    erased_folders = {version.path for version in plan.versions}  # such as datasets/web/3f9c…
+    for corpus in plan.current:
         endangered_files: set[str] = set()
         for file in _files_with_tokens(project, corpus):
             folder, _, _ = file.rpartition("/")
@@ -381,7 +388,10 @@ def _endangered_tokens_error(project: Project, files: Collection[str]) -> Storag
 
 
 def _files_with_tokens(project: Project, corpus: str) -> list[str]:
-    """Return the files of datasets in which current shards of a corpus have their tokens.
+    """Return the files of datasets that contain the tokens of current shards.
+
+    A shard usually has a file of its own with its tokens. If that was deleted to save space, its
+    manifest says which range of a dataset's file has them.
 
     Args:
         project: Its output root is searched.
@@ -391,10 +401,10 @@ def _files_with_tokens(project: Project, corpus: str) -> list[str]:
         Paths below the root, such as datasets/web/<digest>/web.bin; a path for each shard without a
         file of its own.
     """
-    tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
-    if tokenized is None:
+    shard_set = project.outputs.current(TOKENIZED.layout.folder, corpus)
+    if shard_set is None:
         return []
-    files = each_shard(project, corpus, tokenized.facts[SHARDS], _file_with_tokens)
+    files = each_shard(project, corpus, shard_set.facts[SHARDS], _file_with_tokens)
     return [file for file in files if file is not None]
 
 
@@ -422,8 +432,7 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
     Args:
         project: Its output root has the versions.
         plan: The versions to erase, each before the versions that it was made from.
-        shards_before_search: The shards that existed before the documents were searched. A newer
-            one may contain the documents, too.
+        shards_before_search: The shards that existed before the documents were searched.
 
     Raises:
         StorageError: A build uses a version that is to be erased, or made shards since the search.
@@ -433,12 +442,13 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
     # `busy_names`, so that versions of these may be in use.
     with collecting(access) as busy_names:
         used = {version.path for version in plan.versions if version.subject in busy_names}
-        # Newer shards may contain the documents, although they are not in the plan.
+        # Shards that a build made since the search may contain the documents, too, and would stay.
         new_shards = _stored_shards(project.outputs).difference(shards_before_search)
-        conflicts = used | _paths_of_shards(new_shards, corpora=set(plan.current))
+        new_paths = _paths_of_shards(new_shards, corpora=set(plan.current))
+        conflicts = used | new_paths
         if conflicts:
-            # If the build is still running, this raises a better error, which names it.
             check_no_build(access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
+            # That names a running build in an error. Here, the build has ended since.
             raise _conflicts_error(access, conflicts)
 
         # The shards come last in the plan. If this is interrupted, the next purge finds by them
@@ -492,11 +502,12 @@ def _erase_version(access: FileAccess, version: TaintedVersion) -> None:
         remove_file(access, output_folder / CURRENT)
         (output_folder / "current").unlink(missing_ok=True)
 
-    def is_in_use() -> bool:
-        """Return that no process may keep this version."""
+    def has_to_stay() -> bool:
+        """Return False: unlike in other removals, no use of the version is a reason to keep it."""
         return False
 
-    # Withdrawing hides the version at once, but may leave folders with its files on the disk.
-    leftover_folders = withdraw_output(access, version_folder, MANIFEST, is_in_use)
-    for leftover_folder in leftover_folders or ():
-        shutil.rmtree(leftover_folder)
+    # This hides the version by another name, and returns the renamed folder. In a bucket, it
+    # deletes the files itself.
+    hidden_folders = withdraw_output(access, version_folder, MANIFEST, has_to_stay)
+    for folder in hidden_folders or ():
+        shutil.rmtree(folder)

@@ -267,9 +267,10 @@ def _current_documents(
 def _check_in_raw_folder(
     project: Project, current: Mapping[str, Sequence[DocumentInShard]]
 ) -> None:
-    """Check that corpora are in the raw folder, so that a purge keeps their other documents.
+    """Check that a purge does not lose more documents than it has to erase.
 
-    The build after a purge drops every corpus without a folder of raw text.
+    The build after a purge drops every corpus without a folder of raw text, and so all documents
+    of that corpus.
 
     Args:
         project: The project, whose raw folder is listed.
@@ -279,16 +280,18 @@ def _check_in_raw_folder(
         ConfigError: A corpus has other documents, and is not in the raw folder any more.
     """
     in_raw_folder = corpus_names(project)
-    missing = [
-        corpus
-        for corpus, erased_documents in current.items()
-        if corpus not in in_raw_folder and _document_count(project, corpus) != len(erased_documents)
-    ]
-    if missing:
+    endangered_corpora = []
+    for corpus, erased_documents in current.items():
+        if corpus in in_raw_folder:
+            continue
+        n_other_documents = _document_count(project, corpus) - len(erased_documents)
+        if n_other_documents != 0:
+            endangered_corpora.append(corpus)
+    if endangered_corpora:
         raise ConfigError(
             "a corpus with such documents, and others, is not in the raw folder any more",
             where=project.outputs.folder,
-            found=", ".join(missing),
+            found=", ".join(endangered_corpora),
             remedy="restore it, or name all of its documents; then run the purge again",
         )
 
@@ -318,46 +321,49 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
         shards: The shards that contain documents to be erased.
 
     Yields:
-        Each version before those that it was made from. So after an interruption, the next purge
-        finds the remaining versions by the shards, which are erased last.
+        Each version before those that it was made from, and the shards last: a purge that resumes
+        an interrupted one searches the shards for the documents, and finds the other versions by
+        them.
     """
     root = project.outputs
     outputs = all_outputs(root.access.listing())
+    current_digests = {output.current for output in outputs}
     versions = list(_versions_to_examine(root, outputs, shards))
     folder_by_digest = {version.digest: version.folder for version in versions}
-
-    current = {output.current for output in outputs}
     for digest in _erasure_order(versions, shards):
         manifest = root.manifest_at(folder_by_digest[digest])
-        if manifest is not None:
-            yield TaintedVersion(
-                path=version_path(manifest),
-                digest=digest,
-                is_current=digest in current,
-                files=own_files(manifest),
-            )
+        if manifest is None:
+            continue  # it was removed in the meantime
+        yield TaintedVersion(
+            path=version_path(manifest),
+            digest=digest,
+            is_current=digest in current_digests,
+            files=own_files(manifest),
+        )
 
 
 def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardKey]) -> list[str]:
     """Return which versions to erase, each before those that it was made from.
+
+    For example, a view is made from a dataset, and this from shards: the result is the view, the
+    dataset, the shards.
 
     Args:
         versions: All versions that may have been made from the shards, and the shards.
         shards: The shards that contain documents to be erased.
 
     Returns:
-        Digests of the versions; the shards come last.
+        Digests of the versions.
     """
-    # Start with the shards, and with datasets whose list of shards was deleted: these may contain
-    # any document.
-    stored_shards = [version.digest for version in versions if version.is_shard]
+    # A dataset whose list of shards was deleted may contain any document, so it is erased like one
+    # that was made from the shards.
     unclear_datasets = [version.digest for version in versions if version.has_unknown_shards]
-    sources = {*(shard.digest for shard in shards), *stored_shards, *unclear_datasets}
-
-    # `_made_from` returns each version after those that it was made from. Erase in reversed order.
+    sources = {*(shard.digest for shard in shards), *unclear_datasets}
     version_by_digest = {version.digest: version for version in versions}
-    descendants = _made_from(sources, version_by_digest)
-    return [*reversed(descendants), *reversed(unclear_datasets), *stored_shards]
+    descendants = _made_from(sources, version_by_digest)  # from shards to views
+
+    existing_shards = [version.digest for version in versions if version.is_shard]
+    return [*reversed(descendants), *unclear_datasets, *existing_shards]
 
 
 class _ExaminedVersion(NamedTuple):
@@ -378,12 +384,13 @@ class _ExaminedVersion(NamedTuple):
 def _versions_to_examine(
     root: OutputRoot, outputs: Iterable[StoredOutput], shards: Collection[ShardKey]
 ) -> Iterator[_ExaminedVersion]:
-    """Yield some shards, and every version that may have been made from them.
+    """Yield shards with documents to be erased, and all versions of outputs other than shards.
 
     Args:
         root: The output root.
         outputs: All outputs below it.
-        shards: The shards. All other shards are left out, since there may be many.
+        shards: The shards with such documents. All other shards are left out: there may be many,
+            and they were made from other documents.
 
     Yields:
         The versions, each with what it was made from, which is read from its manifest.
@@ -392,14 +399,15 @@ def _versions_to_examine(
     shard_digests = {shard.digest for shard in shards}
     for output in outputs:
         is_shard = output.stage_folder == SHARDS
-        # Only a dataset of a corpus that has some of the shards may have been made from them.
-        is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
         digests = sorted(output.versions)
         if is_shard:
             digests = sorted(output.versions & shard_digests)
 
         # What each version was made from, read in parallel.
         parents_of_versions = root.each_version(_parents, output.stage_folder, output.name, digests)
+
+        # Only datasets of the shards' corpora may have been made from these shards.
+        is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
         for digest, parents in zip(digests, parents_of_versions, strict=True):
             folder = output.folder / digest
             has_unknown_shards = is_dataset and not _knows_shards(root, folder, parents)
@@ -440,20 +448,21 @@ def _made_from(
 def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> bool:
     """Return whether it is still known which shards a dataset was made from.
 
-    Another output, the corpus's set of shards, lists them. It may have been deleted.
+    The manifest of a dataset names a set of shards: an output of its own, which lists the digests
+    of the shards. If that was deleted, the shards of the dataset are not known.
 
     Args:
         root: The output root.
         dataset_folder: Folder of a version of a dataset.
-        parents: Digests of all that this version was made from, as far as it is known.
+        parents: What `_parents` returned for it: the digests that its manifest names, and, if they
+            are known, those of the shards.
     """
-    # The manifest of a dataset names all that it was made from, but not its shards.
-    named_parents: set[str] = set()
+    digests_in_manifest: set[str] = set()
     manifest = root.manifest_at(dataset_folder)
     if manifest is not None:
-        named_parents.update(manifest.recipe["parents"].values())
-    shards = parents - named_parents
-    return bool(shards)
+        digests_in_manifest.update(manifest.recipe["parents"].values())
+    shard_digests = parents - digests_in_manifest
+    return len(shard_digests) > 0
 
 
 def _parents(root: OutputRoot, folder: Path) -> set[str]:

@@ -72,24 +72,24 @@ class PurgeReceipt:
         return record
 
     def _earlier_record(self, day: str) -> PurgeRecord:
-        """Return what earlier purges of the same ids recorded; without one, an empty record.
+        """Return what the receipt of earlier purges of the same ids says.
 
         Args:
-            day: Date of the purge, for an empty record.
+            day: Date of the purge, for an empty record if there was no earlier purge.
 
         Returns:
-            The record. Its field `existing` has the versions of outputs that existed before this
-            purge.
+            The record. Its field `existing` has the digests of all versions from before this purge.
         """
-        # A purge was interrupted, and this one resumes it. The versions that existed then are in
-        # its receipt. Others were made by the purge itself.
-        interrupted = self._read(self._unfinished_path)
-        if interrupted is not None:
-            return interrupted
+        # If an unfinished receipt exists, a purge was interrupted, and this one resumes it. The
+        # receipt lists the versions from before; some that exist now were built by that purge.
+        unfinished = self._read(self._unfinished_path)
+        if unfinished is not None:
+            return unfinished
 
-        # This purge is a new one: the versions that exist now existed before it.
-        complete = self._read(self.path)
-        record = PurgeRecord(day, self._ids, self._corpora) if complete is None else complete
+        # Otherwise this purge begins now: all versions that exist now are from before.
+        record = self._read(self.path)
+        if record is None:
+            record = PurgeRecord(day, self._ids, self._corpora)
         return replace(record, existing=tuple(self._existing_digests()))
 
     def complete(self, unfinished: PurgeRecord, plan: PurgePlan) -> None:

@@ -62,10 +62,12 @@ def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
     """
     for corpus in config.corpora:
         yield _Mention("corpora", corpus)
+    # A setting such as `blend: web` of a nanoset makes the dataset of `web` an input of an output.
     for node in requested_nodes(config):
-        for parent in node.inputs(config).values():
-            if parent.is_of_corpus:
-                yield _Mention(node.key.requested_at, parent.key.subject)
+        for input_node in node.inputs(config).values():
+            if input_node.is_of_corpus:
+                key_in_yaml = node.key.requested_at  # such as nanosets.pretrain
+                yield _Mention(key_in_yaml, corpus=input_node.key.subject)
 
 
 def _shared_name(config: ProjectConfig, name: str) -> ConfigError:

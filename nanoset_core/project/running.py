@@ -298,17 +298,19 @@ def chosen_executor(
     Raises:
         ConfigError: A variable is invalid, or more than one cluster is named.
     """
-    chosen_by = spec.cluster_key(where)
     errors: list[ConfigError] = []
-    named = _cluster_of_environment(environment)
-    if named is not None:
-        spec = replace(named.spec, wait=spec.wait)
-        chosen_by = named.chosen_by
+    chosen_by = spec.cluster_key(where)  # the key or the variable that names the cluster
+
+    # A cluster in the environment replaces the section, except for the time to wait for workers.
+    environment_cluster = _cluster_of_environment(environment)
+    if environment_cluster is not None:
+        spec = replace(environment_cluster.spec, wait=spec.wait)
+        chosen_by = environment_cluster.chosen_by
         errors += _cluster_errors(spec, chosen_by)
 
     wait_variable = RAY_WAIT_VARIABLE if spec.kind == "ray" else WAIT_VARIABLE
-    wait = environment.get(wait_variable) or None
-    if wait is not None:
+    wait = environment.get(wait_variable)
+    if wait:
         errors += _wait_errors(wait, f"{wait_variable} in the environment")
         spec = replace(spec, wait=wait)
 

@@ -185,16 +185,17 @@ class ProjectConfig(WrittenConfig):
 
     @property
     def tokenizer_file(self) -> TokenizerPath:
-        """The tokenizer on this machine, of which a copy is downloaded from a bucket.
+        """The tokenizer on this machine; one in a bucket is downloaded.
 
-        It is a path; or a `TokenizerFile`, a path with settings, if its files are incomplete and
-        nanoset.yaml has to add settings such as the special tokens.
+        Usually this is a path, such as gemma/tokenizer.json. Some tokenizers consist of files that
+        do not say everything, such as a list of merges without special tokens: then it is a
+        `TokenizerFile`, which has a path and the missing settings from nanoset.yaml.
         """
         spec = self.tokenizer
         merges_path: Path | None = None
         if spec.merges is not None:
             merges_path = self._tokenizer_path(spec.merges, "merges")
-        configured = TokenizerFile(
+        written_settings = TokenizerFile(
             path=self._tokenizer_path(spec.path, "path"),
             merges=merges_path,
             pattern=spec.pattern,
@@ -203,11 +204,10 @@ class ProjectConfig(WrittenConfig):
             vocab_size=spec.vocab_size,
             legacy=spec.legacy,
         )
-        # The path may be a folder: `as_source` replaces it by the file in it that is the tokenizer.
-        tokenizer = as_source(configured)
-        if tokenizer.settings:
-            return tokenizer
-        return tokenizer.path
+        # If the path is a folder, find the tokenizer's file in it.
+        tokenizer = as_source(written_settings)
+        has_settings = bool(tokenizer.settings)  # any key but the path
+        return tokenizer if has_settings else tokenizer.path
 
     def _tokenizer_path(self, location: str, key: str) -> Path:
         """Return the local path of a tokenizer file, of which a copy is downloaded from a bucket.
@@ -239,16 +239,16 @@ class ProjectConfig(WrittenConfig):
             folder: The worker's folder for copies of files.
         """
         worker_config = self.with_copies_in(folder)
-
-        # A worker downloads a tokenizer from a bucket itself, to that folder.
         if is_remote(self.tokenizer.path):
-            return worker_config
+            return worker_config  # the worker downloads the tokenizer to that folder
 
-        # A local tokenizer was sent to the worker together with the task. `local_tokenizer` says
-        # where this copy is, and `as_source` gives its path and that of its merges.
+        # A local tokenizer was sent to the worker with the task: `local_tokenizer` knows where the
+        # copy is. Let the settings name the paths of the copy: /tmp/…/tokenizer.json, for example,
+        # in place of /home/ann/tokenizer.json.
         copy = as_source(local_tokenizer(worker_config.tokenizer_file))
-        merges = None if copy.merges is None else str(copy.merges)
-        tokenizer = replace(self.tokenizer, path=str(copy.path), merges=merges)
+        tokenizer = replace(self.tokenizer, path=str(copy.path), merges=None)
+        if copy.merges is not None:
+            tokenizer = replace(tokenizer, merges=str(copy.merges))
         return replace(worker_config, tokenizer=tokenizer)
 
     @property
@@ -375,20 +375,24 @@ def _empty_config_error(file: Path) -> ConfigError:
 
 
 def _expand_nanosets(parsed: WrittenConfig, file: Path) -> ExpandedNanosets:
-    """Replace mixtures that divide a corpus by a column, and `scales`, by what they stand for.
+    """Replace two shorthands of nanosets by the views and nanosets that they stand for.
 
-    Such a mixture stands for a view for each value of the column. Scales stand for smaller runs of
-    a nanoset, with views of their own. The rules that are checked later see all of these like those
-    that the user wrote.
+    1. A blend may divide a corpus by a column, such as `lang`. It stands for a view for each value
+       of the column: the documents with this value.
+    2. A nanoset may have `scales`, such as 10 % and 1 %. Each stands for a smaller nanoset, with
+       views of its own.
 
     Args:
         parsed: The settings, each of which is valid on its own.
         file: Path of the nanoset.yaml, for errors.
+
+    Returns:
+        All nanosets and views, also those that the user wrote; or errors.
     """
-    expanded = expand_value_groups(parsed.nanosets, parsed.views, file)
-    if expanded.errors:
-        return expanded
-    return expand_scales(expanded.nanosets, expanded.views, file)
+    without_columns = expand_value_groups(parsed.nanosets, parsed.views, file)
+    if without_columns.errors:
+        return without_columns
+    return expand_scales(without_columns.nanosets, without_columns.views, file)
 
 
 def _errors_of_packs(config: ProjectConfig) -> list[ConfigError]:

@@ -142,16 +142,17 @@ def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[Stat
         corpora: Names of the corpora, whether they have text or not.
 
     Yields:
-        The rows of corpora first: all others are judged by what these should be made from now.
+        The rows of corpora first, and then those of the outputs that are made from corpora.
     """
-    # The graph knows which output is made from which. The survey tells it which files a corpus has
-    # now, and so what its outputs should be made from.
+    # The graph knows which output is made from which. The survey adds which files each corpus has
+    # now. From both follows what every output should be made from.
     graph = Graph(project, known={}, corpora=corpora)
     survey = CorpusSurvey(graph)
-    planning_budget = ReadingBudget(PLANNED_BYTES)  # to find out whether builds would fail
+    # To say whether a build would fail, some rows read tables: all together, this many bytes.
+    planning_budget = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():
         corpus = _corpus_of(nodes)
-        findings = CorpusFindings()
+        findings = CorpusFindings()  # nothing was found, as for a row that has no raw files
         if corpus is not None:
             findings = survey.look_at(corpus)
         yield status_row(graph, nodes, planning_budget, findings)
@@ -164,17 +165,19 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
 
     Args:
         graph: The project's outputs, with what each should be made from.
-        unread_entries: Each entry of the raw folder that is no corpus → what it is, such as
-            {"notes.txt": "a file, not a folder"}.
+        unread_entries: Each file or folder in the raw folder that is no corpus → what it is, such
+            as {"notes.txt": "a file, not a folder"}.
 
     Yields:
         A row for each of these entries, and then the rows of the outputs.
     """
-    planning_budget = ReadingBudget(PLANNED_BYTES)
     yield from _rows_of_unread_folders(unread_entries)
+
+    # To say whether a build would fail, some rows read tables: all together, this many bytes.
+    planning_budget = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():
-        findings = CorpusFindings(notices=_notices_after_build(graph, _corpus_of(nodes)))
-        yield status_row(graph, nodes, planning_budget, findings)
+        notices = _notices_after_build(graph, _corpus_of(nodes))
+        yield status_row(graph, nodes, planning_budget, CorpusFindings(notices=notices))
 
 
 def _notices_after_build(graph: Graph, corpus: str | None) -> tuple[Notice, ...]:
@@ -398,17 +401,37 @@ def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     Returns:
         The reasons, each once; empty if the row is up to date.
     """
-    row = _StaleRow.of(graph, nodes)
+    row = _stale_row(graph, nodes)
+    if not row.reasons_by_node:
+        return []
     texts = []
     for node, reasons in row.reasons_by_node.items():
         texts += [reason.text for reason in reasons if row.is_original(node, reason)]
 
-    # If the output is written in parts, such as groups of tars, and only parts are missing, say how
-    # many are written.
-    is_stale = bool(row.reasons_by_node)
-    if is_stale and row.parts and row.can_write_parts:
+    # An output that is written in parts, such as groups of tars: say how many are written, unless
+    # the parts have to wait for something else.
+    if row.parts and row.can_write_parts:
         texts.append(row.part_count())
     return list(dict.fromkeys(texts))
+
+
+def _stale_row(graph: Graph, nodes: Sequence[Node]) -> _StaleRow:
+    """Find out which outputs of a row of `nanoset status` are stale, and why.
+
+    Args:
+        graph: The project's outputs, with what each should be made from.
+        nodes: The outputs of the row, in the order in which they are made.
+    """
+    reasons_by_node = _stale_outputs(graph, nodes)
+
+    # A webdataset, for example, is written in parts: groups of tars, which are made from its plan.
+    # While the plan is stale, no part can be written.
+    parts = [node for node in nodes if isinstance(node.stage, InParts)]
+    inputs_of_parts: set[Node] = set()
+    for part in parts:
+        inputs_of_parts.update(graph.inputs(part).values())
+    has_stale_input = any(node in reasons_by_node for node in inputs_of_parts)
+    return _StaleRow(graph, reasons_by_node, parts, can_write_parts=not has_stale_input)
 
 
 def _stale_outputs(graph: Graph, nodes: Sequence[Node]) -> dict[Node, Sequence[Reason]]:
@@ -418,13 +441,13 @@ def _stale_outputs(graph: Graph, nodes: Sequence[Node]) -> dict[Node, Sequence[R
         graph: The project's outputs, with what each should be made from.
         nodes: The outputs of the row, in the order in which they are made.
     """
-    # The last output may be joined from parts, perhaps thousands. If it is up to date, so are they:
-    # do not look at each of them.
-    is_joined_up_to_date = not graph.stale_reasons(nodes[-1])
+    # The last output may consist of parts, perhaps thousands of groups of tars. If it is up to
+    # date, so are they: save the time to look at each.
+    last_is_up_to_date = not graph.stale_reasons(nodes[-1])
     reasons_by_node: dict[Node, Sequence[Reason]] = {}
     for node in nodes:
         is_part = isinstance(node.stage, InParts)
-        if is_part and is_joined_up_to_date:
+        if is_part and last_is_up_to_date:
             continue
         reasons = graph.stale_reasons(node)
         if reasons:
@@ -444,23 +467,6 @@ class _StaleRow:
     can_write_parts: bool
     """Whether everything that the parts are made from is up to date."""
 
-    @staticmethod
-    def of(graph: Graph, nodes: Sequence[Node]) -> _StaleRow:
-        """Find out which outputs of a row are stale.
-
-        Args:
-            graph: The project's outputs, with what each should be made from.
-            nodes: The outputs of the row, in the order in which they are made.
-        """
-        reasons_by_node = _stale_outputs(graph, nodes)
-        parts = [node for node in nodes if isinstance(node.stage, InParts)]
-        # Parts can be written if everything that they are made from is up to date.
-        inputs_of_parts: set[Node] = set()
-        for part in parts:
-            inputs_of_parts.update(graph.inputs(part).values())
-        can_write_parts = inputs_of_parts.isdisjoint(reasons_by_node)
-        return _StaleRow(graph, reasons_by_node, parts, can_write_parts)
-
     def is_original(self, node: Node, reason: Reason) -> bool:
         """Return whether a reason does not follow from the reason of another output of the row.
 
@@ -471,8 +477,10 @@ class _StaleRow:
         """
         if isinstance(node.stage, InParts):
             return self.can_write_parts and reason != InParts.NOT_WRITTEN
-        stale_input = self.graph.inputs(node).get(reason.input or "")
-        return stale_input not in self.reasons_by_node
+        if reason.input is None:
+            return True  # such as a changed setting
+        changed_input = self.graph.inputs(node).get(reason.input)
+        return changed_input not in self.reasons_by_node
 
     def part_count(self) -> str:
         """Return how many parts are written, as a clause."""

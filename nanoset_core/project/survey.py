@@ -53,15 +53,15 @@ class CorpusFindings:
 
 
 @dataclass(frozen=True, slots=True)
-class _PresentFiles:
-    """How the files of a corpus differ now from its current inventory."""
+class _Comparison:
+    """How the files of a corpus, as they are now, differ from its stored inventory."""
 
     recipe: Recipe | None
     """Recipe of an inventory of these files; None if files would have to be read to know it."""
     changes: str
-    """How they differ from the current inventory, in words; empty if they do not."""
+    """How they differ from the stored inventory, in words; empty if they do not."""
 
-    def are_in(self, inventory: Manifest | None) -> bool:
+    def agrees_with(self, inventory: Manifest | None) -> bool:
         """Return whether an inventory certainly describes these files.
 
         Args:
@@ -90,40 +90,51 @@ class CorpusSurvey:
     def look_at(self, corpus: str) -> CorpusFindings:
         """Look at the files of a corpus, and add what its inventory should be to the graph.
 
+        The inventory is a stored list of the corpus's files, with their digests.
+
         Args:
-            corpus: Name of the corpus. Its inventory is a list of its files, with their digests.
+            corpus: Name of the corpus.
 
         Returns:
             Notices on its files; or why they cannot be read, which is also added to the graph.
         """
         node = inventory_node(corpus)
-        inventory = self._graph.current(node)
+        stored_inventory = self._graph.current(node)
         try:
             contents = self._text_of(corpus)
-            present = self._present_files(corpus, contents, _intact_manifest(inventory))
+            comparison = self._compare_files(corpus, contents, _intact_manifest(stored_inventory))
         except (NanosetError, OSError) as error:
             failure = one_line(error)
             self._graph.set_reason(node, failure)
             return CorpusFindings(failure)
 
-        self._update_graph(node, inventory, present)
+        # Tell the graph how the inventory of the present files differs from the stored one.
+        self._update_graph(node, stored_inventory, comparison)
         notices = corpus_notices(self._graph.project_of(node), corpus, contents)
         return CorpusFindings(notices=tuple(notices))
 
-    def _update_graph(self, node: Node, inventory: CurrentVersion, present: _PresentFiles) -> None:
-        """Tell the graph which inventory a build would make, and why the current one is stale.
+    def _update_graph(
+        self, node: Node, stored_inventory: CurrentVersion, comparison: _Comparison
+    ) -> None:
+        """Tell the graph which inventory a build would make, and why the stored one is stale.
 
         Args:
             node: The inventory of a corpus.
-            inventory: Its current version.
-            present: How the files of the corpus differ from it.
+            stored_inventory: Its current version, if it has one.
+            comparison: How the files of the corpus differ from it.
         """
-        if present.recipe is not None:  # None: too much would have to be read to know it
-            self._graph.set_recipe(node, present.recipe)
-        if not present.are_in(_intact_manifest(inventory)):
-            # If no file changed, this version of nanoset describes files in another way.
-            reason = inventory.problem or present.changes or "the inventory's format changed"
-            self._graph.set_reason(node, reason)
+        if comparison.recipe is not None:  # None: too much would have to be read to know it
+            self._graph.set_recipe(node, comparison.recipe)
+
+        if comparison.agrees_with(_intact_manifest(stored_inventory)):
+            return  # the stored inventory is up to date
+        if stored_inventory.problem:
+            reason = stored_inventory.problem  # it is missing or damaged
+        elif comparison.changes:
+            reason = comparison.changes  # such as "1 file added (c.jsonl)"
+        else:
+            reason = "the inventory's format changed"  # another version of nanoset wrote it
+        self._graph.set_reason(node, reason)
 
     def _text_of(self, corpus: str) -> Contents:
         """Return the files of a corpus, with their sizes and times.
@@ -140,34 +151,34 @@ class CorpusSurvey:
             raise no_text(corpus_folder(project, corpus), contents)
         return contents
 
-    def _present_files(
-        self, corpus: str, contents: Contents, current: Manifest | None
-    ) -> _PresentFiles:
-        """Compare the files of a corpus with its current inventory, which lists its earlier files.
+    def _compare_files(
+        self, corpus: str, contents: Contents, inventory: Manifest | None
+    ) -> _Comparison:
+        """Compare the files of a corpus with its stored inventory, a list of files with digests.
 
         Args:
             corpus: Name of the corpus.
-            contents: Its files, with their sizes and times.
-            current: Manifest of its current inventory; None if there is none, or it is damaged.
+            contents: Its files as they are now, with their sizes and times.
+            inventory: Manifest of the inventory; None if there is none, or it is damaged.
         """
-        # File → its pieces, each with a digest: in the inventory; and when it was last read, None
-        # if it was written since.
-        recorded = pieces_by_file(current)
+        # A file is listed as pieces: stretches of it, each with a digest. Both mappings say which
+        # pieces a file has: `recorded` in the inventory, `present` now. `present` has None for a
+        # file that was written since it was last read.
+        recorded = pieces_by_file(inventory)
         present = self._known_pieces(corpus, contents)
 
-        # A file that was written since, with the same size, may still have the same bytes. Read it
-        # to find out.
-        rewritten: list[FileStat] = []
+        # If such a file has the size that it had, its bytes may be the same: read it to find out.
+        files_to_read: list[FileStat] = []
         for stat in contents.ordered:
             if present[stat.path] is None and _has_recorded_size(stat, recorded):
-                rewritten.append(stat)
-        present |= self._read_pieces(corpus, rewritten)
+                files_to_read.append(stat)
+        present |= self._read_pieces(corpus, files_to_read)
 
-        # If nothing has changed, an inventory of these files would be the current one again.
-        changes = _describe_changes(present, recorded, {stat.path for stat in rewritten})
-        if current is not None and not changes and current.recipe["version"] == INVENTORY.version:
-            return _PresentFiles(from_plain(Recipe, current.recipe), changes)
-        return _PresentFiles(_recipe_of(corpus, present), changes)
+        changes = _describe_changes(present, recorded, {stat.path for stat in files_to_read})
+        # Without a change, an inventory of these files would be the stored one again.
+        if inventory is not None and not changes and _has_present_format(inventory):
+            return _Comparison(from_plain(Recipe, inventory.recipe), changes)
+        return _Comparison(_recipe_of(corpus, present), changes)
 
     def _known_pieces(self, corpus: str, contents: Contents) -> dict[str, list[Piece] | None]:
         """Return the pieces of each file of a corpus that are known without reading the file.
@@ -187,23 +198,26 @@ class CorpusSurvey:
         return {stat.path: memory.recall(stat) for stat in contents.ordered}
 
     def _read_pieces(self, corpus: str, files: Sequence[FileStat]) -> dict[str, list[Piece]]:
-        """Read files completely, if all of them together are small enough.
+        """Read files completely to find their digests, if all of them together are small enough.
 
-        If only some were read, the others would look as if they had changed.
+        Either all or none are read: with only some digests, the other files would look changed.
 
         Args:
             corpus: Name of the corpus.
             files: Files of it.
 
         Returns:
-            Path of each file → its pieces, with their digests; empty if the budget for reading does
-            not suffice.
+            Path of each file → its pieces, with their digests; empty if the files are too large.
         """
         folder = self._graph.project.config.corpus_folder(corpus)
+        # In a bucket, the listing may have the digests already: as ETags, with the setting
+        # `storage.fingerprint: etag`.
         bytes_to_read = 0
-        if not is_known_unread(folder):  # such a folder knows digests of files without reading them
+        if not is_known_unread(folder):
             bytes_to_read = sum(stat.size for stat in files)
-        if not self._budget.spend(bytes_to_read):
+
+        is_small_enough = self._budget.spend(bytes_to_read)
+        if not is_small_enough:
             return {}
         return {stat.path: fingerprint(folder, stat) for stat in files}
 
@@ -211,6 +225,11 @@ class CorpusSurvey:
 def _intact_manifest(version: CurrentVersion) -> Manifest | None:
     """Return the manifest of a current version; None if there is none, or it is damaged."""
     return version.manifest if version.problem is None else None
+
+
+def _has_present_format(inventory: Manifest) -> bool:
+    """Return whether this version of nanoset would describe the same files in the same way."""
+    return bool(inventory.recipe["version"] == INVENTORY.version)
 
 
 def _describe_changes(

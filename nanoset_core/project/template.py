@@ -104,22 +104,26 @@ def _section_lines(
 
 
 def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
-    """Yield the lines of one key: its value on the same line, or its section below it.
+    """Yield the lines of one key of nanoset.yaml. There are three kinds of keys:
 
-    For example `raw: raw`, or `tokenizer:` and then the lines of this section.
+        raw: raw               a value
+        tokenizer:             a section
+          path: gemma
+        nanosets:              a section for each name that the user chooses
+          pretrain:
+            seed: 1
 
     Args:
-        hint: Declared type of the key, which decides whether it has a value or a section.
+        hint: Declared type of the key, which decides the kind.
         key: The key.
-        value: Its value, or the mapping of the keys in its section.
+        value: Its value, the mapping of the section, or name → mapping.
     """
-    # (dataclass, "") if the key itself is a section; (dataclass, ".<name>") for a key such as
-    # `nanosets`, which has a section for each name that the user chooses.
     inner_section = next(inner_sections(hint), None)
     if inner_section is None:
         yield f"{key}: {_in_yaml(value)}"
         return
-    section, suffix = inner_section
+
+    section, suffix = inner_section  # the dataclass of the section; "" or ".<name>"
     yield f"{key}:"
     if suffix == "":
         yield from _section_lines(section, value, indent="  ")

@@ -7,7 +7,6 @@ cluster, large checks are divided into parts, such as ranges of tokens, which an
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -37,9 +36,6 @@ from nanoset_core.stages.stage import (
     Node,
     current_version,
 )
-
-_PLAIN_KINDS = ("corpus", "webdataset")
-"""Kinds of rows that are selected by the name of their subject alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +112,16 @@ def _row_label(nodes: Sequence[Node]) -> str:
     Returns:
         Such as corpora/web, or nanosets/pretrain/train.
     """
-    stage = nodes[-1].stage
-    folder = "corpora" if isinstance(stage, CorpusStage) else stage.layout.folder
-    row = nodes[-1].row
-    label = f"{folder}/{row.subject}"
-    return f"{label}/{row.part}" if row.part else label
+    last_node = nodes[-1]
+    if isinstance(last_node.stage, CorpusStage):
+        folder = "corpora"  # the outputs of a corpus are in several folders: shards, datasets …
+    else:
+        folder = last_node.stage.layout.folder
+    row = last_node.row
+    label = f"{folder}/{row.subject}"  # the subject is the name of the corpus, nanoset and so on
+    if row.part:  # such as the split `train` of a nanoset
+        label = f"{label}/{row.part}"
+    return label
 
 
 def _target_name(node: Node) -> str:
@@ -133,12 +134,13 @@ def _target_name(node: Node) -> str:
         Such as web for a corpus, pretrain/train for a split of a nanoset, web/columns for the
         columns of a corpus.
     """
-    subject = node.name.partition("/")[0]
-    if node.row.kind in _PLAIN_KINDS:
+    subject, _, _ = node.name.partition("/")  # "pretrain" of the output pretrain/train/blend
+    kind = node.row.kind
+    if kind in ("corpus", "webdataset"):
         return subject
-    if node.row.kind == "nanoset":
+    if kind == "nanoset":
         return f"{subject}/{node.row.part}"
-    return f"{subject}/{node.row.kind}"
+    return f"{subject}/{kind}"
 
 
 def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
@@ -171,19 +173,23 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 def _all_targets(project: Project) -> list[Target]:
     """Return a target for each row of `nanoset status`, whose outputs are verified together.
 
+    For example, the row of the corpus `web` has its inventory, shards and dataset, and is called
+    `web`.
+
     Args:
         project: Its nanoset.yaml and raw folder request the outputs.
     """
-    # A verification shows its reports, and no progress.
-    quiet_project = replace(project, progress=SILENT)
-    all_targets: list[Target] = []
+    quiet_project = replace(project, progress=SILENT)  # a verification shows no progress
+    # Only the names of the outputs matter here, so the graph needs to know nothing of the files.
     graph = Graph(project, known={}, corpora=corpus_names(project))
+    all_targets: list[Target] = []
     for row in graph.rows():
-        # A part of an output, such as a group of tars, is verified with the output.
-        nodes = [node for node in row if not isinstance(node.stage, InParts)]
-        outputs = tuple((stages().index(node.stage), node.key) for node in nodes)
+        # The stage of a whole output also verifies its parts, such as groups of tars.
+        whole_outputs = [node for node in row if not isinstance(node.stage, InParts)]
         # The last output is made from the others, and is the one that users know by its name.
-        name = _target_name(nodes[-1])
+        name = _target_name(whole_outputs[-1])
+        # Name stages by their numbers, since workers get pickled copies of the target.
+        outputs = tuple((stages().index(node.stage), node.key) for node in whole_outputs)
         all_targets.append(Target(name, quiet_project, outputs))
     return all_targets
 
@@ -332,22 +338,21 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
     """
     partial_reports = _verify_without_parts(executor, chosen)
     parts = _parts_of_checks(partial_reports)
-    results = executor.run(check_part_task, (part.task for part in parts))
+    # Yields (position in the list of parts, outcome), in the order in which the tasks end.
+    outcomes = executor.run(check_part_task, (part.task for part in parts))
 
-    # Parts end in any order. Take their outcomes until all parts of the next target are done.
-    while partial_reports:
-        partial = partial_reports.popleft()
+    for partial in partial_reports:
         for deferred in partial.deferred_checks:
+            # Take outcomes, also of later checks, until all parts of this check are done.
             while not deferred.is_complete:
-                # The executor numbers its tasks in the order of the list.
-                task_number, outcome = next(results)
-                part = parts[task_number]
+                position, outcome = next(outcomes)
+                part = parts[position]
                 part.deferred.outcomes[part.number] = outcome
             partial.report.include(deferred.report())
         yield partial.report
 
     # All outcomes were taken. Asking for another one lets the executor end the run.
-    next(results, None)
+    next(outcomes, None)
 
 
 def _parts_of_checks(partial_reports: Iterable[_PartialReport]) -> list[_PartOfCheck]:
@@ -364,7 +369,7 @@ def _parts_of_checks(partial_reports: Iterable[_PartialReport]) -> list[_PartOfC
     return parts
 
 
-def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> deque[_PartialReport]:
+def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> list[_PartialReport]:
     """Verify targets, but leave out the checks that are divided into parts.
 
     Args:
@@ -390,7 +395,7 @@ def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> deque
     tasks = [chosen[number] for number in numbers_for_workers]
     for task_number, partial in executor.run(_verify_target_without_parts, tasks):
         report_by_number[numbers_for_workers[task_number]] = partial
-    return deque(report_by_number[number] for number in range(len(chosen)))
+    return [report_by_number[number] for number in range(len(chosen))]
 
 
 def _verify_target_without_parts(target: Target) -> _PartialReport:
@@ -407,13 +412,14 @@ def _verify_target_without_parts(target: Target) -> _PartialReport:
 
     def defer(report: Report, check: DividedCheck) -> None:
         """Note a check for later, instead of doing it now."""
-        if check.project is not None:  # None: its parts need no project
-            # Other workers do the parts, to which the paths of this worker mean nothing.
+        # Its project has the paths of this worker, which mean nothing to the workers that will do
+        # the parts. Give it the original project. (Some checks need no project.)
+        if check.project is not None:
             check = replace(check, project=target.project)
         deferred_checks.append(_DeferredCheck(report.output, check))
 
-    # The project's paths may not exist on this worker: use a copy with paths of the worker.
-    with target.project.in_task() as worker_project:
-        worker_target = replace(target, project=worker_project)
-        report = worker_target.verify(deep=True, run=defer)
+    # `verify` calls `defer` in place of doing a divided check.
+    with target.project.in_task() as project_of_worker:
+        target_of_worker = replace(target, project=project_of_worker)
+        report = target_of_worker.verify(deep=True, run=defer)
     return _PartialReport(report, deferred_checks)

@@ -157,13 +157,18 @@ def _changes(
 ) -> DocumentChanges:
     """Return the documents of which one version of a view has more copies than the other one.
 
+    For example, the versions together have 4 documents, and this one has those with the numbers 1
+    and 3. Of the numbers 0 to 3 it has [-2, 1, 0, 2] more copies: it gained 3 copies, of both of
+    its documents.
+
     Args:
         project: Its output root has the corpus of the view.
         documents: The documents of the version that may have more.
-        numbers: Number of each of them, shape (n_documents,).
-        copies_added: How many more copies this version has of each document, shape (n_numbers,);
-            negative if it has fewer.
-        tokens_added: How many more tokens these copies have together, shape (n_numbers,).
+        numbers: Number of each of them, shape (n_documents,). The documents of both versions are
+            numbered together.
+        copies_added: How many more copies this version has of the document with each number, shape
+            (n_numbers,); negative if it has fewer.
+        tokens_added: How many more tokens these copies have, shape (n_numbers,).
         show: Largest number of documents to return with file and line.
     """
     has_more_copies = copies_added[numbers] > 0  # (n_documents,)
@@ -255,7 +260,7 @@ def _settings(view: Manifest) -> dict[str, Any]:
 
 
 def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _ViewDocuments:
-    """Read which documents of the corpus a version of a view has, and how many copies of each.
+    """Read which documents of a corpus a version of a view has, and how many copies of each.
 
     Args:
         project: Its output root has the corpus.
@@ -267,14 +272,15 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
     Returns:
         The documents in the order of the corpus, each once, with copies, tokens and keys.
     """
-    dataset = dataset_of(project.outputs, view)
-    corpus = dataset.corpus
+    # A view stores the numbers of its documents in the corpus. It may repeat some.
+    selection = dataset_of(project.outputs, view)
+    n_selected = len(selection.sequences)
+    chunks = [np.empty(0, np.int64), *selection.documents_in(0, n_selected)]
+    numbers = np.concatenate(chunks)  # (n_selected,) such as [4, 7, 4]
+    documents, copies = np.unique(numbers, return_counts=True)  # (n_documents,) [4, 7], [2, 1]
 
-    # A view that repeats documents has the same number several times: [4, 7, 4] gives the documents
-    # [4, 7] with [2, 1] copies.
-    chunks = [np.empty(0, np.int64), *dataset.documents_in(0, len(dataset.sequences))]
-    documents, copies = np.unique(np.concatenate(chunks), return_counts=True)  # (n_documents,)
-    lengths = _document_lengths(corpus.sequences)[documents]  # (n_documents,)
+    corpus = selection.corpus
+    lengths = _document_lengths(corpus.sequences)[documents]  # (n_documents,) tokens of one copy
     keys: NDArray[Any] = documents
     if not by_number:
         keys = _document_hashes(project, corpus.name, corpus.manifest)[documents]

@@ -356,27 +356,34 @@ class WrittenConfig(Section):
         for name, nanoset in self.nanosets.items():
             yield from nanoset.resolved_names(f"nanosets.{name}")
         yield from [f"webdatasets.{name}" for name in self.webdatasets]
-        yield from self._jobs_of_derived_datasets()
+        yield from self._jobs_of_views_and_packs()
+        yield from self._jobs_of_pbin_files()
         yield from [f"exports.{name}" for name in self.exports]
         yield from [f"contamination.{name}" for name in self.contamination]
 
-    def _jobs_of_derived_datasets(self) -> Iterator[str]:
-        """Yield the name of each job that makes views, packs, or their .pbin files.
-
-        One job makes all views of a corpus, and one all its packs.
+    def _jobs_of_views_and_packs(self) -> Iterator[str]:
+        """Yield the name of each job that makes all views of a corpus, or all packs of one.
 
         Yields:
             The section and the name of the job, such as "views.web_views" for the views of `web`.
         """
-        # `base_of` returns the corpus that a view or packs are made from, perhaps by way of others:
-        # views of other views, and packs of views.
+        # A view may select from another view, and packs may be made of a view: `base_of` follows
+        # these to the corpus.
         corpora_with_views = dict.fromkeys(base_of(self.views, name) for name in self.views)
         yield from [f"views.{corpus}_views" for corpus in corpora_with_views]
         corpora_with_packs = dict.fromkeys(base_of(self.derived, name) for name in self.packs)
         yield from [f"packs.{corpus}_packs" for corpus in corpora_with_packs]
 
-        # The names end in `_packed` because the key `pbin` had the name `packed` before, which is
-        # still allowed. The .pbin files of corpora share one asset, and have no job.
+    def _jobs_of_pbin_files(self) -> Iterator[str]:
+        """Yield the name of each job that makes a .pbin file: of a view, or of packs.
+
+        The .pbin files of corpora have no job, since they are one asset together.
+
+        Yields:
+            The section and the name of the job, such as "pbin.short_packed" for the view `short`.
+        """
+        # The names end in `_packed` because the key `pbin` was called `packed` before, which is
+        # still allowed.
         for name in (*self.pbin, *self.packed):
             is_view_or_packs = name in self.derived
             if is_view_or_packs:
