@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from nanoset_core.errors import InputError
 from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.presets import Preset
 from nanoset_core.sampling.split_data import LengthReader, SplitData
 from nanoset_core.sampling.splits import SplitName
 
@@ -36,32 +38,49 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
         MissingError, FormatError: An `.idx` file is missing or damaged.
     """
     data = SplitData(config, split, reader)
-    blend = config.blend(split)
-    if blend is None or not data.has_share:
-        return False
-    prefixes, weights = blend
-    if not prefixes:
+    prefixes, weights = config.blend(split) or ([], None)
+    if not prefixes or not data.has_share:
         return False
     token_counts = [data.part_of(prefix).tokens for prefix in prefixes]
     sample_counts = [config.samples_in(tokens) for tokens in token_counts]
-    has_weights = weights is not None
 
-    # Megatron-LM needs a sample of each dataset of a blend without weights. Some other trainers
-    # need one of each dataset of every split.
-    rules = config.rules
-    is_unweighted_blend = not has_weights and len(prefixes) > 1
-    if is_unweighted_blend or rules.zero_samples == "never":
+    need = _need_of(config.rules, n_datasets=len(prefixes), has_weights=weights is not None)
+    if need == "a sample of each dataset":
         return 0 in sample_counts
-
-    # nanotron needs index files of each dataset of a blend, and a sample of any of them.
-    if has_weights and rules.zero_samples == "no blend":
+    if need == "index files of each dataset, and a sample":
         has_index_files = min(token_counts) >= MIN_NANOTRON_TOKENS
         return not (has_index_files and any(sample_counts))
-
-    # The others need a token of each dataset. But NeMo skips a split without any token.
-    if rules.empty_split == "skip" and not any(token_counts):
+    # A token of each dataset. But NeMo skips a split without any token.
+    if config.rules.empty_split == "skip" and not any(token_counts):
         return False
     return 0 in token_counts
+
+
+_Need = Literal[
+    "a sample of each dataset",
+    "index files of each dataset, and a sample",
+    "a token of each dataset",
+]
+"""What a trainer needs of the datasets of a split to build it."""
+
+
+def _need_of(rules: Preset, *, n_datasets: int, has_weights: bool) -> _Need:
+    """Return what a trainer needs of the datasets of a split to build it.
+
+    Args:
+        rules: The rules of the trainer.
+        n_datasets: Number of datasets.
+        has_weights: Whether they have weights.
+    """
+    if rules.zero_samples == "never":
+        return "a sample of each dataset"
+    # Megatron-LM needs a sample of each dataset of a blend without weights.
+    if n_datasets > 1 and not has_weights:
+        return "a sample of each dataset"
+    # nanotron opens the index files of all datasets of a blend.
+    if has_weights and rules.zero_samples == "no blend":
+        return "index files of each dataset, and a sample"
+    return "a token of each dataset"
 
 
 def too_few_tokens(

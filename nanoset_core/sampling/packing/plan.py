@@ -86,6 +86,13 @@ class PieceRule:
         return lengths.astype(np.int64) % self.length
 
 
+class CutDocuments(NamedTuple):
+    """How many documents are cut, and how many of their tokens are after the cut."""
+
+    documents: int
+    tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class LengthHistogram:
     """How many documents, or pieces of documents, have each length."""
@@ -158,22 +165,23 @@ class LengthHistogram:
         lengths = np.flatnonzero(counts)  # the lengths that occur, ascending
         return LengthHistogram(lengths, counts[lengths])
 
-    def beyond(self, length: int) -> tuple[int, int]:
+    def beyond(self, length: int) -> CutDocuments:
         """Return how much of the documents does not fit into a length.
+
+        For documents of 7, 12 and 15 tokens and a length of 10, these are 2 documents and 7 tokens.
 
         Args:
             length: Tokens.
 
         Returns:
-            (number of longer documents, their tokens beyond `length`): for documents of 7, 12 and
-            15 tokens and a length of 10, (2, 7).
+            The longer documents, and their tokens beyond `length`.
         """
         is_longer = self.lengths > length
         counts = self.counts[is_longer]
         excess = self.lengths[is_longer] - length
-        return int(counts.sum()), int((excess * counts).sum())
+        return CutDocuments(int(counts.sum()), int((excess * counts).sum()))
 
-    def cut_if_concatenated(self, length: int) -> tuple[int, int]:
+    def cut_if_concatenated(self, length: int) -> CutDocuments:
         """Estimate what would be cut if the documents were concatenated instead of packed.
 
         These are expected values: each document starts at any position of a sample with equal
@@ -183,13 +191,15 @@ class LengthHistogram:
             length: Tokens of a sample.
 
         Returns:
-            (number of documents that are cut, their tokens after the first cut).
+            The documents that are cut, and their tokens after the first cut.
         """
         lengths = self.lengths.astype(np.float64)  # (n_lengths,)
         cut_probability = _cut_probability(lengths, length)
-        cut_documents = round(float(cut_probability @ self.counts))
-        cut_tokens = round(float(_tokens_after_cut(lengths, length) @ self.counts))
-        return cut_documents, cut_tokens
+        tokens_after_cut = _tokens_after_cut(lengths, length)
+        return CutDocuments(
+            documents=round(float(cut_probability @ self.counts)),
+            tokens=round(float(tokens_after_cut @ self.counts)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
