@@ -172,20 +172,22 @@ def command(
     """
     continued_run = _continued_run(continue_from, consumed_samples, nanosets)
     splits = split_name or SPLITS
-    # `options` are those that describe a nanoset without a project.
+
+    # `options` describe a nanoset without a project: its data, its samples and its trainer.
     has_data_arguments = any(options[name] for name in _DATA_PARAMETERS)
-    if has_data_arguments:
-        if nanosets:
-            raise ConfigError(
-                "this would have no effect",
-                found=", ".join(nanosets),
-                expected="nothing, since --data-path and similar options name the data",
-                remedy="leave out the names of nanosets",
-            )
-        map_prefixes(options, splits, plan_only=plan_only, as_json=as_json)
-    else:
-        _check_options_of_project(options)
+    if not has_data_arguments:
+        _check_none_is_given(options)
         map_project(config, nanosets, splits, continued_run, plan_only=plan_only, as_json=as_json)
+        return
+
+    if nanosets:
+        raise ConfigError(
+            "this would have no effect",
+            found=", ".join(nanosets),
+            expected="nothing, since --data-path and similar options name the data",
+            remedy="leave out the names of nanosets",
+        )
+    map_prefixes(options, splits, plan_only=plan_only, as_json=as_json)
 
 
 def _continued_run(
@@ -214,7 +216,7 @@ def _continued_run(
     return RunPosition(handoff, consumed_samples)
 
 
-def _check_options_of_project(options: dict[str, Any]) -> None:
+def _check_none_is_given(options: dict[str, Any]) -> None:
     """Check that the user gave none of the options that describe a nanoset without a project.
 
     In a project, nanoset.yaml describes the nanosets, so these options would have no effect.

@@ -53,21 +53,25 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
     texts: dict[str, str] = {}
     notes: list[str] = []
 
+    # The datasets with their weights: for each split, or for all splits together.
     if handoff.is_per_split:
         texts[_PER_SPLIT] = _per_split_text(handoff)
     else:
         texts[_DATA_ARGS] = _lines(_data_lines(handoff, "train"))
 
-    # With the sizes of the datasets, Megatron-LM starts without reading their .idx files. Then it
-    # derives the type of the tokens from the size of the vocabulary, which must be the right type.
-    other_paths = _paths_of_other_dtype(handoff)
-    if other_paths:
-        notes.append(_sizes_missing_note(other_paths, handoff.vocab_size))
+    # With a file of the sizes of the datasets, Megatron-LM starts faster, since it does not read
+    # their .idx files. But these also say whether a token has 2 or 4 bytes, which it then guesses
+    # from the size of the vocabulary. So write the file only if the guess is right.
+    misread_paths = _paths_of_other_dtype(handoff)
+    if misread_paths:
+        notes.append(_sizes_missing_note(misread_paths, handoff.vocab_size))
     else:
         texts[_SEQUENCES] = _dataset_sizes_text(handoff)
 
+    # The command line options, and the script that checks those of a run.
     texts[ARGUMENTS] = _lines(_arguments(handoff, has_sequences=_SEQUENCES in texts))
     texts[PREFLIGHT] = _preflight(handoff)
+
     if handoff.tokenizer_note is not None:
         notes.append(handoff.tokenizer_note)
     notes += _notes(handoff)

@@ -172,11 +172,12 @@ class TrainerSpec:
         """Return the identifiers of the tokenizer if its class is one of megatron.core.
 
         Returns:
-            Name → value, in the order of Megatron-LM, which decides the names of index files.
+            Name → value, such as `{"class": "…", "tokenizer_path": "/models/llama", "use_fast":
+            "True", …}`, in the order of Megatron-LM, which decides the names of index files.
         """
         # The class was renamed on the main branch.
         class_name = "megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText"
-        if self.minor == _MAIN_BRANCH:
+        if self.megatron_core == MAIN:
             class_name = "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"
 
         # Some types of tokenizers always have the same path, whatever --tokenizer-model says.
@@ -185,9 +186,10 @@ class TrainerSpec:
             path = _FIXED_PATH_BY_TYPE[self.tokenizer_type]
         identifiers: dict[str, Any] = {"class": class_name, "tokenizer_path": path}
 
-        # The other identifiers are what the trainer passes to the class of this type.
-        keywords_of = _KEYWORDS_BY_TYPE[self.tokenizer_type]  # a function
-        for name, value in keywords_of(self):
+        # The other identifiers are the keyword arguments with which the trainer calls the class.
+        # They are different for each type, and so is the function that computes them.
+        keywords_of_type = _KEYWORDS_BY_TYPE[self.tokenizer_type]
+        for name, value in keywords_of_type(self):
             identifiers[name] = str(value)  # Megatron-LM writes all values as text
         return identifiers
 

@@ -133,7 +133,8 @@ class Steps:
     def samples(self, steps: NDArray[np.int64]) -> SampleRanges:
         """Return which samples some steps read.
 
-        With batches of 4 samples, the steps 1, 2 and 3 read 4 samples each, from 0, 4 and 8 on.
+        For example, a run reads 4 samples in each of the steps 1 to 3, and 8 from step 4 on. Then
+        the steps 3, 4 and 5 read 4, 8 and 8 samples, from the samples 8, 12 and 20 on.
 
         Args:
             steps: Numbers of steps, of any shape.
@@ -141,12 +142,13 @@ class Steps:
         Returns:
             The first sample of each step, and its number of samples; of the same shape.
         """
-        # The stretch in which each step is: the last one that starts at this step or before it.
+        # A stretch has consecutive steps of one batch size. Find the stretch of each step: the last
+        # one that starts at this step or before it.
         stretches = np.searchsorted(self._first_steps, steps, side="right") - 1
-        sizes = self._batch_sizes[stretches]
-        steps_before = steps - self._first_steps[stretches]
-        first_samples = self._first_samples[stretches] + steps_before * sizes
-        return SampleRanges(first_samples, sizes)
+        batch_sizes = self._batch_sizes[stretches]
+        steps_before = steps - self._first_steps[stretches]  # in the same stretch
+        first_samples = self._first_samples[stretches] + steps_before * batch_sizes
+        return SampleRanges(first_samples, batch_sizes)
 
     def that_read(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the step that reads each of some samples.
