@@ -49,9 +49,10 @@ def cu_seqlens_of(
         Shape (n_samples, sequence_length + 1): the first token of each document, and then
         `sequence_length` up to the end of the row.
     """
-    ends = _ends_in_sample(lengths, counts)  # (n_pieces,) in the example 3 5 9 8 9
+    # (n_pieces,) 3 5 9 for the first sample of the example, and 8 9 for the second one
+    ends = _ends_in_sample(lengths, counts)
 
-    # The last document ends where the extra token begins: 3 5 8 8 8.
+    # The last piece ends where the extra token begins: 3 5 8, and 8 8.
     last_pieces = np.cumsum(counts) - 1  # (n_samples,) index of each sample's last piece
     ends[last_pieces] = sequence_length
     if extra:

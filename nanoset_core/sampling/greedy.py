@@ -372,9 +372,10 @@ class _SpeculatedBlocks:
     def repair(self, wrong_blocks: IntArray, cost: SpeculationCost) -> float:
         """Pick the samples of wrong blocks again, from the counts with which earlier blocks ended.
 
-        Counts are the numbers of samples taken of each dataset; they decide the next pick. So if a
-        block reaches a sample with the same counts as the last time, its remaining picks are right
-        and stay. The first wrong block follows a right one, so each call makes at least one right.
+        A block is a range of consecutive samples. Its *counts* are how many samples were taken of
+        each dataset before a sample, and decide the next pick. So if a block reaches a sample with
+        the same counts as the last time, its remaining picks are right and stay. The first wrong
+        block follows a right one, so each call makes at least one right.
 
         Args:
             wrong_blocks: Numbers of the blocks that started with wrong counts, ascending, shape

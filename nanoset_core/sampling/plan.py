@@ -101,7 +101,8 @@ def largest_epoch_size(
     """Return how many samples a weighted blend can have without reading a dataset more than once.
 
     For example, two datasets have 600 and 1,000 samples, and equal weights. A blend of 1,200
-    samples takes 600 of each, and a larger one would read the first dataset a second time.
+    samples takes 600 of each, and a larger one would read the first dataset a second time. Trainers
+    build some samples more than they take, so the result is slightly smaller.
 
     Args:
         config: Configuration of the nanoset.
