@@ -75,14 +75,19 @@ class PacksDataset(Dataset):
             yield DocumentTokens(numbers[is_within], pieces.token_counts[is_within])
 
     def _pieces_between(self, start: int, stop: int) -> Iterator[_Pieces]:
-        """Yield the pieces of documents in the packs [start, stop), some pieces at a time.
+        """Yield the documents in the packs [start, stop), each with its tokens in one pack.
 
-        A document that is longer than a pack is in several packs, a piece in each.
+        A document that is cut is in several packs, with a piece in each.
 
         Args:
             start: Number of the first pack.
             stop: Number after the last pack.
+
+        Yields:
+            Arrays of consecutive pieces, which together are all pieces in these packs.
         """
+        # Built packs have a table of their pieces. Packs that were only planned have no files, so
+        # the pieces are computed again.
         is_built = PIECES_FILE in self.manifest.files
         if is_built:
             for rows in open_pieces(self.manifest).between(start, stop):
@@ -134,11 +139,12 @@ class PacksDataset(Dataset):
         # Pair each span with all pieces of its pack, as the table of pieces lists them.
         table_rows = open_pieces(self.manifest).of_packs(pack_of_span)
         pairs = _pair_with_pieces(pack_of_span, table_rows)
+        span_of_pair = pairs.indices  # (n_pairs,)
 
-        # Keep the pairs in which the piece has tokens in the span.
-        starts_before_stop = pairs.pieces.begins < span_stops[pairs.indices]
-        stops_after_start = pairs.pieces.stops > span_starts[pairs.indices]
-        pairs = pairs.select(starts_before_stop & stops_after_start)
+        # Keep the pairs whose ranges [begin, stop) of tokens overlap.
+        begins_before_end = pairs.pieces.begins < span_stops[span_of_pair]
+        stops_after_start = pairs.pieces.stops > span_starts[span_of_pair]
+        pairs = pairs.select(begins_before_end & stops_after_start)
 
         # List the pieces of these pairs by span.
         pieces_by_span: list[list[DocumentPiece]] = [[] for _ in spans]

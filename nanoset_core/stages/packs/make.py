@@ -156,7 +156,11 @@ def _cut_if_concatenated(histogram: LengthHistogram, length: int) -> dict[str, i
 
 
 def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Iterator[FilledPacks]:
-    """Decide which pieces of which documents are in each pack, and yield all packs in their order.
+    """Decide which documents, or pieces of long documents, are in each pack.
+
+    For example, packs of 10 tokens are filled with documents of 6 and 2, of 7, and of 9 tokens, so
+    there is room for 2, 3 and 1 more. With `tail: pad`, padding fills the room. With `tail: carry`,
+    documents are cut instead: the packs are 6 + 2 + 2, 5 + 5 and 4.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
@@ -164,13 +168,9 @@ def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Itera
         rules: How documents are packed.
 
     Yields:
-        Consecutive packs, each with its pieces of documents.
+        All packs in their order, some at a time, each with its pieces of documents.
     """
-    # Fill packs with whole pieces, as planned, which leaves some room at the end of each pack.
     batches = assign(lengths, rules.pieces, plan, rules.seed)
-
-    # Padding fills this room; or with `tail: carry`, the first tokens of the next piece, of which
-    # the other tokens are carried to the next pack.
     if rules.tail == "carry":
         batches = carry_room(batches, rules.pieces.length)
     return batches
@@ -203,19 +203,21 @@ class PackWriter:
         document_tokens = document_lengths(
             self.dataset.sequence_lengths, self.dataset.document_indices
         )
-        # Pieces are counted as they are written, since the setting `tail: carry` cuts some of the
-        # planned ones in two.
+        # The plan says how many packs there are. Pieces of documents are counted below, since the
+        # setting `tail: carry` cuts more documents than are planned.
         planned = plan_counts(document_tokens, self.rules)
         self.counts = replace(planned.counts, pieces=0)
 
-        # Write packs batch by batch. Packs are numbered over all batches.
         work = self.progress.work("packs", self.name, self._bin_bytes())
-        first_pack = 0
+        first_pack = 0  # number of the first pack of a batch
         with PieceTableWriter(table_path) as table:
             for batch in lay_out(document_tokens, planned.plan, self.rules):
                 table.append(first_pack, batch)
                 first_pack += batch.n_packs
-                self._count_pieces(batch.pieces, document_tokens)
+                self.counts.pieces += len(batch.pieces.documents)
+                self._count_carried(batch.pieces, document_tokens)
+
+                # The tokens of a batch may need much memory.
                 for block in self._blocks_of(batch):
                     yield block.tobytes()
                     work.advance(block.nbytes)
@@ -236,20 +238,16 @@ class PackWriter:
             stop = min(start + packs_per_block, packs.n_packs)
             yield self.tokens(packs.slice(start, stop))
 
-    def _count_pieces(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
-        """Count some pieces, and the documents that were cut at the end of a pack.
+    def _count_carried(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
+        """Add documents to the counts that `tail: carry` has cut, although they fit into a pack.
 
-        Only the option `tail: carry` cuts there: it carries the last tokens of a document that does
-        not fit into the rest of a pack to the next pack.
+        A longer document is always cut, so `plan_counts` has counted it.
 
         Args:
-            pieces: The pieces.
+            pieces: Pieces of documents that are written to packs.
             document_tokens: Tokens of each document of the dataset, shape (n_documents,).
         """
-        self.counts.pieces += len(pieces.documents)
-
-        # A carried piece does not begin with the first token of its document. Leave out documents
-        # longer than a pack, which are cut in any case: `plan_counts` has already counted them.
+        # A document that was cut has a piece that does not begin with its first token.
         lacks_start = pieces.firsts > 0  # (n_pieces,)
         fits_into_pack = document_tokens[pieces.documents] <= self.rules.pieces.length
         is_carried = lacks_start & fits_into_pack
@@ -272,12 +270,15 @@ class PackWriter:
         n_tokens = packs.n_packs * self.rules.pieces.length
         pack_tokens = np.full(n_tokens, self.rules.pad_id, self.dataset.dtype)
 
-        # Copy some pieces at a time, which limits the memory for the positions of tokens.
-        copies = self._ranges_to_copy(packs)
-        bin_tokens = self._bin_with(copies)
-        borders = np.concatenate([[0], np.cumsum(copies.lengths)])  # (n_pieces + 1,)
+        # Each piece is a range of tokens in the dataset's .bin. Copy it to its place in the packs.
+        # Some ranges at a time, since the positions of all their tokens are held in memory.
+        ranges = self._ranges_to_copy(packs)
+        bin_tokens = self._bin_with(ranges)
+        borders = np.concatenate([[0], np.cumsum(ranges.lengths)])  # (n_pieces + 1,)
         for chunk in divide_into_blocks(borders, CHUNK_TOKENS):
-            copies.select(chunk).copy(source=bin_tokens, target=pack_tokens)
+            ranges.select(chunk).copy(source=bin_tokens, target=pack_tokens)
+
+        # If the .bin is in a bucket, its tokens were downloaded. Do not keep all of them.
         self.dataset.trim_downloads()
         return pack_tokens
 
@@ -303,14 +304,18 @@ class PackWriter:
         Returns:
             A range for each piece, in the order of the .bin.
         """
+        # Find the first token of each piece's document in the .bin. The index has the first byte of
+        # each sequence, and documents consist of sequences.
         first_sequences = self.dataset.document_indices[packs.pieces.documents]  # (n_pieces,)
-        byte_starts = self.dataset.sequence_pointers[first_sequences]  # of documents, in the .bin
-        document_starts = byte_starts // self.dataset.dtype.itemsize  # in tokens
+        first_bytes = self.dataset.sequence_pointers[first_sequences]
+        document_starts = first_bytes // self.dataset.dtype.itemsize
 
+        # A piece begins at token `firsts` of its document, and at token `begins` of its pack.
         source_starts = document_starts + packs.pieces.firsts
+        pack_starts = packs.pack_numbers * self.rules.pieces.length
         ranges = _TokenRanges(
             source_starts=source_starts,
-            target_starts=packs.pack_numbers * self.rules.pieces.length + packs.begins,
+            target_starts=pack_starts + packs.begins,
             lengths=packs.pieces.lengths,
         )
         return ranges.select(np.argsort(source_starts))
@@ -360,6 +365,8 @@ class _TokenRanges(NamedTuple):
 def write_pack_idx(path: Path, dtype: np.dtype[Any], packs: int, length: int) -> None:
     """Write the .idx of packs, in which each pack is a document of one sequence.
 
+    For 3 packs of 10 tokens of 2 bytes, it has a header and the numbers 10 10 10, 0 20 40, 0 1 2 3.
+
     Args:
         path: Path of the file, which must not exist.
         dtype: Type of the tokens.
@@ -370,13 +377,13 @@ def write_pack_idx(path: Path, dtype: np.dtype[Any], packs: int, length: int) ->
     with path.open("xb") as file:
         file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), packs, packs + 1))
 
-        # Length of each sequence
+        # Length of each sequence, int32
         for numbers in _chunks(packs):
             file.write(np.full(len(numbers), length, "<i4").tobytes())
-        # First byte of each sequence in the .bin
+        # First byte of each sequence in the .bin, int64
         for numbers in _chunks(packs):
             file.write((numbers * pack_bytes).tobytes())
-        # First sequence of each document, and at the end the number of sequences
+        # First sequence of each document, and at the end the number of sequences, int64
         for numbers in _chunks(packs + 1):
             file.write(numbers.tobytes())
 

@@ -26,7 +26,7 @@ from nanoset_core.sampling.splits import SplitName
 from nanoset_core.stages.exports.settings import IN_SAMPLES, ExportSpec
 from nanoset_core.stages.mappings.mix_settings import Mix
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset
-from nanoset_core.stages.mappings.settings import BlendSpec, NanosetSpec, corpora_of
+from nanoset_core.stages.mappings.settings import BlendSpec, NanosetSpec
 from nanoset_core.stages.packing import DEFAULT_SEED, PackingSpec
 from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.shards.settings import TokenizerSpec
@@ -103,12 +103,12 @@ class _PackNames:
     """Packs under the key `packs` of nanoset.yaml, by name."""
     packs: dict[str, PacksSpec] = field(init=False)
     """All packs by name."""
-    names: dict[PacksSpec, str] = field(init=False)
-    """The name of packs with certain settings."""
+    name_by_spec: dict[PacksSpec, str] = field(init=False)
+    """The settings of all packs → their name."""
 
     def __post_init__(self) -> None:
         self.packs = dict(self.written)
-        self.names = {spec: name for name, spec in self.written.items()}
+        self.name_by_spec = {spec: name for name, spec in self.written.items()}
 
     def of_corpora(
         self, corpora: Iterable[str], packing: PackingSpec, length: int, where: str
@@ -157,30 +157,30 @@ class _PackNames:
         if corpus in self.written:  # packs that the user has written under the key `packs`
             return corpus
         spec = PacksSpec(corpus, length, packing.long, packing.tail, packing.seed)
-        if spec not in self.names:  # neither written by the user, nor requested before
+        if spec not in self.name_by_spec:  # neither written by the user, nor requested before
             self._add(spec)
-        return self.names[spec]
+        return self.name_by_spec[spec]
 
     def _add(self, spec: PacksSpec) -> None:
-        """Add packs to those of the project, under a name that is made of their settings.
+        """Add packs to those of the project, under a name such as `web-packs-2048`.
 
         Args:
             spec: The settings, which no packs of the project have.
 
         Raises:
-            ConfigError: The user has given this name to packs with other settings.
+            ConfigError: In nanoset.yaml, the user has given this name to packs with other settings.
         """
         name = _default_name(spec)
         if name in self.written:
-            other_settings = asdict(self.written[name])
+            settings_of_user = asdict(self.written[name])
             raise ConfigError(
                 "`packing` makes packs of this name with other settings",
                 where=f"{self.file}: packs.{name}",
-                found=", ".join(f"{key}: {value}" for key, value in other_settings.items()),
+                found=", ".join(f"{key}: {value}" for key, value in settings_of_user.items()),
                 remedy="rename the packs that are written here",
             )
         self.packs[name] = spec
-        self.names[spec] = name
+        self.name_by_spec[spec] = name
 
 
 def _default_name(spec: PacksSpec) -> str:
@@ -282,15 +282,18 @@ class _PackReader:
         """Put packs in place of the corpora of the setting `max_epochs`.
 
         Args:
-            max_epochs: A limit for each corpus, or a number or None, which names no corpus.
+            max_epochs: How often each corpus may be read, such as `{"web": 4}`; or one limit for
+                all corpora, or None.
 
         Returns:
-            The setting in the same form.
+            For example, `{"web-packs-2048": 4}`. A setting that names no corpus is unchanged.
 
         Raises:
             ConfigError: A corpus is named as well as its packs.
         """
-        return self.with_packs(max_epochs) if isinstance(max_epochs, Mapping) else max_epochs
+        if isinstance(max_epochs, Mapping):
+            return self.with_packs(max_epochs)
+        return max_epochs
 
     def resolve_blend(self, blend: BlendSpec | None) -> BlendSpec | None:
         """Put packs in place of the corpora of a blend, which says how much of each corpus is read.
@@ -299,17 +302,18 @@ class _PackReader:
             blend: A name, names, or a weight for each name; None if the nanoset has no blend.
 
         Returns:
-            A blend of the same form.
+            A blend of the same form: "web" → "web-packs-2048".
 
         Raises:
             ConfigError: A corpus is named as well as its packs.
         """
-        if isinstance(blend, Mapping):
-            return self.with_packs(blend)
-        packs = self.packs_of(corpora_of(blend))
-        if not packs:
+        if blend is None:
             return None
-        return packs[0] if isinstance(blend, str) else packs
+        if isinstance(blend, str):  # such as "web"
+            return self.pack_of(blend)
+        if isinstance(blend, Mapping):  # such as {"web": 0.8, "code": 0.2}
+            return self.with_packs(blend)
+        return self.packs_of(blend) or None  # such as ("web", "code"); no names are no blend
 
     def resolve_blends(
         self, blend_per_split: Mapping[SplitName, BlendSpec | None]
@@ -350,22 +354,22 @@ class _PackReader:
         if mix is None:
             return None
         resolved: dict[str, MixPart | Share] = {}
-        for key, part in mix.items():
-            name = key
-            if isinstance(part, MixPart) and part.mix is not None:
-                part = replace(part, mix=self.resolve_mix(part.mix, f"{where}.{key}"))
+        for name, part in mix.items():
+            if isinstance(part, MixPart) and part.mix is not None:  # a group
+                new_name = name
+                part = replace(part, mix=self.resolve_mix(part.mix, f"{where}.{name}"))
             else:
-                name = self.pack_of(key)
-            if name in resolved:
-                # The name of packs is derived from that of the corpus, such as web-packs-2048. The
-                # user has chosen it for a group.
+                new_name = self.pack_of(name)
+
+            # A user may have named a group `web-packs-2048`, as the packs of `web` are named.
+            if new_name in resolved:
                 raise ConfigError(
                     "a group has the same name as the packs of a corpus in the same mixture",
                     where=where,
-                    found=name,
+                    found=new_name,
                     remedy="rename the group",
                 )
-            resolved[name] = part
+            resolved[new_name] = part
         return FrozenDict(resolved)
 
 
@@ -382,9 +386,11 @@ def _resolve_webdataset(spec: WebdatasetSpec, names: _PackNames, where: str) -> 
     """
     if spec.packing is None:
         return spec
+    # This also adds the packs to those of the project.
     packs = names.of_corpora(spec.names, spec.packing, spec.row_tokens, where)
-    if isinstance(spec.corpora, Mapping):
-        return replace(spec, corpora=FrozenDict(zip(packs, spec.corpora.values(), strict=True)))
+    if isinstance(spec.corpora, Mapping):  # such as {"web": 0.8, "code": 0.2}
+        weights = spec.corpora.values()
+        return replace(spec, corpora=FrozenDict(zip(packs, weights, strict=True)))
     return replace(spec, corpora=packs)
 
 
@@ -497,8 +503,8 @@ def _nanoset_errors(
         packs: All packs of the project, by name.
         where: Key of the nanoset, such as "nanoset.yaml: nanosets.pretrain", for messages.
     """
-    # A window has one token more than a pack: the first one ends one token after the start of the
-    # second pack, and so on.
+    # Some trainers read the datasets in windows of one token more than the sequence length. With
+    # packs of 4 tokens, which start at 0, 4 and 8, the windows of 5 tokens start at 0, 5 and 10.
     reads_windows = get_preset(spec.preset).windows
     if reads_windows:
         for key in _keys_with_packs(spec, packs, where):
@@ -531,17 +537,19 @@ def _webdataset_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each reason why a webdataset cannot be made from its packs.
 
-    A webdataset consists of contexts: samples of a fixed number of tokens, which are cut from its
-    datasets in sequence. Each context has to be one pack.
+    A webdataset consists of contexts: samples of one length, which are cut from its concatenated
+    datasets. Each context has to be one pack.
 
     Args:
         spec: The webdataset's section of nanoset.yaml.
         packs: All packs of the project, by name.
         where: Key of the webdataset, for messages.
     """
-    # The key `packing` replaces all corpora by packs. Packs may also be named among the datasets.
+    # Packs are requested by the key `packing`, or are named in place of corpora.
     named_packs = [name for name in spec.names if name in packs]
     has_packs = spec.packing is not None or bool(named_packs)
+
+    # The preset tokshuf cuts each file of the raw text into contexts by itself.
     if has_packs and spec.preset == "tokshuf":
         yield ConfigError(
             "the preset tokshuf cuts each file on its own, and packs have no files",
@@ -549,6 +557,8 @@ def _webdataset_errors(
             found="tokshuf",
             remedy="remove `packing`, or the preset",
         )
+    # If a corpus of 25 tokens precedes packs of 10 tokens, the third context has the last 5 tokens
+    # of the corpus and half of the first pack.
     if _carries_into_packs(spec, packs):
         yield ConfigError(
             "with tail: carry, contexts start in the previous corpus, which would shift them "
@@ -558,7 +568,7 @@ def _webdataset_errors(
             remedy="set tail to drop, or give all corpora packs",
         )
 
-    # A context has to be as long as a pack.
+    # Contexts must have the length of the packs.
     for name in named_packs:
         yield from _length_errors(name, spec.row_tokens, packs, where)
 
@@ -579,6 +589,8 @@ def _export_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error if packs are exported to a format whose readers cannot read them as samples.
 
+    Packs are sequences of one length. Each must become one sample of a training run.
+
     Args:
         spec: The export's section of nanoset.yaml.
         packs: All packs of the project, by name.
@@ -588,8 +600,8 @@ def _export_errors(
     if not exports_packs:
         return
 
-    # A window has one token more than a pack: the first one ends one token after the start of the
-    # second pack, and so on.
+    # Readers of this format read windows of one token more than the sequence length. With packs of
+    # 4 tokens, which start at 0, 4 and 8, the windows of 5 tokens start at 0, 5 and 10.
     if spec.format == "datatrove":
         yield ConfigError(
             "readers of .ds files read windows of one token more than a sequence, "

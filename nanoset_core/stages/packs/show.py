@@ -10,20 +10,21 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def packs_summary(manifest: Manifest) -> Summary:
-    """Return the figures of packs, built or planned, and what packing lost or cut.
+    """Return the figures of packs, which are sequences of one length filled with documents.
 
-    For example, "padding: 12,044" and "documents cut: 31", next to "cut if concatenated: 812".
+    Without packs, trainers concatenate all documents, and cut the result into sequences. For
+    comparison, the figures say how many documents would be cut then: "documents cut: 31" next to
+    "cut if concatenated: 812".
 
     Args:
-        manifest: Manifest of the packs, whose facts are those of `PackCounts`. Planned packs have
-            None instead of counts that are not known before they are built.
+        manifest: Manifest of built or planned packs, whose facts are those of `PackCounts`. Planned
+            packs have None instead of counts that are not known before they are built.
     """
     facts = manifest.facts
     details = {
         "padding": _count(facts["padding"]),
         "documents cut": _count(facts["cut_documents"]),
         "tokens dropped": _count(facts["dropped_tokens"]),
-        # For comparison: the documents that would be cut if they were concatenated instead.
         "cut if concatenated": _count(facts["concatenated"]["cut_documents"]),
     }
     warnings = [] if facts["documents"] else ["they hold no document"]

@@ -159,9 +159,7 @@ class _PackTask:
 
     @staticmethod
     def of(project: Project, name: str) -> _PackTask:
-        """Return the task to make packs from the current dataset of a corpus or view.
-
-        A view is a selection of the documents of a corpus, or of another view.
+        """Return the task to make packs of a corpus, or of a view, which selects some documents.
 
         Args:
             project: The project.
@@ -171,14 +169,15 @@ class _PackTask:
             MissingError: The dataset has not been built.
         """
         config = project.config
-        corpus = base_of(config.derived, name)  # the corpus itself, below all views
+        corpus = base_of(config.derived, name)  # also if the packs are of a view of the corpus
 
-        # The dataset to be packed.
+        # Find the current version of the dataset that is packed, and what the packs are made from.
         source = unpacked_node(config, config.packs[name].of)
         dataset = require(project, source.stage, source.key)
         recipe = PACKS.recipe(project, Key(corpus, name), {"dataset": dataset.digest})
 
-        # Trainers expect file names of a certain form, such as web-packs-2048_text_document.bin.
+        # Trainers expect names such as web-packs-2048_text_document.bin, where `text` is the key of
+        # the text in the raw documents.
         text_key = config.documents_of(corpus).text_key
         prefix = pair_name(config.tokenization.preset, name, text_key)
         return _PackTask(recipe=recipe, dataset=dataset, prefix=prefix)
@@ -248,16 +247,18 @@ def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: P
     Returns:
         What the packs contain, and the checksum of the .bin.
     """
-    # Write the .bin, and compute its sha256 (`Hashed`). While the writer yields the blocks, it also
-    # writes the table of pieces, and counts what the packs contain.
     dataset = _open_source(outputs, task.dataset)
     writer = PackWriter(dataset, task.rules, task.recipe.name, progress)
+
+    # Write the .bin while its sha256 is computed (`Hashed`). The writer is a generator, which also
+    # writes the table of pieces, and counts what the packs contain.
     blocks = Hashed(writer.blocks(folder / PIECES_FILE))
     files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)
+    counts = writer.counts  # complete, now that all blocks are written
 
     index = idx_path(folder / task.prefix)
-    write_pack_idx(index, dataset.dtype, writer.counts.packs, task.rules.pieces.length)
-    return Written(task.facts(writer.counts), files)
+    write_pack_idx(index, dataset.dtype, counts.packs, task.rules.pieces.length)
+    return Written(task.facts(counts), files)
 
 
 def _open_source(outputs: OutputRoot, manifest: Manifest) -> MMapIndexedDataset:
@@ -273,19 +274,18 @@ def _open_source(outputs: OutputRoot, manifest: Manifest) -> MMapIndexedDataset:
 
 
 def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
-    """Return the manifest that packs will have once they are built, to plan what is made of them.
+    """Return the manifest that packs will have once they are built, or have if they are built.
 
-    For example, a nanoset's splits depend on how many packs there are, which the lengths of the
-    documents decide.
+    It is for plans that depend on the number of packs, which follows from the lengths of documents:
+    which packs belong to the training data, for example.
 
     Args:
         project: The project.
         name: Name of the packs.
-        reader: Gets the lengths of the packs, so that it does not look for their .idx.
+        reader: Gets the lengths of packs that are not built, so that it does not look for an .idx.
 
     Returns:
-        The manifest; that of the packs themselves if they exist. With `tail: carry`, the facts that
-        depend on the order of the packs are None.
+        The manifest. Facts that are not known before the packs are built are None.
 
     Raises:
         MissingError: The dataset has not been built.
@@ -305,10 +305,11 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
         access=project.outputs.access,
     )
 
-    # Plans of splits read the lengths of sequences from the .idx, which does not exist yet. So tell
-    # the reader what it will say: all packs have the same length.
+    # The reader would look for the lengths of the packs in their .idx, which does not exist yet.
+    # All are equal, such as [2048, 2048, 2048], so they are stored as one number.
     pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), facts["packs"])
-    reader.suppose(str(manifest.folder / task.prefix), pack_lengths)
+    path_without_ending = str(manifest.folder / task.prefix)
+    reader.suppose(path_without_ending, pack_lengths)
     return manifest
 
 

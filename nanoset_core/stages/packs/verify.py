@@ -49,19 +49,19 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
     report = Report(PACKS.report_name(key))
     with report.catching(remedy=BUILD):
         manifest = current_manifest(project, PACKS, key)
-        packs_again = deep or manifest.facts["tokens"] <= REPACKED_TOKENS
-        check_files(report, manifest, deep=packs_again)
+        reads_all_tokens = deep or manifest.facts["tokens"] <= REPACKED_TOKENS
+        check_files(report, manifest, deep=reads_all_tokens)  # deep: computes checksums
         report.copy_facts(manifest, ["documents", "packs", "tokens", "padding"])
         check_freshness(report, project, PACKS, key, manifest)
 
         if report.passed:
-            # The .bin and .idx of the dataset that was packed.
+            # Open the .bin and .idx of the corpus or view that was packed.
             packs = dataset_of(project.outputs, manifest, is_sampled=not deep)
-            source = packs.unpacked.sequences
-            if packs_again:
-                _pack_again(report, project, manifest, source)
+            unpacked_documents = packs.unpacked.sequences
+            if reads_all_tokens:
+                _pack_again(report, project, manifest, unpacked_documents)
             else:
-                _compare_some(report, manifest, source)
+                _compare_some(report, manifest, unpacked_documents)
     return report
 
 
@@ -75,11 +75,12 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
         manifest: Manifest of the packs.
         dataset: The dataset whose documents were packed.
     """
-    packs = open_dataset(manifest, is_sampled=True)
+    packs = open_dataset(manifest, is_sampled=True)  # only some packs will be read
     table = open_pieces(manifest)
     writer = PackWriter(dataset, PackingRules.of(manifest.recipe["options"]), manifest.name)
 
     for number in _evenly_spread(manifest.facts["packs"]):
+        # Fill the pack again, as a build does, with the documents that the table lists for it.
         expected_tokens = writer.tokens(_listed_pack(table, number))
         if not np.array_equal(packs[number], expected_tokens):
             report.error(
