@@ -54,9 +54,6 @@ def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
 
         w[0] * FACTOR**(size - 1) + … + w[size - 2] * FACTOR + w[size - 1]    modulo 2**64
 
-    A run is joined from two shorter runs of half its length, and one word more if its length is
-    odd: a run of 5 words from 2, 2 and 1. So a run of 64 words takes 6 steps instead of 63.
-
     Args:
         words: Hash of each word, shape (n_words,).
         size: Words of an n-gram.
@@ -70,6 +67,8 @@ def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
     if size == 1:
         return words
 
+    # Join each run from two of half its length, and one word more if its length is odd: a run of 5
+    # words from 2, 2 and 1. So runs of 64 words take 6 steps instead of 63.
     half_size = size // 2
     half_hashes = hash_ngrams(words, half_size)
     hashes = _joined_runs(half_hashes, half_size, half_hashes, half_size)
@@ -98,7 +97,8 @@ def _joined_runs(
     Returns:
         Hash of both runs together from each word on, modulo 2**64, shape (n_second - a,).
     """
-    # The second run starts a words after the first one.
+    # The second run starts a words after the first one. Of the words w x y z, runs of 2 words are
+    # wx xy yz. They are followed by the words y and z, so drop the runs w and x, and yz.
     second_hashes = second_hashes[first_length:]
     first_hashes = first_hashes[: len(second_hashes)]
     factor = U64(pow(_FACTOR, second_length, 1 << 64))
@@ -217,27 +217,28 @@ class _HashFilter(NamedTuple):
 
     @staticmethod
     def of(hashes: NDArray[np.uint64]) -> _HashFilter:
-        """Return a filter that lets all these hashes pass, and at most one of 16 others.
+        """Return a filter that lets all these hashes pass, and few others.
 
-        The leading bits of a hash, as a number, are its position in a bitmap. The bits at the
-        positions of these hashes are set.
+        It is a bitmap of at least 16 bits for each hash, in which a bit is set for each hash. So at
+        most one in 16 bits is set, and at most that share of other hashes passes.
 
         For example, with three leading bits, the hash 101… sets bit 5 of a bitmap of 8 bits.
 
         Args:
             hashes: The hashes, uint64, shape (n_hashes,).
         """
-        # Make the bitmap 16 to 32 times as long as there are hashes, in bits: 2**n.bit_length() is
-        # the next power of two above n.
-        min_length = _FILTER_BITS_PER_NGRAM * len(hashes)
-        n_leading_bits = max(min_length.bit_length(), _MIN_LEADING_BITS)
-        bitmap = np.zeros((1 << n_leading_bits) // 8, np.uint8)
-
-        # Set bit `position % 8` of byte `position // 8` for each hash.
-        shift = U64(64 - n_leading_bits)
+        # The first n bits of a hash are its position in the bitmap, which has 2**n bits.
+        min_bitmap_bits = _FILTER_BITS_PER_NGRAM * len(hashes)
+        n = max(min_bitmap_bits.bit_length(), _MIN_LEADING_BITS)  # 2**n > min_bitmap_bits
+        bitmap = np.zeros(2**n // 8, np.uint8)
+        shift = U64(64 - n)
         positions = (hashes >> shift).astype(np.int64)  # (n_hashes,)
-        bits = np.uint8(1) << (positions & 7).astype(np.uint8)
-        np.bitwise_or.at(bitmap, positions >> 3, bits)  # unlike |=, handles repeated bytes
+
+        # Set these bits. Position 13 is bit 5 of byte 1, since a byte has 8 positions.
+        bytes_of_bitmap = positions // 8
+        bits_of_byte = (positions % 8).astype(np.uint8)
+        # Unlike |=, this sets all bits of a byte that occurs several times.
+        np.bitwise_or.at(bitmap, bytes_of_bitmap, np.uint8(1) << bits_of_byte)
         return _HashFilter(bitmap, shift)
 
     def candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -249,10 +250,12 @@ class _HashFilter(NamedTuple):
         Returns:
             Indices of all hashes that are in the filter, and of few others; int64, ascending.
         """
-        positions = (hashes >> self.shift).astype(np.int64)
-        # The bit is in byte position // 8, as its bit position % 8.
-        bits = self.bitmap[positions >> 3] >> (positions & 7).astype(np.uint8)
-        return np.flatnonzero((bits & 1).view(np.bool_))
+        # The first bits of a hash are its position in the bitmap. This runs for every n-gram of all
+        # documents, so it divides by 8 with bit operations: x >> 3 is x // 8, and x & 7 is x % 8.
+        positions = (hashes >> self.shift).astype(np.int64)  # (n_hashes,)
+        bytes_of_bitmap = self.bitmap[positions >> 3]
+        bits = (bytes_of_bitmap >> (positions & 7).astype(np.uint8)) & 1  # (n_hashes,) 0 or 1
+        return np.flatnonzero(bits.view(np.bool_))
 
 
 @dataclass(frozen=True)
@@ -305,7 +308,8 @@ class NgramIndex:
         text_of_word = np.repeat(text_numbers, words_per_text)  # (n_words,)
         occurrences = _ngrams_of_texts(words, text_of_word, size)
 
-        # A word in none of these n-grams can never be found, so its letters do not count.
+        # A text is found by the letters of its n-grams that are in a document. A word in none of
+        # these n-grams can never be found, so its letters do not count.
         is_indexed = _is_covered(occurrences.first_words, size, len(words))
         indexed_letters = np.where(is_indexed, letter_counts, 0)
         return NgramIndex(
@@ -381,18 +385,18 @@ class NgramIndex:
             threshold: Share of a text's letters, 0 to 1, that a passage must have in common with
                 it.
         """
-        # Find the n-grams of documents that are in a text, too. Each place in a document is paired
-        # with each place in a text.
+        # Find runs of words that a document and a text have in common. Pair each place where such a
+        # run is in a document with each place where it is in a text.
         known_ngrams = self._known_ngrams(words)
         pairs = self._pairs(words, known_ngrams)
 
         # Pairs of one text that are near one another in a document form a *group*: a passage that
         # may be a copy of the text. A group that covers enough of its text is a match.
         groups = self._groups(pairs)
-        shares = self._shares(pairs, groups, threshold)
-        is_match = shares >= threshold  # (n_groups,)
+        shares = self._shares(pairs, groups, threshold)  # (n_groups,)
+        is_match = shares >= threshold
 
-        # A passage extends from the first n-gram of its group to the end of the last one.
+        # A passage extends from the first run of words of its group to the end of the last one.
         first_pairs = pairs.select(groups.first_pairs[is_match])  # (n_matches,)
         last_pairs = pairs.select(groups.last_pairs[is_match])
         matches = TextMatches(
@@ -413,15 +417,16 @@ class NgramIndex:
         if not len(self.hashes):
             return _KnownNgrams(np.empty(0, np.int64), np.empty(0, np.int64))
 
-        # An n-gram starts at each word of the documents, which are concatenated. A bitmap rules
-        # most n-grams out, which is faster than looking up each of them.
+        # Hash the n-gram that starts at each word. A fast filter rules most of them out.
         ngram_hashes = hash_ngrams(words.hashes, self.words_per_ngram)
         first_words = self._filter.candidates(ngram_hashes)  # (n_candidates,) numbers of words
 
-        # Look up the others: each gets the number of the same n-gram in the texts, or -1.
+        # Look the others up: each gets the number of the same n-gram in the index, or -1.
         numbers = self._numbers_of(ngram_hashes[first_words])  # (n_candidates,)
         is_known = numbers >= 0
         known = _KnownNgrams(first_words[is_known], numbers[is_known])
+
+        # At the end of a document, an n-gram may have the first words of the next document.
         return self._within_documents(words, known)
 
     def _within_documents(self, words: DocumentWords, ngrams: _KnownNgrams) -> _KnownNgrams:
@@ -469,10 +474,10 @@ class NgramIndex:
         Returns:
             The pairs, sorted by document, text and word of the document.
         """
-        # `texts` and `first_words` of the index list the occurrences of n-gram 0, then those of
-        # n-gram 1, and so on. Take starts[i], …, stops[i] - 1 for n-gram i.
-        starts = self._starts[known_ngrams.ngrams]  # (n_known,)
-        n_occurrences = self.stops[known_ngrams.ngrams] - starts
+        # The index lists the occurrences in texts of n-gram 0, then of n-gram 1, and so on. If the
+        # known n-grams have the occurrences 5 and 6, and 0 to 2, take 5 6 0 1 2.
+        starts = self._starts[known_ngrams.ngrams]  # (n_known,) such as [5, 0]
+        n_occurrences = self.stops[known_ngrams.ngrams] - starts  # such as [2, 3]
         occurrences = positions_in(starts, n_occurrences)  # (n_pairs,)
 
         # Repeat each n-gram of a document for each of its occurrences in texts.
@@ -508,7 +513,10 @@ class NgramIndex:
         )
 
     def _begins_group(self, pairs: _Pairs) -> NDArray[np.bool_]:
-        """Return which pairs do not belong to the passage of the pair before them.
+        """Return which pairs begin a new passage of a document.
+
+        A pair belongs to the passage of the pair before it if both are in one document and one
+        text, and at most as many words apart as the text has.
 
         Args:
             pairs: n-grams of documents, each with an occurrence in a text; sorted by document, text
@@ -520,9 +528,6 @@ class NgramIndex:
         # Compare each pair, from the second on, with the pair before it: (n_pairs - 1,)
         is_new_document = pairs.documents[1:] != pairs.documents[:-1]
         is_new_text = pairs.texts[1:] != pairs.texts[:-1]
-
-        # A copy of a text has about as many words as the text. If the next n-gram is further away,
-        # it belongs to another copy.
         words_per_text = np.diff(self.text_starts)  # (n_texts,)
         is_far = np.diff(pairs.document_words) > words_per_text[pairs.texts[1:]]
 
@@ -547,12 +552,12 @@ class NgramIndex:
         """
         texts = pairs.texts[groups.first_pairs]  # (n_groups,)
         letters = self.letters_per_text[texts]
-        # Few letters in common may be chance, even if they are a large share of a short text.
+        # Fewer letters than MIN_LETTERS may be in common by chance, if the text is short.
         needed = np.maximum(threshold * letters, MIN_LETTERS)
 
-        # The exact count takes long. Most groups need none: they do not even have enough letters if
-        # overlaps count twice.
-        may_match = self._upper_bounds(pairs, groups) >= needed
+        # Counting covered letters takes long. Leave out the groups (most of them) that do not even
+        # have enough letters if overlaps of n-grams count twice.
+        may_match = self._letters_with_overlaps(pairs, groups) >= needed
         is_counted = may_match[groups.group_of_pair]  # (n_pairs,)
         covered_letters = self._covered_letters(
             pairs.text_words[is_counted], groups.group_of_pair[is_counted], n_groups=len(texts)
@@ -561,11 +566,11 @@ class NgramIndex:
         shares = covered_letters / np.maximum(letters, 1)  # avoids a division by 0
         return np.where(covered_letters >= needed, shares, 0.0)
 
-    def _upper_bounds(self, pairs: _Pairs, groups: _Groups) -> NDArray[Any]:
-        """Return how many letters the n-grams of each group have, if overlaps count twice.
+    def _letters_with_overlaps(self, pairs: _Pairs, groups: _Groups) -> NDArray[Any]:
+        """Return how many letters the n-grams of each group have, where overlaps count twice.
 
-        For example, "how tired are" and "tired are their" have 11 + 13 letters, but cover only the
-        16 letters of "how tired are their".
+        For example, "how tired are" and "tired are their" have 11 + 13 letters. They cover only the
+        16 letters of "how tired are their", so the sum is an upper bound.
 
         Args:
             pairs: n-grams of documents, each with an occurrence in a text.
@@ -576,6 +581,8 @@ class NgramIndex:
         """
         stops = pairs.text_words + self.words_per_ngram
         letters = self._letters_between(pairs.text_words, stops)  # (n_pairs,)
+
+        # Sum up the letters of each group.
         n_groups = len(groups.first_pairs)
         return np.bincount(groups.group_of_pair, weights=letters, minlength=n_groups)
 
@@ -602,12 +609,14 @@ class NgramIndex:
         text_words = text_words[order]
         groups = groups[order]
 
-        # Let each n-gram end where the next one of its group starts, to count overlaps once.
+        # Cut each n-gram off where the next one of its group starts. If n-grams of 3 words start at
+        # the words 5 and 6, the first one counts only word 5, and the second one 6, 7 and 8.
         stops = text_words + self.words_per_ngram  # (n_ngrams,)
-        has_next_in_group = groups[1:] == groups[:-1]
-        stops_before_next = np.minimum(stops[:-1], text_words[1:])
-        stops[:-1] = np.where(has_next_in_group, stops_before_next, stops[:-1])
+        overlaps_next = (groups[1:] == groups[:-1]) & (text_words[1:] < stops[:-1])
+        cut_ngrams = np.flatnonzero(overlaps_next)
+        stops[cut_ngrams] = text_words[cut_ngrams + 1]
 
+        # Sum up the letters of each group.
         letters = self._letters_between(text_words, stops)
         return np.bincount(groups, letters, minlength=n_groups)
 
@@ -664,14 +673,18 @@ def _rare_occurrences(
         hashes: Hash of the n-gram that starts at each word; shape (n_words,).
         first_words: The words at which n-grams start; shape (n_occurrences,).
     """
-    # Sort by hash, so that the occurrences of an n-gram are neighbours.
-    first_words = first_words[np.argsort(hashes[first_words], kind="stable")]
+    # Sort by hash, so that the occurrences of an n-gram are neighbours: words 1 3 0 2 4 above.
+    order = np.argsort(hashes[first_words], kind="stable")
+    first_words = first_words[order]
+
+    # Count the occurrences of each n-gram: 2 of hash 4, and 3 of hash 9.
     unique_hashes, counts = np.unique(hashes[first_words], return_counts=True)
-    is_rare = counts <= MAX_OCCURRENCES
+    is_rare = counts <= MAX_OCCURRENCES  # (n_ngrams,)
+    is_rare_occurrence = np.repeat(is_rare, counts)  # (n_occurrences,)
     return _NgramOccurrences(
         hashes=unique_hashes[is_rare],
         counts=counts[is_rare],
-        first_words=first_words[np.repeat(is_rare, counts)],
+        first_words=first_words[is_rare_occurrence],
     )
 
 

@@ -98,16 +98,20 @@ def split_into_pieces(token: bytes) -> list[WordPiece]:
     Returns:
         The pieces in order.
     """
+    # Put one separator in place of each character that is no letter, and split there. With "|" as
+    # the separator, "ab, cd" becomes "ab||cd", which has the runs "ab", "" and "cd".
     # Bytes that are not UTF-8, such as a part of a letter, become one character each.
     characters = token.decode("utf-8", "surrogateescape")
-    first, *others = "".join(map(_as_letter, characters)).split(_SEPARATOR)
-    pieces = [_piece(first, begins_word=False)]  # no separator precedes it
-    for letters in others:
-        pieces.append(_piece(letters, begins_word=True))
+    runs = "".join(map(_as_letter, characters)).split(_SEPARATOR)
 
-    # Leave out empty pieces, except for the last one: it says that the token ends the word.
-    with_letters = [piece for piece in pieces[:-1] if piece.letters]
-    return [*with_letters, pieces[-1]]
+    # A run begins a word if a separator precedes it. Leave out empty runs, except for the last one:
+    # it says that the token ends the word.
+    pieces = []
+    for index, letters in enumerate(runs):
+        is_last = index == len(runs) - 1
+        if letters or is_last:
+            pieces.append(_piece(letters, begins_word=index > 0))
+    return pieces
 
 
 def _as_letter(character: str) -> str:
@@ -146,19 +150,29 @@ def _is_word_by_itself(character: str) -> bool:
     """Return whether a letter counts as a word, as in scripts without spaces, such as Chinese.
 
     Args:
-        character: A letter, a mark, a digit, or a stand-in for one byte of a letter that is divided
-            between tokens, which Python's `surrogateescape` makes.
+        character: A letter, a digit, or a mark on the letter before it; or one byte of a letter
+            that is divided between tokens, in the form that `_is_byte_of_letter` recognises.
     """
-    code_point = ord(character)
     if _is_byte_of_letter(character):
-        # The first byte of a letter shows whether it is Chinese, for instance; the others do not.
-        byte = code_point - 0xDC00  # surrogateescape adds this to the byte
-        return byte in _FIRST_BYTES_WITHOUT_SPACES
+        return _begins_letter_without_spaces(character)
     if not character.isalnum():
-        return False  # a mark belongs to the letter before it
+        return False  # a mark
+    code_point = ord(character)
     if code_point >= _FIRST_SUPPLEMENTARY_IDEOGRAPH:
         return True
     return any(start <= code_point < stop for start, stop in _SCRIPTS_WITHOUT_SPACES)
+
+
+def _begins_letter_without_spaces(escaped_byte: str) -> bool:
+    """Return whether a byte is the first one of a letter of a script without spaces.
+
+    For example, the Chinese 中 has the bytes E4 B8 AD. The byte E4 begins such a letter.
+
+    Args:
+        escaped_byte: The byte, as the character to which `surrogateescape` decodes it.
+    """
+    byte = escaped_byte.encode("utf-8", "surrogateescape")
+    return byte in _FIRST_BYTES_WITHOUT_SPACES
 
 
 class DocumentWords(NamedTuple):
@@ -240,8 +254,9 @@ class WordVocabulary:
     def of(tokens: Sequence[bytes]) -> WordVocabulary:
         """Divide the tokens of a vocabulary into pieces of words, and hash the pieces.
 
-        A piece is a run of letters and digits. The first piece of each token has the token's
-        number. The further pieces of all tokens are numbered after that, token by token:
+        A piece is a run of letters and digits; other characters only divide a token into pieces.
+        Most tokens have one piece. Its number is that of the token. Further pieces are numbered
+        after those of all tokens:
 
             token         first piece    further pieces
             0  " The"     0  the
@@ -255,9 +270,10 @@ class WordVocabulary:
             The pieces of all tokens, as arrays.
         """
         pieces_by_token = [split_into_pieces(token) for token in tokens]  # at least one each
-        pieces = _in_order_of_numbers(pieces_by_token)
+        pieces = _in_order_of_numbers(pieces_by_token)  # the, ab, ing, cd in the example
 
-        # (n_tokens,) number of each token's first further piece, and how many it has
+        # How many further pieces each token has, and the number of the first of them. In the
+        # example, [0, 1, 0] and [3, 3, 4]; the latter is used only for tokens that have some.
         n_further_pieces = np.array([len(p) - 1 for p in pieces_by_token], np.int64)
         first_further_piece = len(tokens) + running_sums(n_further_pieces)[:-1]
 
@@ -268,7 +284,7 @@ class WordVocabulary:
         return WordVocabulary(
             begins_word=np.array([piece.begins_word for piece in pieces], np.bool_),
             hashes=_piece_hashes(data, stops, lengths),
-            lengths=lengths.astype(np.uint8),
+            lengths=lengths.astype(np.uint8),  # modulo 256; see `words`
             stops=stops,
             data=data,
             first_further_piece=first_further_piece,
@@ -337,10 +353,13 @@ class WordVocabulary:
         pieces = self._pieces(tokens, token_starts)
         word_bounds = self._word_bounds(pieces)  # (n_words + 1,)
 
-        # Sum up the bytes of each word's pieces, as differences of running sums. They are modulo
-        # 256 (uint8), so that a word of 256 bytes is left out, of documents and texts alike.
-        bytes_before_piece = running_sums(self.lengths[pieces.ids])  # (n_pieces + 1,)
+        # Count the bytes of each word. The pieces above have 4, 3, 0 and 3 bytes, so 0, 4, 7 and 7
+        # bytes precede them, and there are 10 in all. The words start at the pieces 0, 2 and 3, so
+        # their lengths are the differences between 0, 7, 7 and 10, which are 7, 0 and 3.
+        bytes_before_piece = running_sums(self.lengths[pieces.ids])  # (n_pieces + 1,) uint8
         bytes_per_word = np.diff(bytes_before_piece[word_bounds])  # (n_words,)
+        # To save memory, the counts are modulo 256. So a word of 256 bytes seems to have no letters.
+        # It is left out of documents and evaluation texts alike.
         has_letters = bytes_per_word != 0
 
         # Sum up what each word's pieces add to its hash in the same way.
@@ -383,20 +402,22 @@ class WordVocabulary:
     ) -> NDArray[np.uint64]:
         """Return what each piece adds to the hash of its word, modulo 2**64; shape (n_pieces,).
 
-        The hash of a piece is multiplied by FACTOR**k if it comes after k bytes of the word, so
-        "playing" has the hash hash("play") + hash("ing") * FACTOR**4. k is taken modulo 256.
+        If the piece comes after k bytes of the word, that is the hash of the piece multiplied by
+        FACTOR**k. So "playing" has the hash hash("play") + hash("ing") * FACTOR**4.
 
         Args:
-            piece_ids: Number of each piece of the documents, shape (n_pieces,).
+            piece_ids: Number of each piece of the documents, shape (n_pieces,). The comments below
+                have the example of the pieces "play", "ing" and "but".
             word_bounds: Index of each word's first piece, and at the end n_pieces; shape
-                (n_words + 1,).
-            bytes_before_piece: Bytes of all words before each piece, modulo 256; shape
-                (n_pieces + 1,).
+                (n_words + 1,): [0, 2, 3].
+            bytes_before_piece: Bytes of the documents before each piece, and at the end all bytes;
+                shape (n_pieces + 1,): [0, 4, 7, 10]. Counts are modulo 256, as uint8.
         """
-        # Subtract the bytes of earlier words, to count from the start of the piece's own word.
-        pieces_per_word = np.diff(word_bounds)
+        # Count from the start of the piece's word: [0, 4, 7] minus [0, 0, 7] is [0, 4, 0]. If the
+        # counts have wrapped around at 256, the difference does so, too, and is right modulo 256.
+        pieces_per_word = np.diff(word_bounds)  # [2, 1]
         bytes_before_word = np.repeat(bytes_before_piece[word_bounds[:-1]], pieces_per_word)
-        exponents = bytes_before_piece[:-1] - bytes_before_word  # (n_pieces,) uint8, modulo 256
+        exponents = bytes_before_piece[:-1] - bytes_before_word  # (n_pieces,) uint8
 
         terms = self.hashes[piece_ids]  # (n_pieces,)
         terms *= _FACTOR_POWERS.take(exponents)  # entry k of this table is FACTOR**k
@@ -405,32 +426,34 @@ class WordVocabulary:
     def _pieces(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> _DocumentPieces:
         """Replace the tokens of documents by the pieces of words that they consist of.
 
-        For example, if token 7 has the pieces 7, 100 and 101, and all other tokens have one piece
-        with their own number, the documents [5, 7] and [6] become [5, 7, 100, 101] and [6].
+        The first piece of a token has the number of the token. For example, if token 7 has the
+        further pieces 100 and 101, the documents [5, 7] and [6] become [5, 7, 100, 101] and [6].
 
         Args:
             tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
             token_starts: Index of each document's first token, and at the end n_tokens; shape
                 (n_documents + 1,).
         """
-        first_pieces = tokens.astype(np.int64)  # the first piece of a token has the same number
+        # The values in these comments are those of the example, whose tokens are [5, 7, 6].
+        first_pieces = tokens.astype(np.int64)
 
-        # Find the positions of the few tokens that have further pieces.
-        split_positions = np.flatnonzero(self.has_further_pieces[first_pieces])  # (n_split,)
+        # Find the few tokens that have further pieces.
+        split_positions = np.flatnonzero(self.has_further_pieces[first_pieces])  # [1]
         if not len(split_positions):
             return _DocumentPieces(first_pieces, token_starts)
+        split_tokens = first_pieces[split_positions]  # [7]
 
-        # Insert the further pieces of each token, whose numbers are consecutive, after its first.
-        split_tokens = first_pieces[split_positions]
-        n_further = self.n_further_pieces[split_tokens]  # (n_split,)
+        # Insert their further pieces, which have consecutive numbers, after the first ones.
+        n_further = self.n_further_pieces[split_tokens]  # [2]
         further_pieces = positions_in(self.first_further_piece[split_tokens], n_further)
-        insert_before = np.repeat(split_positions + 1, n_further)  # (n_inserted,)
-        piece_ids = np.insert(first_pieces, insert_before, further_pieces)
+        insert_before = np.repeat(split_positions + 1, n_further)  # [2, 2]
+        piece_ids = np.insert(first_pieces, insert_before, further_pieces)  # [5, 7, 100, 101, 6]
 
-        # Each document starts later, by the number of pieces that were inserted before it.
-        n_split_before = np.searchsorted(split_positions, token_starts)  # (n_documents + 1,)
-        n_inserted_before = running_sums(n_further)[n_split_before]
-        return _DocumentPieces(piece_ids, token_starts + n_inserted_before)
+        # A document starts later by the number of pieces that were inserted before it.
+        n_split_before = np.searchsorted(split_positions, token_starts)  # [0, 1, 1]
+        n_inserted_before = running_sums(n_further)[n_split_before]  # [0, 2, 2]
+        document_starts = token_starts + n_inserted_before  # [0, 2, 3] → [0, 4, 5]
+        return _DocumentPieces(piece_ids, document_starts)
 
     def letter_counts(self, words: DocumentWords) -> NDArray[np.int64]:
         """Return how long each word is.
@@ -445,9 +468,12 @@ class WordVocabulary:
         """
         # The field `lengths` counts modulo 256. Compute the full lengths from the ends.
         lengths = np.diff(self.stops, prepend=0)  # (n_pieces of the vocabulary,)
-        bytes_before = running_sums(lengths[words.piece_ids])
-        bounds = np.append(words.first_pieces, len(words.piece_ids))
-        counts: NDArray[np.int64] = np.diff(bytes_before[bounds])
+
+        # Count from the first piece of a word up to that of the next word. There may be pieces that
+        # belong to neither, such as that of a comma, but these have no letters.
+        bytes_before_piece = running_sums(lengths[words.piece_ids])
+        bounds = np.append(words.first_pieces, len(words.piece_ids))  # (n_words + 1,)
+        counts: NDArray[np.int64] = np.diff(bytes_before_piece[bounds])
         return counts
 
     def text(self, words: DocumentWords, start: int, stop: int) -> str:
@@ -523,11 +549,12 @@ def _piece_hashes(
     Returns:
         uint64, shape (n_pieces,); 0 for a piece without bytes.
     """
-    # (n_bytes,) the byte's position in its piece: 0 1 2 and 0 1 for pieces of 3 and 2 bytes
-    positions = positions_in(starts=np.zeros_like(lengths), lengths=lengths)
+    # Number the bytes of each piece from 0: 0 1 2 0 1 for pieces of 3 and 2 bytes.
+    positions = positions_in(starts=np.zeros_like(lengths), lengths=lengths)  # (n_bytes,)
 
     # What each byte adds to the hash of its piece; the products wrap around, as intended.
-    terms = _BYTE_HASHES[data] * _FACTOR_POWERS[positions % len(_FACTOR_POWERS)]
+    factors = _FACTOR_POWERS[positions % 256]  # entry k of this table is FACTOR**k
+    terms = _BYTE_HASHES[data] * factors
 
     # Sum over the bytes of each piece: sums[k] is the sum of the terms before byte k.
     sums = running_sums(terms)  # (n_bytes + 1,)
