@@ -160,17 +160,19 @@ class TextCollector:
         """Divide texts into words, in the same way as the documents of a corpus.
 
         Args:
-            texts: The texts. They are tokenized, since documents are stored as tokens.
+            texts: The texts.
             path: Path of their file, for messages.
 
         Raises:
             EncodingError: The tokenizer fails on a text; the message names the line of the text.
         """
+        # The documents of a corpus are stored as tokens, which the vocabulary divides into words.
+        # To get equal words for equal text, tokenize the texts, too.
         try:
             encoded = self.engine.encode([text.text for text in texts])
         except EncodingError as error:
-            line = texts[error.document].line
-            raise error.at(f"{path}:{line}") from error
+            failed_text = texts[error.document]  # to the engine, each text is a document
+            raise error.at(f"{path}:{failed_text.line}") from error
         token_starts = np.concatenate([[0], np.cumsum(encoded.lengths, dtype=np.int64)])
         return self.vocabulary.words(encoded.ids, token_starts)
 
@@ -186,16 +188,17 @@ def _text_hashes(words: DocumentWords) -> NDArray[np.uint64]:
     Returns:
         uint64, shape (n_texts,).
     """
-    # (n_words,) position of each word in its text: 0 1 2 0 1 for texts of three and two words
+    # Number the words of each text from 0: 0 1 2 0 1 for texts of three and two words.
     words_per_text = words.counts
     positions = positions_in(starts=np.zeros_like(words_per_text), lengths=words_per_text)
 
-    # Mix each word with its position, so that the order of words matters.
-    mixed_hashes = mix(words.hashes + positions.astype(np.uint64) * STEP)
+    # Hash each word together with its position. `mix` turns the sum into one that looks random.
+    word_hashes = mix(words.hashes + positions.astype(np.uint64) * STEP)  # (n_words,)
 
-    # The hash of a text is the sum of its mixed words, modulo 2**64: a difference of running sums.
-    text_bounds = running_sums(words_per_text)  # (n_texts + 1,) first word of each text
-    hashes: NDArray[np.uint64] = np.diff(running_sums(mixed_hashes)[text_bounds])
+    # Add up the words of each text, modulo 2**64, as differences of sums over all texts.
+    text_bounds = running_sums(words_per_text)  # such as [0, 3, 5]; shape (n_texts + 1,)
+    sums_before_text = running_sums(word_hashes)[text_bounds]
+    hashes: NDArray[np.uint64] = np.diff(sums_before_text)
     return hashes
 
 

@@ -197,8 +197,8 @@ def _collect_texts(collector: TextCollector, project: Project, section: str) -> 
     """
     text_keys = project.config.contamination[section].keys
     file_names: list[str] = []
-    for group in evaluation_files(project, section):
-        for file in group.stats:
+    for group in evaluation_files(project, section):  # the files of one name or pattern
+        for file in group.stats:  # path, size and time of each file
             texts = read_texts(group.folder, file, text_keys)
             collector.add(file=len(file_names), texts=texts, path=group.folder / file.path)
             file_names.append(file.path)

@@ -107,10 +107,11 @@ def _search_dataset(
     Returns:
         Manifest of the result.
     """
-    # The result of a shard is a separate output, which is named by its digest.
+    # Search each shard, which is a range of the dataset's documents. The result of a shard is an
+    # output of its own, which its digest identifies.
     shard_digests = _search_shards(project, recipe, evaluation, sharded)
 
-    # Each row is a document with a match, and the raw file and line that it comes from.
+    # Join these results to one table. A row says which document of the raw text has which text.
     matches = _matches(project.outputs, recipe.name, sharded, shard_digests)
     rows = match_rows(project, sharded, evaluation, matches)
 
@@ -122,6 +123,7 @@ def _search_dataset(
             SHARDS: shard_digests,
             **write_matches(folder, rows),
         }
+        # Repeat the counts of the evaluation texts, as `evaluation_texts` and so on.
         for name, count in evaluation.facts.items():
             facts[f"evaluation_{name}"] = count
         return Written(facts)
@@ -134,8 +136,8 @@ def _search_shards(
 ) -> list[str]:
     """Search the shards of a corpus that have not been searched for these texts yet.
 
-    A shard is made from a range of the corpus's text. After an append, only new shards are
-    searched.
+    A shard is a range of the corpus's documents. If text is appended to the corpus, it is in new
+    shards, so only these are searched.
 
     Args:
         project: The project.
@@ -146,13 +148,15 @@ def _search_shards(
     Returns:
         The digest of each shard's result, which is an output of its own.
     """
+    shard_recipes = _shard_recipes(recipe, evaluation, sharded)
+    # This skips shards whose result exists, and runs the other tasks on all processes or machines.
     return make_of_documents(
         project,
         sharded,
-        _shard_recipes(recipe, evaluation, sharded),
+        shard_recipes,
         partial(SearchTask, evaluation=evaluation),
         activity=STAGE,
-        subject=recipe.name.replace("/", " "),
+        subject=recipe.name.replace("/", " "),  # for the progress: "evals web"
     )
 
 
@@ -178,7 +182,9 @@ def _current_dataset(project: Project, corpus: str) -> Manifest:
 
 
 def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> list[Recipe]:
-    """Return the recipe of each shard's result: the evaluation texts, shard and threshold.
+    """Return the recipe of each shard's result, which names all that the result depends on.
+
+    That is the index of evaluation texts, the shard, and the share of a text that has to match.
 
     Args:
         recipe: The recipe of the result for the whole corpus.
@@ -188,7 +194,7 @@ def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> li
     options = {"threshold": recipe.options["threshold"]}
     recipes = []
     for shard in sharded.shards:
-        # The whole dataset is no parent, so that the result stays valid when shards are added.
+        # The whole dataset is not named, so that the result stays valid when shards are added.
         parents = {"evaluation": evaluation.digest, "shard": shard}
         recipes.append(Recipe(SHARD_LAYOUT.folder, recipe.name, VERSION, parents, options))
     return recipes
@@ -212,7 +218,9 @@ class SearchTask(DocumentsTask):
         Returns:
             The matches, as a fact of the output's manifest.
         """
-        evaluation = _load_evaluation(_local_folder(self.root.rebase(self.evaluation)))
+        # In this process, the outputs may be in another folder than in the one that made the task.
+        evaluation_manifest = self.root.rebase(self.evaluation)
+        evaluation = _load_evaluation(_local_folder(evaluation_manifest))
         dataset = open_dataset(self.root.rebase(self.dataset))
         matches = evaluation.search(
             dataset,
@@ -221,7 +229,8 @@ class SearchTask(DocumentsTask):
             threshold=self.recipe.options["threshold"],
         )
 
-        # Count documents from the start of the shard, whose place in the dataset may change.
+        # Count documents from the start of the shard, whose place in the dataset may change. The
+        # rows have the fields of `Match`, in their order.
         rows = []
         for match in matches:
             document_in_shard = match.document - self.first

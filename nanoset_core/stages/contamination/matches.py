@@ -98,7 +98,8 @@ def write_matches(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         "matches": len(rows),
         "first": [_with_rounded_share(row) for row in rows[:_N_FIRST_MATCHES]],
     }
-    # A text is boilerplate if it is in very many documents, so a few matches cannot have any.
+    # Texts that 100 documents or more contain, as boilerplate, are counted separately. If there are
+    # fewer matches than that, the counts above are enough.
     if _may_have_boilerplate(n_matches=len(rows)):
         facts[_SUMMARY_FACT] = summarize(rows)._asdict()
     return facts
@@ -173,17 +174,21 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
         for text, n_documents in n_documents_by_text.items()
         if n_documents >= BOILERPLATE_DOCUMENTS
     }
-    other_rows = [row for row in rows if _text_of(row) not in boilerplate]
-    documents_with_others = _documents_of(other_rows)
+    rows_of_most_common = []
+    if boilerplate:
+        most_common_text = max(boilerplate, key=boilerplate.__getitem__)  # the first, of equals
+        rows_of_most_common = [row for row in rows if _text_of(row) == most_common_text]
 
-    # If any text is boilerplate, the most common one is. Of equals, `max` returns the first.
-    most_common_text = max(boilerplate, key=boilerplate.__getitem__, default=None)
-    rows_of_most_common = [row for row in rows if _text_of(row) == most_common_text]
+    # A document is contaminated if it contains a text that is not boilerplate.
+    other_rows = [row for row in rows if _text_of(row) not in boilerplate]
+    contaminated_documents = _documents_of(other_rows)
+    documents_with_boilerplate_only = _documents_of(rows) - contaminated_documents
+
     return MatchSummary(
-        contaminated=len(documents_with_others),
+        contaminated=len(contaminated_documents),
         first=_first_match(other_rows),
         boilerplate_texts=len(boilerplate),
-        boilerplate_documents=len(_documents_of(rows) - documents_with_others),
+        boilerplate_documents=len(documents_with_boilerplate_only),
         most_common=_first_match(rows_of_most_common),
         most_common_documents=len(rows_of_most_common),
     )

@@ -30,6 +30,7 @@ this is found even if it extends over the border of two chunks.
 MAX_MATCHES_PER_DOCUMENT = 16
 """Texts that are reported for one document: those with the greatest shares."""
 _EXCERPT_WORDS = 32
+"""Words of a passage that are quoted."""
 
 
 class Match(NamedTuple):
@@ -120,19 +121,22 @@ class Evaluation:
             The matches, sorted by document. Those of a document are sorted by share, the greatest
             first, and limited to `MAX_MATCHES_PER_DOCUMENT`.
         """
-        # First sequence and first token of each document, and of the one after the last.
+        # Find the first token of each document, and the end of the last one. The dataset's index
+        # has the first sequence of each document, which may consist of several sequences.
         first_sequences = dataset.document_indices[first : first + count + 1]
         starts = token_starts(dataset, first_sequences)  # (n_documents + 1,)
-        chunks = list(_chunks(starts))  # documents, or parts of a long one
 
+        # Search the documents in chunks: many short documents together, or parts of a long one.
+        chunks = list(_chunks(starts))
         best_matches = _BestMatches()
-        # After each slice of the chunks, a dataset in a bucket deletes what was downloaded.
-        for chunk_slice in dataset.spans(count=len(chunks), at_once=1):
-            for chunk in chunks[chunk_slice]:
+        # `spans` counts the chunks one by one. If the dataset is in a bucket, it deletes what was
+        # downloaded for a chunk before the next one.
+        for span in dataset.spans(count=len(chunks), at_once=1):
+            for chunk in chunks[span]:
                 for match in self._search_chunk(dataset, starts, chunk, threshold):
                     best_matches.add(match)
 
-        # So far, documents are counted from the first one of the search.
+        # The chunks count documents from the first one of the search.
         for match in best_matches.best_of_each_document():
             yield match._replace(document=first + match.document)
 
@@ -157,9 +161,13 @@ class Evaluation:
         Yields:
             The matches, with documents numbered as in `starts`.
         """
+        # Divide the tokens of the chunk into words, document by document.
         tokens = read_tokens(dataset, chunk.start_token, chunk.stop_token)
-        words = self.vocabulary.words(tokens, chunk.bounds_of_documents(starts))
+        document_bounds = chunk.bounds_of_documents(starts)  # in tokens of the chunk
+        words = self.vocabulary.words(tokens, document_bounds)
+
         for match in self.index.search(words, threshold).each():
+            # The passage is a range of words, of which the first few are quoted.
             stop_word = min(match.stop, match.start + _EXCERPT_WORDS)
             yield Match(
                 document=chunk.start_document + match.document,

@@ -66,9 +66,11 @@ class ContaminationSpec(Section):
 def contamination_errors(
     file: Path, sections: Mapping[str, ContaminationSpec], views: Mapping[str, ViewSpec]
 ) -> Iterator[ConfigError]:
-    """Yield an error if a view is searched itself, or is to be clean of texts that are unknown.
+    """Yield the errors of the sections of `contamination` that concern views.
 
-    A view is a selection of a corpus's documents. Only whole corpora are searched.
+    A view is a selection of a corpus's documents. It cannot be searched for evaluation texts
+    itself. It may leave out the documents in which a section finds a text: its key `clean_of` names
+    these sections, which must exist.
 
     Args:
         file: Path of nanoset.yaml, for messages.

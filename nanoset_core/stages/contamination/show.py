@@ -32,8 +32,11 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
     facts = manifest.facts
     matches = summary_of(manifest)
     figures = counted(manifest, "documents", "contaminated")
-    # Do not count documents that only hold boilerplate: texts that very many documents contain.
+    # The manifest also counts documents that hold only boilerplate, which is text that very many
+    # documents contain. People are shown the count without these.
     figures["contaminated"] = matches.contaminated
+
+    # Evaluation texts with very few letters cannot be found, so users are told how many there are.
     details = {
         "texts": f"{facts['evaluation_texts']:,}",
         "too short": f"{facts['evaluation_too_short']:,}",
@@ -129,15 +132,19 @@ def boilerplate_text(section: str, matches: MatchSummary) -> str:
         A clause, such as "1 text of evals is in 100 documents or more, probably as boilerplate: …",
         or "" if no text is boilerplate.
     """
-    if matches.most_common is None:
+    if matches.most_common is None:  # no text is boilerplate
         return ""
+
+    # "1 text of evals is in 100 documents or more, probably as boilerplate"
     texts = format_count(matches.boilerplate_texts, "text")
     verb = "is" if matches.boilerplate_texts == 1 else "are"
-    # Documents whose only evaluation texts are boilerplate
-    boilerplate_documents = format_count(matches.boilerplate_documents, "document")
-    most_common_text = describe_match(matches.most_common).text
-    return (
-        f"{texts} of {section} {verb} in {BOILERPLATE_DOCUMENTS} documents or more, "
-        f"probably as boilerplate: {boilerplate_documents} hold nothing else of {section}; "
-        f"{matches.most_common_documents:,} hold {most_common_text}"
-    )
+    what = f"{texts} of {section} {verb} in {BOILERPLATE_DOCUMENTS} documents or more"
+
+    # "300 documents hold nothing else of evals"
+    documents = format_count(matches.boilerplate_documents, "document")
+    how_often = f"{documents} hold nothing else of {section}"
+
+    # "280 hold 100% of quiz.jsonl:3: 'choose the right answer'"
+    text = describe_match(matches.most_common).text
+    example = f"{matches.most_common_documents:,} hold {text}"
+    return f"{what}, probably as boilerplate: {how_often}; {example}"

@@ -127,25 +127,25 @@ INTERNAL = (
 
 
 def searches_before_training(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
-    """Return the searches for evaluation texts that must precede a training on some datasets.
+    """Return the searches for evaluation texts that must be done before training reads datasets.
 
-    Only sections of `contamination` with `policy: block` require a search: they refuse a training
-    that would read a document with an evaluation text.
+    Sections of `contamination` with `policy: block` require this: they refuse a training that would
+    read a document with an evaluation text. So what training reads has the searches as inputs.
 
     Args:
         config: The project's settings.
         names: The datasets that training is going to read.
 
     Returns:
-        Name of the search as an input of what training reads → its output: the result of a section
-        for a corpus. For example, the section evals requires a search of the corpus web.
+        Name of the input → search, which is the output of a section for a corpus. For example,
+        "evals of web", with a prefix, names the search of the corpus web by the section evals.
     """
     dataset_names = list(names)
     searches = {}
     for section, spec in config.contamination.items():
         if spec.policy == "block":
             for corpus in _corpora_to_search(config, section, dataset_names):
-                # The prefix AFTER says that an input only has to be built first, and is not read.
+                # The prefix says that the input only has to be built before, and is not read.
                 input_name = f"{AFTER}{section} of {corpus}"
                 searches[input_name] = Node(CONTAMINATION, Key(section, corpus))
     return searches

@@ -91,16 +91,21 @@ class _Notation:
         Args:
             file: The tokenizer's file or folder.
         """
-        definition = orjson.loads(define(file).json())  # in the form of a tokenizer.json
+        # The definition of the tokenizer in the JSON format of Hugging Face's tokenizers library.
+        definition = orjson.loads(define(file).json())
+
+        # Its model may be WordPiece, as {"type": "WordPiece", "continuing_subword_prefix": "##"}.
         model = definition["model"]
         prefix = None
         if model.get("type") == "WordPiece":
             prefix = model.get("continuing_subword_prefix")
 
-        # Byte-level BPE converts bytes to characters before, or back to bytes after the model.
-        types = component_types(definition.get("pre_tokenizer"))
-        types |= component_types(definition.get("decoder"))
-        return _Notation(is_byte_level="ByteLevel" in types, continuation_prefix=prefix)
+        # Byte-level BPE has a step {"type": "ByteLevel"} that turns bytes into characters before
+        # the model, or one that turns them back into bytes after it.
+        types_of_steps = component_types(definition.get("pre_tokenizer"))
+        types_of_steps |= component_types(definition.get("decoder"))
+        is_byte_level = "ByteLevel" in types_of_steps
+        return _Notation(is_byte_level=is_byte_level, continuation_prefix=prefix)
 
     def decode(self, token: str) -> bytes:
         """Return the bytes that a token decodes to.

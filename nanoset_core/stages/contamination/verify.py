@@ -55,16 +55,19 @@ def _report_matches(report: Report, project: Project, key: Key, manifest: Manife
         key: The section of `contamination` in nanoset.yaml, and the corpus.
         manifest: Manifest of the result.
     """
-    # Without boilerplate: a text that very many documents contain is probably no leak.
+    # The count leaves out documents that only have boilerplate. A text that very many documents
+    # contain is probably no leak.
     matches = summary_of(manifest)
     report.figures["contaminated"] = matches.contaminated
-    if _blocks_training(project, key, manifest):
-        # Quote the first match that is not boilerplate, or else the most common boilerplate.
-        example = matches.first or matches.most_common or manifest.facts["first"][0]
-        _report_blocking_match(report, project, key, matches, example, manifest.url(MATCHES))
-    else:
+
+    if not _blocks_training(project, key, manifest):
         for warning in contamination_warnings(project, manifest):
             report.warn(warning, where=manifest.url(MATCHES))
+        return
+
+    # Quote a match that is not boilerplate, or else the most common boilerplate.
+    example = matches.first or matches.most_common or manifest.facts["first"][0]
+    _report_blocking_match(report, project, key, matches, example, manifest.url(MATCHES))
 
 
 def _report_blocking_match(

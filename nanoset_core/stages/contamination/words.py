@@ -358,8 +358,8 @@ class WordVocabulary:
         # their lengths are the differences between 0, 7, 7 and 10, which are 7, 0 and 3.
         bytes_before_piece = running_sums(self.lengths[pieces.ids])  # (n_pieces + 1,) uint8
         bytes_per_word = np.diff(bytes_before_piece[word_bounds])  # (n_words,)
-        # To save memory, the counts are modulo 256. So a word of 256 bytes seems to have no letters.
-        # It is left out of documents and evaluation texts alike.
+        # To save memory, counts are modulo 256. So a word of 256 bytes seems to have no letters.
+        # It is left out both of documents and of evaluation texts.
         has_letters = bytes_per_word != 0
 
         # Sum up what each word's pieces add to its hash in the same way.
