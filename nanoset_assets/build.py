@@ -181,10 +181,8 @@ class _Builder:
         project_defs = ProjectDefs.of(
             self.project.config, build_project=self.project, started=counter.begin
         )
-        # Clean up after killed processes: end their runs in Dagster, and delete their temporary
-        # files.
-        close_abandoned_runs(self.instance, project_defs.names)
-        sweep(self.project)
+        close_abandoned_runs(self.instance, project_defs.names)  # of killed processes
+        sweep(self.project)  # deletes their temporary files
 
         # Look at all outputs, and divide the selected ones that are stale into runs.
         survey = _survey(self.project, project_defs, self.instance, self.corpora)

@@ -434,10 +434,9 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
 
 
 def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[str, list[str]]:
-    """Return which settings have changed since the last build, and which outputs each change made.
+    """Return which settings were changed, and the outputs that were built again because of it.
 
-    For example, `{"seed: 7 → 8": ["nanoset pretrain", "nanoset tuning"]}` if both were built again
-    because their seed was edited.
+    For example, `{"seed: 7 → 8": ["nanoset pretrain", "nanoset tuning"]}` if both have a new seed.
 
     Args:
         report: What the build did, with the changes of settings.

@@ -50,7 +50,8 @@ def _event_log_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
         instance: The instance of Dagster that records the events.
     """
     dagster_log = instance.event_log_storage
-    if type(dagster_log) is not SqliteEventLogStorage:  # but a subclass of it, or in Postgres, …
+    # Leave another kind of log as it is: one in Postgres, or a subclass with other files.
+    if type(dagster_log) is not SqliteEventLogStorage:
         yield
         return
 
@@ -70,7 +71,8 @@ def _run_storage_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
         instance: The instance of Dagster that records the runs.
     """
     dagster_storage = instance.run_storage
-    if type(dagster_storage) is not SqliteRunStorage:  # but a subclass of it, or in Postgres, …
+    # Leave another kind of storage as it is: one in Postgres, or a subclass with another file.
+    if type(dagster_storage) is not SqliteRunStorage:
         yield
         return
 

@@ -157,7 +157,8 @@ class ProjectDefs:
         except NanosetError as error:
             if is_run_of_build:
                 raise  # `nanoset build` reports the error itself
-            # Let Dagster's daemon not repeat the run now, and our sensors request it again later.
+            # The first tag keeps Dagster from repeating the run at once. By the second, the sensors
+            # know that the run may be requested again later.
             tags = {_RETRY_FAILURES_TAG: "false", CONFIG_ERROR_TAG: "true"}
             context.instance.add_run_tags(context.run.run_id, tags)
             raise failure(error, allow_retries=False) from error

@@ -88,8 +88,7 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
     """
     partition = context.partition_key if context.has_partition_key else None
     if is_of_corpora(stage):
-        corpus = partition or ""  # without a partition, the run fails: there is no corpus ""
-        return Key(corpus)
+        return Key(partition or "")  # "" if the run was started for no partition: it will fail
     return Key(subject, partition)
 
 
@@ -242,7 +241,9 @@ def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
         key: The output that the run is to make.
     """
     if shape_of(stage).is_output_required:
-        return False  # Dagster would fail the run. The stage does, too, with a better message
+        # A run without an output fails in Dagster. So let the stage raise its error, which says
+        # that the output is not requested.
+        return False
     requested_keys = stage.keys(config, (key.subject,))
     return key not in requested_keys
 

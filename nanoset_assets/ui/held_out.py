@@ -50,7 +50,7 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     facts = manifest.facts  # what was counted when the output was made
     summary = _held_out_text(project, manifest)
 
-    # Documents that train has twice, as copies of one another, were counted in the same search.
+    # The comparison has also found duplicates within train: documents with the same tokens.
     duplicates_in_train = facts.get(TRAIN_COPIES)
     if duplicates_in_train:
         summary += f" {_train_copies_text(facts)}"

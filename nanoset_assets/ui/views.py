@@ -89,10 +89,11 @@ def _warnings(manifest: Manifest) -> list[str]:
     warnings: list[str] = []
     for rule, count in facts["missing_ids"].items():
         warnings.append(f"**{count:,} ids of {code(rule)} match no document.**")
-    # A random choice of 1,000 tokens, for example, if the next document is longer than the rest.
+    # A rule may select up to 1,000 tokens, for example, but have only 700: the next document has
+    # more tokens than are left.
     for warning in gap_warnings(facts, manifest.name):
         warnings.append(bold_text(warning))
-    # The rule `top`, such as the 100 documents with the best score, if only 90 have a score.
+    # A rule may select the 100 documents with the best score, but only 90 have a score.
     for warning in top_warnings(facts, manifest.name):
         warnings.append(bold_text(warning))
     return warnings
