@@ -552,7 +552,9 @@ def _signed_number(node: Mapping[str, Any]) -> int | float:
     """
     operands = [argument["expression"] for argument in node["arguments"]]
     number = _literal_value(operands[0])
-    if len(operands) != 1 or isinstance(number, bool) or not isinstance(number, int | float):
+    has_one_operand = len(operands) == 1
+    # A boolean is an int in Python, too.
+    if not has_one_operand or isinstance(number, bool) or not isinstance(number, int | float):
         raise _not_literal(node)
     return -number if node["function_name"] == "-" else number
 

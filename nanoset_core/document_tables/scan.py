@@ -262,8 +262,10 @@ def _parts_in_memory(ids: Any) -> list[Any]:
         Consecutive parts of the array.
     """
     n_parts = max(1, math.ceil(ids.nbytes / _MAX_LISTED_BYTES))
+    # With 10 ids and 3 parts, a part has 4 ids, and the last one has 2.
     part_length = max(1, math.ceil(len(ids) / n_parts))
-    return [ids.slice(start, part_length) for start in range(0, len(ids), part_length)]
+    starts = range(0, len(ids), part_length)
+    return [ids.slice(start, part_length) for start in starts]
 
 
 def _in_order(results: Sequence[ScannedRows]) -> Iterator[ScannedRows]:
@@ -336,7 +338,9 @@ def _as_mask(outcome: Any) -> NDArray[np.bool_]:
     """Return an Arrow array of booleans as a numpy array, in which null is False."""
     outcome = outcome.fill_null(False)
     # Arrow stores a bit for each value, lowest bit first. Its own conversion is ten times slower.
-    _, values = outcome.buffers()
-    stop = outcome.offset + len(outcome)
+    _validity, values = outcome.buffers()
+    # The array may be a part of a longer one, whose first values are not used.
+    start = outcome.offset
+    stop = start + len(outcome)
     bits = np.unpackbits(np.frombuffer(values, np.uint8), count=stop, bitorder="little")
-    return bits[outcome.offset :].view(np.bool_)
+    return bits[start:].view(np.bool_)

@@ -92,8 +92,10 @@ class CacheEntry:
                 tokenizer, for example.
             folder: The folder of the cache; None to store nothing.
         """
-        key = "\n".join([kind, identity, *environment()])
-        self._key = hashlib.sha256(key.encode()).hexdigest()
+        # Everything that the content depends on is in the name of the file. If any of it changes,
+        # there is no file of the new name, and the content is computed again.
+        dependencies = "\n".join([kind, identity, *environment()])
+        self._key = hashlib.sha256(dependencies.encode()).hexdigest()
         self._path: Path | None = None
         if folder is not None:
             self._path = folder / f"{self._key[:32]}.{kind}{_ENDING}"

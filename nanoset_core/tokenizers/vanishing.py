@@ -1,6 +1,7 @@
 """Count the characters that a tokenizer drops.
 
-A BPE without an unk_token encodes a character that it has no token for as nothing.
+A BPE without an unk_token encodes a character that it has no token for as nothing: "añb" becomes
+the tokens of "ab" if there is none for ñ. The counts are reported as text that was lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Read documents.parquet, the table of a shard's documents; `document_table` explains it."""
+"""Read documents.parquet, the table of a shard's documents; `document_table` explains it.
+
+Its rows are found by the number of the document, by its id, or by the values of its columns.
+"""
 
 from __future__ import annotations
 

@@ -120,9 +120,13 @@ def _row_group_without(table: DocumentRows, group: int, rows: NDArray[np.int64])
         group: Number of the row group.
         rows: Rows of the table to leave out, ascending, shape (n_removed,).
     """
+    # Number the rows of the row group from 0. If it has the rows 100 to 104 of the table, and row
+    # 102 is left out, the rows 0 1 3 4 remain.
     start, stop = table.groups[group]
-    removed_rows = rows[(rows >= start) & (rows < stop)]
-    remaining_numbers = np.delete(np.arange(stop - start), removed_rows - start)
+    is_in_group = (rows >= start) & (rows < stop)
+    removed_numbers = rows[is_in_group] - start
+    remaining_numbers = np.delete(np.arange(stop - start), removed_numbers)
+
     row_group = table.columns(group, list(COLUMNS))
     return row_group.take(number_array(remaining_numbers, "int64"))
 

@@ -1,4 +1,9 @@
-"""Counts of shards: lines, documents, tokens and rejects."""
+"""Counts of shards: lines, documents, tokens and rejects.
+
+Each batch of text that is tokenized is counted, the counts of all batches are those of the shard,
+and the counts of all shards are those of the corpus. They are stored as facts in manifests, the
+files that describe outputs: `{"lines": 1000, "documents": 997, "rejected": 3, …}`.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +112,8 @@ class ShardFacts:
         for name in _COUNTS:
             sums[name] = getattr(self, name) + getattr(other, name)
 
-        # Mappings from files to counts. The sum of two Counters has the keys of both.
+        # Mappings from files to counts. The sum of two Counters has the keys of both: {"a": 1} and
+        # {"a": 2, "b": 1} give {"a": 3, "b": 1}.
         for name in _COUNTS_BY_FILE:
             counts = Counter(getattr(self, name)) + Counter(getattr(other, name))
             sums[name] = dict(counts)

@@ -1,4 +1,9 @@
-"""What became of each file of a corpus: its lines, documents, rejected lines and tokens."""
+"""What became of each file of a corpus: its lines, documents, rejected lines and tokens.
+
+The counts of a file are the sums over the shards that were made from it. A shard that was made from
+one file has its counts in its manifest. If there were several files, the rows of its tables are
+counted by file.
+"""
 
 from __future__ import annotations
 

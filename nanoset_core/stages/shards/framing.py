@@ -266,12 +266,22 @@ def frame(encoded: Encoded, framing: Framing) -> Framed:
 def _insert_at_edges(ids: Ids, edges: Ints, framing: Framing) -> Ids:
     """Insert the special tokens before each document at its start, and those after it at its stop.
 
+    With B and C before and E after each document, and documents at [0, 2] and [2, 3] of 5 6 7:
+
+        edges            0    2  2    3
+        special ids      B C  E  B C  E
+        positions        0 0  2  2 2  3
+        result           B C 5 6 E B C 7 E
+
     Args:
         ids: Token ids of all documents, concatenated, shape (n_tokens,).
         edges: Where documents start and stop in `ids`, shape (n_sequences, 2).
         framing: The special tokens.
     """
+    # (2 * n_sequences,) how many tokens are inserted at each edge: 2 1 2 1.
     n_inserted = np.tile([len(framing.before), len(framing.after)], len(edges))
     positions = np.repeat(edges.ravel(), n_inserted)
-    special_ids = np.array([*framing.before, *framing.after], ids.dtype)
-    return np.insert(ids, positions, np.tile(special_ids, len(edges)))
+
+    special_ids = np.array([*framing.before, *framing.after], ids.dtype)  # of one document
+    all_special_ids = np.tile(special_ids, len(edges))
+    return np.insert(ids, positions, all_special_ids)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import Executor
@@ -31,6 +31,15 @@ from nanoset_core.tokenizers import distrust
 from nanoset_core.untrusted import safe_logger
 
 logger = safe_logger(__name__)
+
+
+class MadeShards(NamedTuple):
+    """The shards of a corpus, and what decided their tokens."""
+
+    shards: Sequence[Manifest]
+    """In document order."""
+    options: dict[str, Any]
+    """The options of their recipes, which name the engines that were not used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +75,14 @@ class TokenizeJob:
     missing ones.
     """
 
-    def run(self) -> tuple[Sequence[Manifest], dict[str, Any]]:
+    def run(self) -> MadeShards:
         """Make the shards that do not exist yet, only with engines whose tokens can be trusted.
 
         An engine that gave wrong tokens for some document is recorded as distrusted, and the shards
         are made again with another one.
 
         Returns:
-            All shards, in document order; and the options of their recipes, which name the engines
-            that were not used.
+            All shards, those that existed before included.
 
         Raises:
             InputError, SourceChangedError, MissingError: A worker could not make its shard; see
@@ -86,6 +94,8 @@ class TokenizeJob:
         tokenizer = self.options["tokenizer"]
         distrusted = list(distrust.load_records(self.root, tokenizer))
         while True:
+            # The options name the engines to avoid. An attempt ends early if another one gives
+            # wrong tokens; its result then has a record of that.
             options = {**self.options, **distrust.recipe_options(distrusted)}
             attempt = self._attempt(options)
 
@@ -103,7 +113,7 @@ class TokenizeJob:
             # not a new one, it was used although it was excluded.
             if attempt.shards is None:
                 raise _distrusted_engine_used(records[0])
-            return attempt.shards, options
+            return MadeShards(attempt.shards, options)
 
     def _attempt(self, options: Mapping[str, Any]) -> _Attempt:
         """Make the shards that do not exist yet, until an engine gives wrong tokens.

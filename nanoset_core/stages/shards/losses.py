@@ -1,4 +1,9 @@
-"""What was lost between files and shards: rejected lines, unreadable files, damaged text."""
+"""What was lost between files and shards: rejected lines, unreadable files, damaged text.
+
+Each shard counts its losses, and lists rejected lines in a file. `Losses` adds up the counts of
+several shards, and describes them in clauses for messages, such as "3 documents with runs of zero
+bytes: a.parquet 3".
+"""
 
 from __future__ import annotations
 

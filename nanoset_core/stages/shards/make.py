@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -112,16 +112,21 @@ class ShardSettings:
 class ShardTask(PerShardTask):
     """Everything that a worker needs to make one shard."""
 
-    # Whoever erased documents has to know all places in which they are again.
+    # If this is raised for one shard, the others are made first: whoever erased documents has to
+    # know all places in which they are again.
     deferred_errors = (purged.ReturnedDocumentsError,)
 
     folder: RawFolder
     """The corpus's folder."""
     source: SourceRange
+    """The range of the corpus's text."""
     settings: ShardSettings
 
     def write(self, folder: Path) -> Written:
         """Write the files of the shard.
+
+        Args:
+            folder: An empty folder, in which the files are created.
 
         Raises:
             InputError: A line was rejected, and the policy is to fail.
@@ -454,24 +459,22 @@ def _engine(task: ShardTask) -> Engine:
     # Load the engine, unless it was loaded before. In the first case, report which one was chosen.
     file = local_tokenizer(task.settings.tokenizer_file)
     n_loads_before = _n_engine_loads()
-    engine, fingerprint = _loaded_engine(
-        file, stat_signature(file), task.settings.engine, distrusted_engines
-    )
+    loaded = _loaded_engine(file, stat_signature(file), task.settings.engine, distrusted_engines)
     is_new = _n_engine_loads() > n_loads_before
     if is_new:
-        report_progress(TaskNote(f"engine {engine.name}: {engine.reason}"))
+        report_progress(TaskNote(f"engine {loaded.engine.name}: {loaded.engine.reason}"))
 
     # The recipe has the fingerprint that the tokenizer had when the build started.
     expected_fingerprint = task.recipe.options["tokenizer"]
-    if fingerprint != expected_fingerprint:
+    if loaded.fingerprint != expected_fingerprint:
         raise SourceChangedError(
             "the tokenizer has changed since this build started",
             where=file,
-            found=f"sha256 {fingerprint[:16]}…",
+            found=f"sha256 {loaded.fingerprint[:16]}…",
             expected=f"sha256 {expected_fingerprint[:16]}…",
             remedy="build again once no program writes to it",
         )
-    return engine
+    return loaded.engine
 
 
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
@@ -489,15 +492,23 @@ def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
         FormatError: The tokenizer is damaged.
         ConfigError: The engine does not support the tokenizer, or is not installed.
     """
-    engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ())
+    engine = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ()).engine
     report_progress(TaskNote(f"engine {engine.name}: {engine.reason}"))
     return f"{engine.name}: {engine.reason}"
+
+
+class _LoadedEngine(NamedTuple):
+    """An engine, and the tokenizer that it applies."""
+
+    engine: Engine
+    fingerprint: str
+    """Identifies the tokenizer by its files and settings."""
 
 
 @lru_cache(maxsize=2)
 def _loaded_engine(
     file: TokenizerPath, _stamp: object, kind: str, without: tuple[str, ...]
-) -> tuple[Engine, str]:
+) -> _LoadedEngine:
     """Load an engine, and keep it as long as its tokenizer is the same.
 
     Args:
@@ -506,11 +517,9 @@ def _loaded_engine(
             file is overwritten, it is loaded again.
         kind: Name of the engine, or "auto".
         without: Name and version of engines that must not be used.
-
-    Returns:
-        (the engine, fingerprint of the tokenizer).
     """
-    return make_engine(file, kind, without=without), define(file).fingerprint
+    engine = make_engine(file, kind, without=without)
+    return _LoadedEngine(engine, define(file).fingerprint)
 
 
 def _n_engine_loads() -> int:

@@ -1,4 +1,9 @@
-"""What decides the tokens of a corpus, by nanoset.yaml and by what is recorded below the root."""
+"""What decides the tokens of a corpus, by nanoset.yaml and by what is recorded below the root.
+
+The recipe of an output lists everything that it is made from. The functions here return the options
+for the recipes of shards: settings such as the key of the text, the fingerprint of the tokenizer,
+engines that gave wrong tokens, and documents that were erased.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +33,13 @@ def token_options(project: Project, corpus: str) -> dict[str, Any]:
         ConfigError: The tokenizer lacks a token that nanoset.yaml names.
     """
     erased = purged.read_erased(project.outputs, corpus)
-    return shard_options(project, corpus) | purged.recipe_options(erased)
+    return {**shard_options(project, corpus), **purged.recipe_options(erased)}
 
 
 def shard_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return the options that decide the tokens of a shard, by settings and records of bad engines.
+    """Return the options that decide the tokens of a shard: settings, and engines to avoid.
+
+    An engine, a way to turn text into tokens, is avoided once it gave wrong tokens.
 
     Args:
         project: Its settings, tokenizer, and records below its output root are read.
@@ -47,17 +54,19 @@ def shard_options(project: Project, corpus: str) -> dict[str, Any]:
         ConfigError: The tokenizer lacks a token that nanoset.yaml names.
     """
     fingerprint = project.tokenizer.fingerprint
+    settings = shard_settings(project, corpus)
     distrusted = distrust.load_records(project.outputs, fingerprint)
-    return shard_settings(project, corpus).recipe_options(fingerprint) | distrust.recipe_options(
-        distrusted
-    )
+    return {
+        **settings.recipe_options(fingerprint),
+        **distrust.recipe_options(distrusted),  # engines that must not be used
+    }
 
 
 def shard_settings(project: Project, corpus: str) -> ShardSettings:
     """Return how the documents of a corpus become tokens, from nanoset.yaml.
 
     Args:
-        project: The project.
+        project: Its settings and tokenizer are read.
         corpus: Name of the corpus, which may have settings of its own.
 
     Raises:

@@ -140,18 +140,23 @@ def preprocess(
 
 
 def _find_or_make_pairs(call: _Call, prefix_by_key: Mapping[str, Location]) -> list[Preprocessed]:
-    """Return the pair of each key, which is made unless an earlier call made it.
-
-    All pairs are looked for first: if one may not be replaced, none is made.
+    """Return the pair of each key, its .bin and .idx, which is made unless an earlier call did.
 
     Args:
         call: The call.
         prefix_by_key: Key of the texts → path of its pair, without the endings .bin and .idx.
+
+    Raises:
+        ConfigError: A file with the name of an output may not be replaced.
+        InputError: There are no documents, or too many rejected lines.
     """
+    # Look for all pairs first: if one of them may not be replaced, none is made.
     existing_pairs = {key: _find_pair(call, key, prefix) for key, prefix in prefix_by_key.items()}
     pairs = []
     for key, pair in existing_pairs.items():
-        pairs.append(pair or _make_pair(call, key, prefix_by_key[key]))
+        if pair is None:
+            pair = _make_pair(call, key, prefix_by_key[key])
+        pairs.append(pair)
     return pairs
 
 
@@ -587,7 +592,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
         InputError: There are no documents, or too many rejected lines.
     """
     # Tokenize each range of the input to a shard in the scratch folder.
-    shards, _ = call.job(key).run()
+    shards = call.job(key).run().shards
 
     # Refuse to write files without documents, or if more text was lost than the options allow.
     losses = sum_losses(shards, call.ranges.pieces())

@@ -1,4 +1,8 @@
-"""Cut input files into ranges, the units of work of `preprocess`."""
+"""Cut input files into ranges, the units of work of `preprocess`.
+
+A range is a part of a large file, or several small files, and becomes one shard. Files are read and
+hashed while earlier ranges are tokenized.
+"""
 
 from __future__ import annotations
 

@@ -177,30 +177,35 @@ def add_record(
     """Record erased documents of a corpus, unless all of them are recorded already.
 
     Args:
-        outputs: The root.
+        outputs: The root of the project's outputs, below which records are stored.
         corpus: Name of the corpus.
         places: Where they are.
         ids: Digests of their ids, as `id_digest` computes them.
     """
-    record = ErasureRecord(tuple(sorted(set(ids))), tuple(sorted(set(places))))
+    record = ErasureRecord(
+        ids=tuple(sorted(set(ids))),
+        places=tuple(sorted(set(places))),
+    )
     known = read_erased(outputs, corpus, again=True)
     are_ids_known = known.ids.issuperset(record.ids)
-    if are_ids_known and all(known.contains(place) for place in record.places):
-        return
-    _NOTEBOOK.add(outputs, record, corpus)
+    are_places_known = all(known.contains(place) for place in record.places)
+    if not are_ids_known or not are_places_known:
+        _NOTEBOOK.add(outputs, record, corpus)
 
 
 def read_erased(outputs: OutputRoot, corpus: str, *, again: bool = False) -> ErasedDocuments:
-    """Return the erased documents of a corpus that are recorded below a root.
+    """Return the documents of a corpus that users have erased, by the records of all purges.
 
     Args:
-        outputs: The root. In a bucket, its records are remembered for a few seconds.
+        outputs: The root of the project's outputs, below which records are stored. In a bucket,
+            they are remembered for a few seconds.
         corpus: Name of the corpus.
         again: Read them even if they are remembered.
 
     Raises:
         FormatError: A record cannot be read.
     """
+    # Put together the ids and places of all records.
     ids: set[str] = set()
     positions_by_piece: dict[PieceKey, set[int]] = {}
     for record in _NOTEBOOK.read(outputs, corpus, refresh=again):

@@ -1,4 +1,8 @@
-"""Read rejects.jsonl, the list of the lines that a shard rejected."""
+"""Read rejects.jsonl, the list of the lines that a shard rejected.
+
+An entry says which line of which file it was, and why it was rejected, such as `missing_key`. The
+list also has the faults at which files could not be read any further.
+"""
 
 from __future__ import annotations
 

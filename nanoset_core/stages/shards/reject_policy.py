@@ -1,4 +1,9 @@
-"""Decide whether more text was lost between files and shards than the settings allow."""
+"""Decide whether more text was lost between files and shards than the settings allow.
+
+There is one limit for lines that are not documents, and one for text in files that cannot be read
+to their end. If one of them is exceeded, the error says how much was lost, shows an example, and
+names the setting and what usually helps.
+"""
 
 from __future__ import annotations
 

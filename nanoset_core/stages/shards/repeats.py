@@ -1,4 +1,8 @@
-"""Count the documents of a shard whose tokens occurred in it before."""
+"""Count the documents of a shard whose tokens occurred in it before.
+
+Documents are compared by a hash of their tokens. If a shard has very many different documents, only
+a sample of them is counted, and the number for the whole shard is estimated.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def set_recipe(
     """Return the recipe of the set of a corpus's shards: all that decides which shards these are.
 
     Args:
-        project: The project.
+        project: Its setting `tokenization.range_mib` is read.
         corpus: Name of the corpus.
         parents: "inventory" → digest of the corpus's inventory.
         options: The options that decide the tokens; see `token_options`.
@@ -88,7 +88,9 @@ def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequen
     Raises:
         MissingError: A shard is missing or damaged.
     """
-    return PackedManifests(each_shard(project, corpus, digests, pack), project.outputs.access)
+    # There may be very many, so each is packed: its manifest is compressed until it is used.
+    packed = each_shard(project, corpus, digests, pack)
+    return PackedManifests(packed, project.outputs.access)
 
 
 def each_shard(
@@ -121,7 +123,7 @@ def check_shards(project: Project, corpus: str, digests: Sequence[str]) -> None:
     """Check that shards of a corpus exist, and that no file of them is missing or damaged.
 
     Args:
-        project: The project.
+        project: Its output root is searched for shards.
         corpus: Name of the corpus.
         digests: Which shards.
 
@@ -239,7 +241,7 @@ def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | N
     records its losses.
 
     Args:
-        project: The project.
+        project: Its output root is searched for the set, or for the shards of it.
         corpus: Name of the corpus.
         recipe: Recipe of the set.
 
@@ -269,7 +271,7 @@ def _shard_digests(project: Project, inventory: Inventory, range_bytes: int) -> 
     """Return the digests of the shards that a corpus will have, one for each range of its text.
 
     Args:
-        project: The project.
+        project: Its settings, tokenizer and records of erased documents are read.
         inventory: The files of the corpus.
         range_bytes: Size of a range.
     """
@@ -314,7 +316,7 @@ def reject_policy(project: Project, corpus: str) -> RejectPolicy:
     """Return how much text a corpus may lose, by the settings of nanoset.yaml.
 
     Args:
-        project: The project.
+        project: Its settings for rejected lines and unreadable files are read.
         corpus: Name of the corpus, which may have settings of its own.
     """
     documents = project.config.documents_of(corpus)

@@ -27,7 +27,7 @@ def point_into(shard: Manifest, fact: FileFact) -> None:
     """Record that a dataset contains a shard's tokens, and remove the shard's own copy.
 
     Args:
-        shard: The shard.
+        shard: The shard. Its tokens are a file of its own, or a range of another dataset.
         fact: The range. The caller has compared its sha256 with that of the .bin.
     """
     _write_bin_fact(shard, fact)

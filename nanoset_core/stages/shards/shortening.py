@@ -106,7 +106,7 @@ def _copy_tokens(shard: Manifest, is_kept: NDArray[np.bool_], folder: Path) -> i
     """Copy the tokens of some documents of a shard, with an index of their sequences.
 
     Args:
-        shard: The shard.
+        shard: The shard whose tokens are copied.
         is_kept: Whether each document is copied, shape (n_documents,).
         folder: The folder of the copies, tokens.bin and tokens.idx.
 
@@ -169,7 +169,7 @@ def _bytes_of_sequences(
     """Yield the tokens of some sequences of a shard, as they are stored.
 
     Args:
-        shard: The shard.
+        shard: The shard whose tokens are read.
         index: Its index, which says where each sequence starts.
         is_kept: Which sequences to yield, shape (n_sequences,).
 

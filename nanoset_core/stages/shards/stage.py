@@ -102,7 +102,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         """Return the message that a build would lose too much text, or None if it may start.
 
         Args:
-            project: The project.
+            project: Its output root and limits for lost text are read.
             key: The corpus.
             recipe: Recipe of the set of shards that would be built.
             reading: Not used, since nothing is read for this.
@@ -119,7 +119,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         These are the shards of new text, or all shards if settings have changed.
 
         Args:
-            project: The project.
+            project: Its settings, tokenizer and existing shards are read.
             key: The corpus.
             text_of: Returns an estimate of the text of a corpus.
         """
@@ -138,7 +138,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         """Return how many bytes of text are not in the current set of shards.
 
         Args:
-            project: The project.
+            project: Its settings and tokenizer are read.
             key: The corpus.
             text: The text as it is now, and the current set, which was made from earlier text.
         """

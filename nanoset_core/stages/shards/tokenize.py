@@ -1,4 +1,8 @@
-"""Tokenize a corpus: make its shards that do not exist yet, and the set that lists all shards."""
+"""Tokenize a corpus: make its shards that do not exist yet, and the set that lists all shards.
+
+The text of the corpus is cut into ranges, each of which becomes a shard. A shard that an earlier
+build has made of the same text and settings is used again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.inventory.corpora import corpus_folder
 from nanoset_core.stages.inventory.make import current_inventory, with_object_marks
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.shards.job import TokenizeJob
+from nanoset_core.stages.shards.job import MadeShards, TokenizeJob
 from nanoset_core.stages.shards.line_numbers import piece_lines_of_corpus
 from nanoset_core.stages.shards.losses import Losses, sum_losses
 from nanoset_core.stages.shards.make import SHARDS
@@ -40,7 +44,7 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     A shard contains the tokens of one range of the text. Only missing shards are made.
 
     Args:
-        project: The project.
+        project: Its settings are read, and its output root gets the shards.
         corpus: Name of the corpus.
 
     Returns:
@@ -52,20 +56,21 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
     _show_notices(project)
-    shards, options = _make_shards_without_erased(project, corpus, inventory)
+    made = _make_shards_without_erased(project, corpus, inventory)
 
     # The sums include what was lost: lines that are no documents, and files that could not be read
     # to their end.
-    losses = sum_losses(shards, inventory.pieces)
+    losses = sum_losses(made.shards, inventory.pieces)
     _check_text(project, corpus, losses)
-    facts = _facts_of_set(shards, losses, inventory)
+    facts = _facts_of_set(made.shards, losses, inventory)
 
     def write(_folder: Path) -> Written:
         """Write no files: the set consists of its manifest alone, which has these facts."""
         return Written(facts)
 
     # Store the manifest under the digest of its recipe, and replace the current set by it.
-    recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
+    parents = {"inventory": inventory_manifest.digest}
+    recipe = set_recipe(project, corpus, parents, made.options)
     manifest = project.outputs.commit(recipe, write)
     return project.outputs.make_current(manifest)
 
@@ -106,7 +111,7 @@ def _check_text(project: Project, corpus: str, lost: Losses) -> None:
     """Check that a corpus has text, and that not more of it was lost than the settings allow.
 
     Args:
-        project: The project.
+        project: Its limits for lost text are read.
         corpus: Name of the corpus.
         lost: What was lost, and the counts of what was read.
 
@@ -125,22 +130,19 @@ def _check_text(project: Project, corpus: str, lost: Losses) -> None:
         )
 
 
-def _make_shards_without_erased(
-    project: Project, corpus: str, inventory: Inventory
-) -> tuple[Sequence[Manifest], dict[str, Any]]:
+def _make_shards_without_erased(project: Project, corpus: str, inventory: Inventory) -> MadeShards:
     """Make the shards that do not exist yet, without documents that were erased from the corpus.
 
     An erased document may be in the text again, for example in a new file. Its place is then
     recorded, and its shard is made without it.
 
     Args:
-        project: The project.
+        project: Its settings are read, and its output root gets the shards.
         corpus: Name of the corpus.
         inventory: The files of the corpus.
 
     Returns:
-        (all shards, in document order; the options that decided their tokens, which name the
-        erased documents).
+        All shards of the corpus. The options that decided their tokens name the erased documents.
     """
     while True:
         try:
@@ -155,18 +157,16 @@ def _make_shards_without_erased(
             purged.add_record(project.outputs, corpus, error.places)
 
 
-def _make_shards(
-    project: Project, corpus: str, inventory: Inventory
-) -> tuple[Sequence[Manifest], dict[str, Any]]:
+def _make_shards(project: Project, corpus: str, inventory: Inventory) -> MadeShards:
     """Make the shards that do not exist yet, one for each range of a corpus's text.
 
     Args:
-        project: The project.
+        project: Its settings are read, and its output root gets the shards.
         corpus: Name of the corpus.
         inventory: The files of the corpus, which are cut into ranges here.
 
     Returns:
-        (all shards, in document order; the options that decided their tokens).
+        All shards of the corpus, and the options that decided their tokens.
 
     Raises:
         ReturnedDocumentsError: Erased documents are in the text again, in places that are not
@@ -197,8 +197,8 @@ def _make_shards(
         text_bytes=sum(source.size for source in ranges),
         look_first=not project.rebuild,
     )
-    shards, options = job.run()
-    return shards, options | purged.recipe_options(erased)
+    made = job.run()
+    return MadeShards(made.shards, options=made.options | purged.recipe_options(erased))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
     setting `storage.scratch_mib` limits the room for such files.
 
     Args:
-        project: The project.
+        project: Its number of workers, and the room for its outputs, are read.
         corpus: Name of the corpus.
         ranges: The ranges of its text, each of which becomes a shard.
 
@@ -255,7 +255,7 @@ def _check_room(
     The estimate supposes that the text has few tokens, and is not compressed.
 
     Args:
-        project: The project.
+        project: The size of its token ids is read; its settings are for the error.
         corpus: Name of the corpus.
         ranges: The ranges of its text, each of which becomes a shard.
         room_bytes: Bytes that a shard may take.

@@ -1,4 +1,8 @@
-"""Verify the shards of a corpus: every line is accounted for, few are lost, files are whole."""
+"""Verify the shards of a corpus: every line is accounted for, few are lost, files are whole.
+
+A quick check compares counts, and the sizes of files. A deep one reads all bytes, and compares
+their sha256 with what the manifests record.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ def verify_shards(
     Every line must be counted, no more text lost than the settings allow, and all files whole.
 
     Args:
-        project: The project.
+        project: Its outputs are checked, against the limits for lost text in its settings.
         corpus: Name of the corpus.
         deep: Compare the sha256 of all files, instead of their sizes and the ends of tables.
         run: Runs the parts of a deep check, here or on other machines.
@@ -73,7 +77,7 @@ def _warn_of_repeats(report: Report, project: Project, tokenized: Manifest, *, d
 
     Args:
         report: Report on the shards.
-        project: The project.
+        project: Its limit for repeated documents is read.
         tokenized: Manifest of the set of shards.
         deep: Whether all tokens of the dataset are read in any case.
     """
@@ -249,7 +253,7 @@ def _check_of_shard_files(
     A part is the digests of some consecutive shards, by which any machine can find them.
 
     Args:
-        project: The project.
+        project: Other machines may read its outputs for a part of the check.
         corpus: Name of the corpus.
         tokenized: Manifest of the set of shards, which lists their digests.
         shards: Manifests of the shards, in the same order.
@@ -281,7 +285,7 @@ def _check_document_tables(report: Report, project: Project, shards: Sequence[Ma
 
     Args:
         report: Report on the shards.
-        project: The project.
+        project: Its outputs are read, some of them perhaps from a bucket.
         shards: Manifests of the shards.
     """
     check_table = partial(_check_document_table, report.output)

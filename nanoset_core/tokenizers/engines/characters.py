@@ -68,9 +68,13 @@ class PairSplitter:
         """
         self._each_apart = signs.each_apart
         self._longest_runs = longest_runs
+
+        # What two adjacent bytes show about the place between them: most often whether it is cut.
         self._kinds_of_byte_pairs = _kinds_of_byte_pairs(vocabulary.boundary_pairs)
 
-        left, right = vocabulary.boundary_pairs.astype(np.uint64).T
+        # For the other places: whether a merge joins two characters. Pairs of characters are too
+        # many for a table, so the table has their hashes.
+        left, right = vocabulary.boundary_pairs.astype(np.uint64).T  # code points
         self._is_joined_by_hash = np.zeros(1 << _HASH_BITS, bool)
         self._is_joined_by_hash[_hash_pairs(left, right)] = True
 
@@ -132,9 +136,10 @@ class PairSplitter:
         Returns:
             bool, shape (n_characters,).
         """
-        characters = code_points_at(data, positions)
-        previous_characters = code_points_at(data, character_starts(data, positions - 1))
-        hashes = _hash_pairs(previous_characters.astype(np.uint64), characters.astype(np.uint64))
+        right = code_points_at(data, positions)  # (n_characters,)
+        previous_positions = character_starts(data, positions - 1)
+        left = code_points_at(data, previous_positions)
+        hashes = _hash_pairs(left.astype(np.uint64), right.astype(np.uint64))
         return self._is_joined_by_hash.take(hashes)
 
 
@@ -183,18 +188,19 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
             the left token and the first one of the right token of a merge.
 
     Returns:
-        uint8, shape (65536,): _CUT, _JOINED or _DOUBTFUL. The index is 256 * left byte + right
-            byte.
+        uint8, shape (65536,). The index is 256 * left byte + right byte.
     """
     table = np.full((256, 256), _CUT, np.uint8)  # left byte, right byte
     table[:, 0x80:0xC0] = _JOINED  # the bytes 80 to BF are inside of characters
 
-    left_bytes = _last_bytes(boundary_pairs[:, 0])
-    right_bytes = _first_bytes(boundary_pairs[:, 1])
-    # Other bytes than ASCII are parts of many characters, of which merges join only some.
+    # The two bytes that meet if the characters of each pair are adjacent: A9 "t" for "é" and "t".
+    left_bytes = _last_bytes(boundary_pairs[:, 0])  # (n_pairs,)
+    right_bytes = _first_bytes(boundary_pairs[:, 1])  # (n_pairs,)
+
+    # Bytes other than ASCII are parts of many characters, of which merges join only some. Two bytes
+    # of ASCII are two whole characters.
     table[left_bytes, right_bytes] = _DOUBTFUL
-    # Two bytes of ASCII are two whole characters.
-    is_ascii = (left_bytes < 0x80) & (right_bytes < 0x80)  # (n_pairs,)
+    is_ascii = (left_bytes < 0x80) & (right_bytes < 0x80)
     table[left_bytes[is_ascii], right_bytes[is_ascii]] = _JOINED
 
     table[SEPARATOR_BYTE] = _CUT  # a word starts after a separator, whatever its first byte is
@@ -292,12 +298,17 @@ class CharacterMerger(Merger):
 
 
 def _further_bytes(data: Bytes, starts: Ints) -> Ints:
-    """Return the second, third and fourth bytes of characters: int64, shape (n_further_bytes,).
+    """Return where the second, third and fourth bytes of characters are.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8.
         starts: int64, shape (n_characters,): the first byte of each character.
+
+    Returns:
+        int64, shape (n_further_bytes,), in no particular order: 2 4 5 for "aé中", whose characters
+        start at 0 1 3.
     """
+    # The first byte says how many bytes the character has.
     first_bytes = data[starts]
     return np.concatenate(
         [

@@ -246,13 +246,17 @@ class ByteClassifier:
         Returns:
             uint8, shape (n_characters,).
         """
-        # The first two bytes nearly always decide. If they do not, the table has _MIXED, and the
-        # whole character is looked up.
-        upper_bytes = data[starts].astype(np.uint16) << 8
-        classes: Bytes = self._class_of_pair[upper_bytes | data[starts + 1]]
+        # The first two bytes nearly always decide. They are one number, which is an index into a
+        # table: 0xC3A9 for "é".
+        first_bytes = data[starts].astype(np.uint16)
+        second_bytes = data[starts + 1]
+        classes: Bytes = self._class_of_pair[(first_bytes << 8) | second_bytes]
+
+        # If they do not, the table has _MIXED, and the whole character is looked up.
         mixed = np.flatnonzero(classes == _MIXED)
         if len(mixed):
-            classes[mixed] = self._classes[code_points_at(data, starts[mixed])]
+            code_points = code_points_at(data, starts[mixed])
+            classes[mixed] = self._classes[code_points]
         return classes
 
 
@@ -261,16 +265,19 @@ def _fill_characters(
 ) -> None:
     """Write the class of each character of several bytes to all of its bytes.
 
+    "é中" has the bytes C3 A9 E4 B8 AD. With the classes L and I, they get the classes L L I I I.
+
     Args:
         byte_classes: uint8, shape (n_bytes,). Changed in place.
         data: uint8, shape (n_bytes,): the text in UTF-8.
         starts: int64, shape (n_characters,): the first byte of each character.
         character_classes: uint8, shape (n_characters,).
     """
+    # All of them have a first and a second byte.
     byte_classes[starts] = character_classes
     byte_classes[starts + 1] = character_classes
 
-    # There are three bytes or more if the first one is at least 0xE0, and four from 0xF0 on.
+    # There is a third byte if the first one is at least 0xE0, and a fourth from 0xF0 on.
     first_bytes = data[starts]
     three_or_more = np.flatnonzero(first_bytes >= 0xE0)
     byte_classes[starts[three_or_more] + 2] = character_classes[three_or_more]

@@ -198,11 +198,12 @@ class GatedEngine:
         is_refused = np.zeros(len(texts), bool)
         is_refused[self._added_tokens.find(encoded)] = True
 
-        # ASCII characters are never doubtful: search the other texts.
+        # ASCII characters are never doubtful: search the other texts only.
         searched = [index for index, text in enumerate(texts) if not text.isascii()]
         if searched:
             matches = self._find_doubtful([encoded[index] for index in searched])
-            is_refused[np.array(searched)[matches]] = True
+            refused = np.array(searched)[matches]  # indices into `texts`
+            is_refused[refused] = True
         return is_refused
 
     def _find_doubtful(self, texts: list[bytes]) -> Ints:

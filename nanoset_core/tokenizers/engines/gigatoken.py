@@ -84,7 +84,9 @@ class GigatokenEngine:
         Returns:
             The ids of all documents, in their order.
         """
-        lists = [self._encode_one(text) for text in texts]
+        lists = [self._encode_one(text) for text in texts]  # a uint32 array for each text
+
+        # The library remembers words, which takes memory: look at that from time to time.
         self._bytes_since_check += sum(map(len, texts))
         if self._bytes_since_check > _CHECK_INTERVAL:
             self._reload_if_grown()

@@ -248,11 +248,15 @@ class Merger(ABC):
         return ranks
 
     def merge_words(self, words: Bytes) -> FlatLists:
-        """Return the token ids of all words, concatenated, and the number of tokens of each word.
+        """Return the tokens of words, by merging the tokens of their bytes or characters.
 
         Args:
-            words: uint8, shape (n_words, width), zero-padded, without zero bytes inside; width at
-                most LONGEST_WORD.
+            words: uint8, shape (n_words, width): the bytes of each word in a row, then zeros. No
+                word has a zero byte itself; the width is at most LONGEST_WORD.
+
+        Returns:
+            (ids of all words, concatenated, int32, shape (n_tokens,); number of tokens of each
+            word, int64, shape (n_words,)).
         """
         ids_by_batch = [np.empty(0, np.int32)]
         lengths_by_batch = [np.empty(0, np.int64)]
@@ -419,7 +423,11 @@ class ByteMerger(Merger):
         return self._byte_tokens.take(letters)
 
     def _first_ranks(self, letters: Bytes, tokens: Words) -> Ints:
-        """Return the rank of each pair of adjacent bytes, shape (width - 1, n_words)."""
+        """Return the rank of each pair of adjacent bytes, shape (width - 1, n_words).
+
+        For the words "the" and "an", the columns are the ranks of "th" and "he", and of "an" and of
+        "n" with the zero after it, which is NO_RANK.
+        """
         # One lookup by two bytes is faster than one by two tokens.
         byte_pairs = letters[:-1].astype(np.uint16) << 8 | letters[1:]
         return self._ranks_of_byte_pairs.take(byte_pairs)

@@ -122,10 +122,11 @@ class Batch:
             starts: First byte of each word of the block, int64, shape (n_words,).
             lengths: Bytes of each word, int64, shape (n_words,).
         """
-        for position in np.flatnonzero(lengths > LONGEST).tolist():
+        for position in np.flatnonzero(lengths > LONGEST).tolist():  # in the block
             start = starts[position]
-            self.long_words.append(data[start : start + lengths[position]].tobytes())
-            self.long_positions.append(position + self.size)
+            stop = start + lengths[position]
+            self.long_words.append(data[start:stop].tobytes())
+            self.long_positions.append(position + self.size)  # in the batch
 
     def unknown_by_width(self) -> dict[int, UnknownWords]:
         """Return the unknown words of all blocks, which have to be encoded.
@@ -305,6 +306,7 @@ class PretokenCache:
         for width, unknown in self._find_unknown(data, starts, lengths).items():
             distinct = _distinct(unknown)
             distinct_tokens = tokens.take(distinct.positions)
+            # The list of tokens of each word has one token.
             list_lengths = np.ones(len(distinct_tokens), np.int64)
             codes = self._lists.add(distinct_tokens, list_lengths)
             self._tables[width].insert(distinct.keys, codes)

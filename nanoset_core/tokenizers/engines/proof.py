@@ -71,7 +71,7 @@ def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[i
     Args:
         engine: The engine that is checked.
         reference: The engine whose tokens are right.
-        texts: The texts.
+        texts: The texts to encode with both.
     """
     encoded = engine.encode(texts)
     expected = reference.encode(texts)
@@ -176,9 +176,10 @@ def _ends_of_categories(categories: Mapping[int, str]) -> list[str]:
     """
     first_by_group: dict[tuple[str, int], str] = {}
     last_by_group: dict[tuple[str, int], str] = {}
-    for point, name in categories.items():
+    for point, category_name in categories.items():
         character = chr(point)
-        group = (name, len(character.encode()))
+        n_bytes = len(character.encode())
+        group = (category_name, n_bytes)  # ("Ll", 1) for "a"
         first_by_group.setdefault(group, character)
         last_by_group[group] = character
     return sorted({*first_by_group.values(), *last_by_group.values()})

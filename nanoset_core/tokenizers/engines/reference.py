@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.execution.resources import free_memory
 from nanoset_core.tokenizers.engines.arrays import FlatLists
-from nanoset_core.tokenizers.engines.engine import Encoded, encode_utf8, slices
+from nanoset_core.tokenizers.engines.engine import Encoded, EncodingError, encode_utf8, slices
 from nanoset_core.tokenizers.engines.tokenizers_library import (
     encode_text,
     encoding_error,
@@ -37,6 +37,15 @@ MEMORY_PER_BYTE = 160
 """Bytes of memory that the library takes for each byte of a text: 130, and more as lists grow."""
 _LONG_TEXT = 1 << 20
 """Bytes of a text above which the free memory is checked before it is encoded."""
+
+
+class _Failure(NamedTuple):
+    """A document on which the library fails."""
+
+    document: int
+    """Number of the document within its batch."""
+    error: Exception
+    """What the library raised."""
 
 
 class ReferenceEngine:
@@ -133,22 +142,13 @@ class ReferenceEngine:
         except MemoryError:
             raise
         except Exception as error:
-            # The library does not say which document is the cause. If none fails on its own, the
-            # error names the first one.
-            number = start
-            cause = error
+            # The library does not say which document is the cause, so each is tried on its own.
             failure = self._first_failure(texts, start, stop)
-            if failure is not None:
-                number, cause = failure
-            encoding_failure = encoding_error(
-                self.file, cause, where=f"document {number}", library=self.name
-            )
-            encoding_failure.document = number
-            raise encoding_failure from error
+            if failure is None:  # none of them fails on its own: name the first one
+                failure = _Failure(start, error)
+            raise self._error_of(failure) from error
 
-    def _first_failure(
-        self, texts: Sequence[str], start: int, stop: int
-    ) -> tuple[int, Exception] | None:
+    def _first_failure(self, texts: Sequence[str], start: int, stop: int) -> _Failure | None:
         """Find the first of some documents on which the library fails.
 
         Args:
@@ -157,15 +157,23 @@ class ReferenceEngine:
             stop: Number of the document after the last one to try.
 
         Returns:
-            (number of the document, the library's error); None if no document fails on its own.
+            The document, and the library's error; None if no document fails on its own.
         """
         for number in range(start, stop):
             try:
                 with panics_as_errors():
                     self._encode_slice(texts[number : number + 1])
             except Exception as error:  # noqa: BLE001 - the library raises plain Exceptions
-                return number, error
+                return _Failure(number, error)
         return None
+
+    def _error_of(self, failure: _Failure) -> EncodingError:
+        """Return the error that names the document on which the library failed."""
+        error = encoding_error(
+            self.file, failure.error, where=f"document {failure.document}", library=self.name
+        )
+        error.document = failure.document
+        return error
 
     def _encode_slice(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each document; raise whatever the library does."""
@@ -294,9 +302,10 @@ class SentencePieceEngine(ReferenceEngine):
         encoding = encode_text(self.tokenizer, text, self.file)
         starts = [start for start, _ in encoding.offsets]
 
-        # The library may give another number of tokens.
-        missing = max(len(ids) - len(starts), 0)
-        starts += [len(text)] * missing
+        # The library may give another number of tokens. Further tokens are said to start at the end
+        # of the text, and further positions are dropped.
+        n_missing = max(len(ids) - len(starts), 0)
+        starts += [len(text)] * n_missing
         return ids, starts[: len(ids)]
 
     def _encode_slice(self, texts: Sequence[str]) -> list[list[int]]:

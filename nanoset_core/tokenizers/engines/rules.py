@@ -237,7 +237,8 @@ def _read_tokenizer(tokenizer: Any) -> Rules:
 
     # Some tokenizers cut text by a split pattern, and merge bytes. The others write spaces as ▁ (a
     # SpaceSigns says how), and merge characters.
-    split, form = _read_splitting(tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer"))
+    normalizer = tokenizer.get("normalizer")
+    split, form = _read_splitting(normalizer, tokenizer.get("pre_tokenizer"))
     model = tokenizer.get("model")
     vocabulary = _read_model(model, over_characters=isinstance(split, SpaceSigns))
     added_tokens = _read_added_tokens(tokenizer.get("added_tokens"), split, form)
@@ -606,7 +607,8 @@ def _check_runs(
         are_flags_equal: Whether the flag `normalized` is the same for all these tokens.
 
     Raises:
-        NotRecognisedError: It does not.
+        NotRecognisedError: It does not, for one of three reasons: some lengths have no token, such
+            tokens were not compared with the split pattern, or their flags differ.
     """
     for character, id_by_length in runs.items():
         lengths = sorted(id_by_length)
@@ -621,8 +623,8 @@ def _check_runs(
         # characters into spaces, so that the library finds longer runs than the engine.
         is_compared = character != " " or (split is GPT2 and form != "NFKC")
 
-        # With different flags, the library finds some of the tokens before the text is normalised,
-        # and some after. The engine finds all of them at once.
+        # By the flag `normalized`, the library finds a token before or after the text is
+        # normalised. The engine finds all of them at once, so they must have the same flag.
         if not (has_all_lengths and is_compared and are_flags_equal):
             raise NotRecognisedError(
                 f"added tokens of {lengths} spaces or line ends, and the form {form}"

@@ -289,11 +289,12 @@ def _move_starts_to_first_bytes(
             each of which starts a piece.
         wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
     """
-    # Such a character has three bytes if its first byte is 0xE0 or more, and otherwise two. None
-    # has four.
+    # White space of several bytes has three bytes if its first one is 0xE0 or more, and otherwise
+    # two. The no-break space, C2 A0, has its last byte one after the first.
     n_bytes = np.where(data[wide_spaces] >= 0xE0, 3, 2)
     last_bytes = wide_spaces + n_bytes - 1  # (n_wide_spaces,)
 
+    # The piece starts at C2, and not at A0.
     is_before_word = is_last_space[last_bytes]
     is_start[last_bytes[is_before_word]] = False
     is_start[wide_spaces[is_before_word]] = True

@@ -46,10 +46,15 @@ class TokenLists:
                 shape (n_stored + 1,).
             tokens: Tokens of all stored lists, concatenated; int32.
         """
-        # Both arrays may be longer than what they hold, see `_with_room`.
-        self._bounds = np.zeros(1, np.int64) if bounds is None else bounds
-        self._tokens = np.empty(0, np.int32) if tokens is None else tokens
-        self._count = len(self._bounds) - 1
+        if bounds is None:
+            bounds = np.zeros(1, np.int64)  # no list starts, and nothing stops after 0
+        if tokens is None:
+            tokens = np.empty(0, np.int32)
+
+        # Both arrays may become longer than what they hold, see `_with_room`.
+        self._bounds = bounds
+        self._tokens = tokens
+        self._count = len(bounds) - 1
 
     def __len__(self) -> int:
         """Return the number of stored lists."""
@@ -87,8 +92,12 @@ class TokenLists:
     def _store(self, ids: Ids, counts: Ints) -> Codes:
         """Append lists to the stored ones, and return their codes.
 
-        The stored lists are concatenated in `_tokens`; list number i are the tokens from
-        `_bounds[i]` to `_bounds[i + 1]`. Its code is _FIRST_LIST + i.
+        The stored lists are concatenated in `_tokens`. List number i has the tokens from
+        `_bounds[i]` to `_bounds[i + 1]`, and its code is _FIRST_LIST + i. After [5, 6], the list
+        [1, 2, 3] becomes list number 1:
+
+            tokens    5 6 1 2 3
+            bounds    0   2     5
 
         Args:
             ids: The tokens of the lists, concatenated; int32.
@@ -97,6 +106,8 @@ class TokenLists:
         Returns:
             int32, shape (n_lists,).
         """
+        # The numbers of the new lists, and where their tokens go: in the example, 1 to 2, and 2 to
+        # 5.
         first_number = self._count
         stop_number = first_number + len(counts)
         first_token = int(self._bounds[first_number])

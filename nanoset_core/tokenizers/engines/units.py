@@ -56,15 +56,23 @@ def no_merge_crosses_cuts(boundary_pairs: Iterable[tuple[int, int]]) -> bool:
     return True
 
 
-class _Hint(NamedTuple):
-    """What a text contains if it contains one of several tokens that begin in the same way."""
+class _Prefix(NamedTuple):
+    """What several tokens begin with: "<|" for "<|endoftext|>" and "<|pad|>"."""
 
-    byte: int
-    """One byte of the prefix. It is searched for first, since a search for one byte is much faster
-    than one for several.
+    text: bytes
+    """In UTF-8."""
+    rarest_byte: int
+    """The byte of it that the fewest texts contain. A search for it is much faster than one for
+    several bytes.
     """
-    prefix: bytes
-    """What these tokens begin with."""
+
+    def occurs_in(self, data: bytes) -> bool:
+        """Return whether a text contains the prefix, without which it contains none of the tokens.
+
+        Args:
+            data: The text in UTF-8.
+        """
+        return self.rarest_byte in data and self.text in data
 
 
 class AddedTokens:
@@ -77,10 +85,10 @@ class AddedTokens:
             tokens: In UTF-8, none of them empty.
         """
         self._pattern = re.compile(any_of(tokens))
-        self._hints = []
+        self._prefixes = []
         for group in _groups_by_first_byte(tokens):
             prefix = _common_prefix(group)
-            self._hints.append(_Hint(_rarest_byte(prefix), prefix))
+            self._prefixes.append(_Prefix(prefix, _rarest_byte(prefix)))
 
     def occur_in(self, data: bytes) -> bool:
         """Return whether a text contains an added token, such as `<|endoftext|>`.
@@ -88,10 +96,9 @@ class AddedTokens:
         Args:
             data: The text in UTF-8.
         """
-        for byte, prefix in self._hints:
-            if byte in data and prefix in data:
-                return self._pattern.search(data) is not None
-        return False
+        # Most texts contain none of the prefixes, so that the slow pattern is not needed.
+        has_prefix = any(prefix.occurs_in(data) for prefix in self._prefixes)
+        return has_prefix and self._pattern.search(data) is not None
 
     def find(self, texts: Sequence[bytes]) -> list[int]:
         """Return which of some texts contain an added token.
@@ -102,10 +109,12 @@ class AddedTokens:
         Returns:
             Their indices, ascending.
         """
+        # Search all texts for one prefix at a time. Few texts contain any of them, and only these
+        # are searched by the slow pattern.
         candidates = set()
-        for byte, prefix in self._hints:
+        for prefix, rarest_byte in self._prefixes:
             for index, data in enumerate(texts):
-                if byte in data and prefix in data:
+                if rarest_byte in data and prefix in data:
                     candidates.add(index)
         return [index for index in sorted(candidates) if self._pattern.search(texts[index])]
 
@@ -242,8 +251,8 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
 def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[bytes, bool]]:
     """Divide a text into pieces for the numpy engine and pieces for the reference engine.
 
-    Only the reference can encode some text, such as added tokens. The text is cut into small
-    pieces, and neighbours of the same kind are joined, up to about UNIT_BYTES.
+    Only the reference, the tokenizers library, can encode some text, such as added tokens. The text
+    is cut into small pieces, and neighbours of the same kind are joined, up to about UNIT_BYTES.
 
     Args:
         text: The text in UTF-8.

@@ -194,9 +194,9 @@ def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
         source: The file.
         kind: The kind of the file.
     """
+    # The bytes of the files decide the tokens, and so do settings, which are in `meaning`.
     kind_and_digests = _kind_and_digests(source, kind)
     converted = _convert(source, kind, kind_and_digests)
-    # Settings decide the tokens as well as the bytes of the files: `meaning` has them.
     fingerprint = _fingerprint(kind_and_digests, converted.meaning)
 
     # A merges.txt that was cut off at the end of a line looks complete. But then the vocab.json has

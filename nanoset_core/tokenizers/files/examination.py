@@ -213,11 +213,14 @@ def _names_by_normal_form(
         replaces capital letters by small ones; empty if the tokenizer does not normalize texts.
     """
     normalized_tokens = [token for token in added_tokens if token.get("normalized") is True]
-    names = list(dict.fromkeys(token["content"] for token in normalized_tokens))
+    names = list(dict.fromkeys(token["content"] for token in normalized_tokens))  # each once
+    if not names or not tokenizer.get("normalizer"):
+        return {}
+
+    forms = _normalize(tokenizer, names)
     names_by_form: dict[str, list[str]] = {}
-    if names and tokenizer.get("normalizer"):
-        for name, form in zip(names, _normalize(tokenizer, names), strict=True):
-            names_by_form.setdefault(form, []).append(name)
+    for name, form in zip(names, forms, strict=True):
+        names_by_form.setdefault(form, []).append(name)
     return names_by_form
 
 
@@ -226,7 +229,7 @@ def _normalize(tokenizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
 
     Args:
         tokenizer: The parsed tokenizer.json, which has a normalizer.
-        texts: The texts.
+        texts: Texts of added tokens.
 
     Returns:
         The normalized texts; the same texts if the library cannot load the normalizer.
@@ -318,11 +321,15 @@ def _tokens_without_merge(
 ) -> Sequence[str]:
     """Return the tokens of a BPE that should be the result of a merge, and are not.
 
-    The result is empty if the merges or the vocabulary are malformed: the library refuses the file.
+    With the tokens "a", "b" and "ab", for example, there should be a merge of "a" and "b".
 
     Args:
         model: The model of a parsed tokenizer.json.
         added_tokens: The added tokens, which need no merges.
+
+    Returns:
+        The tokens, sorted by id; empty if the merges or the vocabulary are malformed, since the
+        library refuses the file then.
     """
     vocabulary = model["vocab"]
     merges = model.get("merges")

@@ -1,4 +1,8 @@
-"""Recognise which kind of tokenizer a file is, by its first bytes and its name."""
+"""Recognise which kind of tokenizer a file is, by its first bytes and its name.
+
+For example, a file that begins with `IQ== 0` has tiktoken's lines. The kind decides how the file is
+read, and which settings of the user apply to it.
+"""
 
 from __future__ import annotations
 

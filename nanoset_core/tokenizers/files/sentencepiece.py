@@ -264,11 +264,14 @@ def _added_tokens(
         special_texts: Texts of the pieces that are special tokens, such as <s>.
         new_tokens: Text → id of special tokens that are not pieces.
     """
-    special = [added_token(text, ids[text], special=True) for text in special_texts]
-    user_defined_texts = model.texts_of(_PieceType.USER_DEFINED)
-    user_defined = [added_token(text, ids[text], special=False) for text in user_defined_texts]
-    new = [added_token(text, token_id, special=True) for text, token_id in new_tokens.items()]
-    return [*special, *user_defined, *new]
+    tokens = []
+    for text in special_texts:
+        tokens.append(added_token(text, ids[text], special=True))
+    for text in model.texts_of(_PieceType.USER_DEFINED):
+        tokens.append(added_token(text, ids[text], special=False))
+    for text, token_id in new_tokens.items():
+        tokens.append(added_token(text, token_id, special=True))
+    return tokens
 
 
 def _normalizer(model: _Model) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Where a tokenizer's files are, and the settings that the files do not contain."""
+"""Where a tokenizer's files are, and the settings that the files do not contain.
+
+A user names a file or a folder. Some kinds of files need settings in addition, such as the pattern
+by which tiktoken's ranks split text; a `TokenizerFile` has both.
+"""
 
 from __future__ import annotations
 

@@ -240,15 +240,18 @@ def _check_ids(
     Raises:
         FormatError: Two tokens have the same id, or an id below the last rank belongs to no token.
     """
+    # The ids of all tokens, each once: if there are fewer of them than tokens, an id is repeated.
     unique_ranks = set(ranks.values())
     unique_ids = unique_ranks.union(special_tokens.values())
     n_tokens = len(ranks) + len(special_tokens)
     has_repeated_id = len(unique_ids) < n_tokens
+
     last_rank = max(unique_ranks)
     first_missing_id = _first_missing(unique_ids, last_rank)
     if first_missing_id is None and not has_repeated_id:
         return
 
+    # Show the counts, from which it can be seen what is wrong.
     counts = (
         f"{len(ranks):,} tokens with {len(unique_ranks):,} ranks; "
         f"with the special tokens {n_tokens:,} tokens and {len(unique_ids):,} ids"
