@@ -115,6 +115,8 @@ def _check_piece_sizes(
 ) -> bool:
     """Check that the pieces that a .bin was joined from have as many bytes as the .bin.
 
+    If a bucket joined the .bin, the sha256 of each piece is known, but not that of the whole.
+
     Args:
         report: Report on the pair, to which errors are added.
         dataset: The pair.

@@ -220,6 +220,8 @@ class SampledFormat(ExportFormat):
     def _check_dtype(self, dataset: DatasetTraits) -> None:
         """Check that the tokens of a dataset are integers.
 
+        The readers of these formats take tokens as indices of an embedding.
+
         Args:
             dataset: Properties of the dataset.
 

@@ -79,6 +79,8 @@ def _check_versions(orders: Mapping[str, Order], prefix_by_corpus: Mapping[str, 
 def _check_fixed_settings(config: NanosetConfig, config_before: NanosetConfig) -> None:
     """Check that the settings that decide the order of samples have not changed.
 
+    For example, another seed would shuffle the samples in another order.
+
     Args:
         config: The settings with the new blend.
         config_before: The settings with which the run has read so far.

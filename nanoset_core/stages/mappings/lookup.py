@@ -128,6 +128,9 @@ class NanosetLookup:
     def trainer_prefix(self, corpus: str) -> str:
         """Return the path of a dataset on the machine that trains, as its file names contain it.
 
+        The machine that trains may have the outputs elsewhere, such as in /mnt/data instead of
+        /data.
+
         Args:
             corpus: Name of a corpus or view, or of a packed dataset.
 

@@ -118,6 +118,8 @@ def _phase_data_error(where: str, keys: DataKeys) -> ConfigError:
 def _repetition_errors(where: str, tree: MixPart) -> Iterator[ConfigError]:
     """Yield an error if a corpus is in several places of a mixture.
 
+    For example, `{web: 0.5, other: {mix: {web: {}, code: {}}}}` has web twice.
+
     Args:
         where: The key of the mixture.
         tree: The mixture.
@@ -284,6 +286,8 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
 
 def _share_errors(where: str, parts: Mapping[str, MixPart]) -> Iterator[ConfigError]:
     """Yield an error if some parts of a group have a share, and others have none.
+
+    In `{web: {share: 0.7}, code: {}}`, it is open how much of code is read.
 
     Args:
         where: Key of the group.

@@ -154,6 +154,8 @@ def _blend_errors(where: str, blend: BlendSpec | None) -> Iterator[ConfigError]:
 def _data_errors(where: str, data: DataKeys, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error unless exactly one key says where the data comes from.
 
+    For example, `blend` and `mix` together, or none of them, leave open what is read.
+
     Args:
         where: The key of the nanoset, for the error.
         data: The keys `blend` and `mix` of the nanoset itself, without its phases.

@@ -127,6 +127,8 @@ def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Man
 def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     """Return what a run has read of the train split that it was started with.
 
+    What was read is not read again with the new data.
+
     A handoff is a folder with the files that started the trainer.
 
     Args:

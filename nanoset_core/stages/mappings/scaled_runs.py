@@ -171,6 +171,9 @@ def _name_is_taken(kind: str, name: str, where: str) -> ConfigError:
 def _views_of_run(nanoset: NanosetSpec, scale: float) -> dict[str, ViewSpec]:
     """Return name → view for each dataset that a smaller run trains on.
 
+    At a scale of 0.01, `web` gives `{"web-scale-0_01": …}`, a view with one hundredth of its
+    documents.
+
     Args:
         nanoset: The full run.
         scale: Size of the smaller run, as a share of the full one.
@@ -273,6 +276,9 @@ def _scaled_blend(blend: BlendSpec | None, scale: float) -> BlendSpec | None:
 
 def _scaled_mix(mix: Mix | None, scale: float) -> Mix | None:
     """Return a mixture of the views of a smaller run.
+
+    `{web: {tokens: 1e9}, code: {epochs: 2}}` becomes `{web-scale-0_01: {tokens: 1e7},
+    code-scale-0_01: {epochs: 2}}`.
 
     Amounts of tokens are scaled. Shares and numbers of epochs are the same on any scale.
 

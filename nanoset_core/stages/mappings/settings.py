@@ -355,6 +355,8 @@ class NanosetSpec(Section):
     def epoch_limit(self, corpus: str) -> float | None:
         """Return how often a corpus may be read at most.
 
+        `max_epochs: {web: 4}` limits only web, and `max_epochs: 4` all corpora.
+
         Args:
             corpus: Name of a corpus or view of the nanoset.
 

@@ -219,6 +219,8 @@ BLENDED = BlendStage()
 def split_of(key: Key) -> SplitName:
     """Return the split that an output belongs to.
 
+    The index files of a nanoset are made for each split separately.
+
     Args:
         key: Key of the output, which names a nanoset and, as its `part`, the split.
 

@@ -84,6 +84,9 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
 def _placed_sets(plan: SplitPlan, config: NanosetConfig) -> list[PlacedSet]:
     """Return which index files a split has, and where they go.
 
+    They go to the folder that `--data-cache-path` names, which may be in a bucket, or else next to
+    each dataset.
+
     Args:
         plan: The plan of the split: its datasets, and how many samples of each.
         config: The settings. If the folder of the index files is in a bucket, all of them go there.

@@ -658,6 +658,8 @@ def _pad_tokens_of(streams: _CutStreams, row_tokens: int, repeats: int, choice: 
 def _tokens_carried(streams: _CutStreams, tail: PlanTail) -> int:
     """Return how many tokens of a source are in rows that begin in earlier sources.
 
+    If a row begins 3 tokens before the end of web, and has 8 tokens, 5 of code are in it.
+
     These are the tokens before its first row, except those that are in no row.
 
     Args:
@@ -732,6 +734,8 @@ def _check_streams(
     tokens_by_source: Mapping[str, int],
 ) -> None:
     """Check that the streams of each source have as many tokens as the source.
+
+    For example, files of 6 and 4 tokens are the streams of a source of 10 tokens.
 
     Args:
         streams: Source → tokens of each of its streams, such as its files.

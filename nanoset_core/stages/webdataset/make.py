@@ -523,6 +523,8 @@ def _padding_by_source(
 def _planned_dataset(project: Project, name: str, digest: str) -> Manifest:
     """Return the version of a packed dataset that a plan was made from, current or not.
 
+    A plan records the digests of the datasets that it was made from.
+
     Args:
         project: Its outputs are searched.
         name: Name of the dataset.

@@ -260,6 +260,8 @@ class _CountDistributions(NamedTuple):
 def _count_distributions(source_sizes: NDArray[np.float64], n_drawn: int) -> _CountDistributions:
     """Return how many contexts of each source are in a random sample without replacement.
 
+    If half of 1,000 contexts are from source 0, then 100 random ones have 50 of it on average.
+
     The counts have the hypergeometric distribution.
 
     Args:

@@ -211,6 +211,8 @@ def _token_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each special token that contexts need, and that `tokenizer` lacks.
 
+    For example, padding needs `pad: "<pad>"` in the section `tokenizer`.
+
     Args:
         file: Path of nanoset.yaml.
         spec: The settings of the webdataset.

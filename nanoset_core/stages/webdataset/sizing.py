@@ -195,6 +195,8 @@ def _fixed_bytes(plan: ShufflePlan) -> int:
 def least_bytes(plan: ShufflePlan, rows: int = 0) -> int:
     """Return the smallest memory budget of a worker with which both engines work.
 
+    A worker must hold the rows of at least one shard (tar), and a few buffers.
+
     Args:
         plan: Says which context (sample) goes into which tar.
         rows: Rows to hold in memory; the rows of one shard count if they are more.

@@ -410,6 +410,8 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
 def _publish_tar(folder: Path, facts: TarFacts, made_from: str, access: FileAccess) -> None:
     """Send a tar to the store, if there is one, and record in a marker that it is complete.
 
+    A marker is a small file with the counts of the tar, by which a later build skips it.
+
     Args:
         folder: Folder of the tar on this machine.
         facts: Facts of the tar.

@@ -75,6 +75,8 @@ class ShuffleInputs:
     def state(self) -> list[list[object]]:
         """Return a description of the files that changes if a file changes, as JSON values.
 
+        By it, a later call knows whether its input is the same, and resumes or keeps the tars.
+
         Returns:
             For each file: name and frequency of its source, path, size and version. The version is
             the time of modification, or a number computed from the ETag in a bucket.

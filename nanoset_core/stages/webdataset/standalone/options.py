@@ -139,6 +139,8 @@ class ShuffleOptions(RejectOptions):
     def _check_tokenizer(self, kind: InputKind, found: str) -> None:
         """Check that a tokenizer is named for text, and a token of it for padding.
 
+        A tokenizer turns text into tokens, and says which id the pad token has.
+
         Args:
             kind: Kind of the input.
             found: The input and the setting of padding, for the error.
