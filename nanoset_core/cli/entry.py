@@ -133,10 +133,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: Always, with the exit code.
     """
     _open_missing_streams()
-    _drop_failing_notices()
+    _make_stderr_unfailing()
     _escape_unknown_letters()
-    # With Dagster loaded, freeing all objects at the end of Python would take a second. This
-    # exempts them when Python ends.
+    # With Dagster loaded, the garbage collection at the end of Python would take a second. Exempt
+    # all objects from it.
     atexit.register(gc.freeze)
 
     # In this block, signals such as Ctrl-C raise KeyboardInterrupt. They are held back until
@@ -161,8 +161,8 @@ def _open_missing_streams() -> None:
             setattr(sys, name, stream)
 
 
-def _drop_failing_notices() -> None:
-    """Let notices on standard error that cannot be written, as on a full log disk, be dropped."""
+def _make_stderr_unfailing() -> None:
+    """Drop what cannot be written to standard error: a full log disk must not end the command."""
     # A test runner may have replaced the stream. That is not a file, and is left as it is.
     is_file = type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == _STDERR
     if not is_file:

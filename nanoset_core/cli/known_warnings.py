@@ -66,8 +66,8 @@ def print_warnings(
     if not show_known:
         _print_counts(n_new=len(new_warnings) - len(printed), n_known=n_known, err=err)
 
-    # Remember what the user has seen. A pipe or a log file may have no reader: its warnings stay
-    # new, so tell how to end that, unless `_print_counts` has just named the command.
+    # Remember what the user has seen. In a pipe or log file, warnings may stay unread, and are
+    # printed by each command: say how to end that. A caller with a limit leaves this line out.
     stream = sys.stderr if err else sys.stdout
     is_seen = show_known or stream.isatty()
     if is_seen:

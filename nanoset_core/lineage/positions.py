@@ -79,6 +79,12 @@ class Spans(NamedTuple):
     """Position in the sequence after its last token."""
 
     @staticmethod
+    def of_rows(rows: Sequence[tuple[int, int, int, int]]) -> Spans:
+        """Return spans, given the values (sample, offset, start, stop) of each."""
+        columns = np.array(rows, np.int64).reshape(-1, 4).T  # (4, n_spans)
+        return Spans(*columns)
+
+    @staticmethod
     def concatenate(parts: Sequence[Spans]) -> Spans:
         """Return the spans of all parts, in order; without parts, no spans.
 
@@ -602,29 +608,24 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
     Returns:
         The spans. Their `samples` are rows of the sample index.
     """
-    samples = _samples_with_entry(nanoset.sample_index, entry)
-    if not samples:
-        return Spans.concatenate([])
-    rows = nanoset.sample_index[samples.start : samples.stop + 1].astype(np.int64)
-    start_entries, start_offsets = rows[:-1].T  # where each sample begins, (n_samples,) each
-    stop_entries, stop_offsets = rows[1:].T  # where it ends: there, the next one begins
-
-    # A sample that begins in an earlier entry has the sequence from its first token on, and one
-    # that ends in a later entry has it up to its last token. If samples overlap by a token (the
-    # label of one is the first input of the next), each has one more at its end.
     sequence = nanoset.document_index[entry]
     length = int(nanoset.dataset.sequence_lengths[sequence])
+    # Samples may overlap by a token: the label of one is the first input of the next.
     overlap = nanoset.config.overlap
-    starts = np.where(start_entries == entry, start_offsets, 0)
-    stops = np.where(stop_entries == entry, stop_offsets + overlap, length)
 
-    # A span is at the start of its sample, unless the sample begins in an earlier entry. Of
-    # consecutive samples, only the first can do so.
-    offsets = np.zeros(len(samples), np.int64)
-    offsets[0] = _tokens_before_entry(nanoset, samples[0], entry)
+    rows: list[tuple[int, int, int, int]] = []
+    for sample in _samples_with_entry(nanoset.sample_index, entry):
+        start_entry, start_offset = nanoset.sample_index[sample].tolist()
+        stop_entry, stop_offset = nanoset.sample_index[sample + 1].tolist()
 
-    numbers = np.arange(samples.start, samples.stop, dtype=np.int64)
-    return Spans(numbers, offsets, starts, stops).select(stops > starts)
+        # A sample that begins in an earlier entry has the sequence from its first token on, and one
+        # that ends in a later entry has it up to its last token.
+        start = start_offset if start_entry == entry else 0
+        stop = stop_offset + overlap if stop_entry == entry else length
+        if start < stop:
+            offset = _tokens_before_entry(nanoset, sample, entry)
+            rows.append((sample, offset, start, stop))
+    return Spans.of_rows(rows)
 
 
 def _tokens_before_entry(nanoset: Nanoset, sample: int, entry: int) -> int:

@@ -250,7 +250,7 @@ class _LineReader:
         self._file = file
         self._fields = fields
         self._most_skipped_bytes = most_skipped_bytes
-        self._open: _OpenLines | None = None  # of a compressed file
+        self._pass: _LinePass | None = None  # the pass over a compressed file that is open
 
     def text(self, origin: DocumentOrigin) -> str:
         """Return the text of a document from its line in the file.
@@ -263,57 +263,28 @@ class _LineReader:
             TooFarError: The line is too long, or too far into the file.
             FaultError: The file is damaged at the line or before it.
         """
-        # Read the file in blocks of whole lines, up to the block with the line.
         first_byte = origin.byte_offset
-        open_lines = self._open_before(first_byte)
-        block = self._block_with(open_lines, first_byte)
-        line = _line_in_block(block, first_byte)
-        if _lacks_line_end(block):
-            # The line ends because the file ends here, or because the file is damaged here. In the
-            # second case, reading the next block raises the FaultError.
-            open_lines.stream.next()
-        return parse_line(line, self._fields).text
+        is_compressed = not is_cuttable(self._file)
+        if is_compressed:
+            line_pass = self._pass_to(first_byte)
+        else:
+            line_pass = _LinePass(self._line_at(first_byte))  # has this line alone
+        return parse_line(line_pass.line_at(first_byte), self._fields).text
 
-    def _block_with(self, open_lines: _OpenLines, offset: int) -> LineBlock:
-        """Read the file up to the block of lines that contains a byte, and remember this block.
-
-        Args:
-            open_lines: The file, opened at or before the byte.
-            offset: Position of the byte in the decompressed file.
-
-        Raises:
-            NotADocumentError: The file ends before the byte.
-            FaultError: The file is damaged before the byte.
-        """
-        while open_lines.block.end <= offset:
-            next_block = open_lines.stream.next()
-            if next_block is None:
-                raise NotADocumentError("no_line", "the text ends before that byte")
-            open_lines = _OpenLines(open_lines.stream, next_block)
-            # The next document is probably in this block or after it: continue from here then.
-            self._open = open_lines
-        return open_lines.block
-
-    def _open_before(self, offset: int) -> _OpenLines:
-        """Open the file at or before a byte, or return it if it is open there already.
+    def _pass_to(self, offset: int) -> _LinePass:
+        """Return a pass over a compressed file that can reach a byte, since it only goes forward.
 
         Args:
             offset: Position of the byte in the decompressed file.
 
         Raises:
-            TooFarError: The file is compressed, and the byte too far into it.
+            TooFarError: The byte is too far into the file.
         """
-        # An uncompressed file can be read from any byte on.
-        if is_cuttable(self._file):
-            return _OpenLines.of(self._line_at(offset))
         if self._most_skipped_bytes is not None and offset > self._most_skipped_bytes:
             raise TooFarError(f"{offset:,} bytes into compressed text")
-
-        # A compressed file can only be read forward. Continue an earlier pass over it if its last
-        # block does not begin after the byte.
-        if self._open is not None and self._open.block.begin <= offset:
-            return self._open
-        return _OpenLines.of(_complete_file(self._folder, self._file))
+        if self._pass is None or self._pass.has_passed(offset):
+            self._pass = _LinePass(_complete_file(self._folder, self._file))
+        return self._pass
 
     def _line_at(self, offset: int) -> StoredPiece:
         """Return the line at a byte of an uncompressed file, together with the byte before it.
@@ -329,27 +300,24 @@ class _LineReader:
         # Most lines fit into the first window, which is one request to a bucket. Read eight times
         # as much for the others.
         window_bytes = WINDOW_BYTES
-        window = self._window(offset, window_bytes)
-        while not window.has_whole_line:
+        data = self._line_within(offset, window_bytes)
+        while data is None:
             window_bytes *= 8
-            window = self._window(offset, window_bytes)
+            data = self._line_within(offset, window_bytes)
 
         # A piece of an inventory has the number of its first line, and a digest to check it by.
         # Here neither is known or used.
         start = max(offset - 1, 0)
-        stop = start + len(window.data)
+        stop = start + len(data)
         piece = Piece(self._file, start, stop, first_line=1, digest="")
-        return _PieceInMemory(self._folder, piece, window.data)
+        return _PieceInMemory(self._folder, piece, data)
 
-    def _window(self, offset: int, window_bytes: int) -> _Window:
-        """Read the byte before a line, and the line as far as it is within some bytes.
+    def _line_within(self, offset: int, window_bytes: int) -> bytes | None:
+        """Return a line and the byte before it, or None if they do not fit into some bytes.
 
         Args:
             offset: First byte of the line.
             window_bytes: How many bytes to read at most.
-
-        Returns:
-            The bytes, and whether they contain all of the line that is needed.
         """
         # Of a line that is longer than allowed, only so many bytes are needed that this is seen.
         longest_stop = offset + MOST_LINE_BYTES + 2
@@ -363,40 +331,57 @@ class _LineReader:
 
         line_end = data.find(b"\n", offset - start)
         if line_end >= 0:
-            return _Window(data[: line_end + 1], has_whole_line=True)
-        # There is no line end, but nothing more to read if the file ends here or the line is too
-        # long.
+            return data[: line_end + 1]
+        # There is no line end. If all bytes that are needed were read, the file ends here, or the
+        # line is too long.
         is_all_read = start + len(data) >= needed_stop
-        return _Window(data, has_whole_line=is_all_read)
+        return data if is_all_read else None
 
 
-class _Window(NamedTuple):
-    """The first bytes of a line, with the byte before it."""
+class _LinePass:
+    """A pass over the lines of a file, in blocks, which remembers the block that was read last."""
 
-    data: bytes
-    """The bytes, up to the end of the line if they contain it."""
-    has_whole_line: bool
-    """Whether no more bytes of the line need to be read. False if the line may go on."""
-
-
-class _OpenLines(NamedTuple):
-    """A file of lines, and how far it has been read."""
-
-    stream: _FaultyStream[LineBlock]
-    """The following blocks of lines."""
-    block: LineBlock
-    """The block that was read last; without lines if none was read yet."""
-
-    @staticmethod
-    def of(stored: StoredPiece) -> _OpenLines:
-        """Open a piece of a file. No block of it has been read yet.
+    def __init__(self, stored: StoredPiece) -> None:
+        """Begin a pass over a piece of a file, which is read as lines of it are requested.
 
         Args:
             stored: The piece.
         """
         begin = stored.piece.begin
-        stream = _FaultyStream(read_lines(stored, MOST_LINE_BYTES))
-        return _OpenLines(stream, LineBlock([], 1, begin, begin))
+        self._blocks = _FaultyStream(read_lines(stored, MOST_LINE_BYTES))
+        self._last_block = LineBlock([], 1, begin, begin)  # without lines: none was read yet
+
+    def has_passed(self, offset: int) -> bool:
+        """Return whether this pass cannot reach a byte any more, since it only goes forward.
+
+        Args:
+            offset: Position of the byte in the decompressed file.
+        """
+        return self._last_block.begin > offset
+
+    def line_at(self, offset: int) -> bytes:
+        """Read the file up to a line, and return the line.
+
+        Args:
+            offset: First byte of the line, which the pass has not passed.
+
+        Raises:
+            NotADocumentError: No line begins at this byte.
+            TooFarError: The line is too long.
+            FaultError: The file is damaged at the line or before it.
+        """
+        while self._last_block.end <= offset:
+            block = self._blocks.next()
+            if block is None:
+                raise NotADocumentError("no_line", "the text ends before that byte")
+            self._last_block = block
+
+        line = _line_in_block(self._last_block, offset)
+        if _lacks_line_end(self._last_block):
+            # The line ends because the file ends here, or because the file is damaged here. In the
+            # second case, reading the next block raises the FaultError.
+            self._blocks.next()
+        return line
 
 
 def _line_in_block(block: LineBlock, offset: int) -> bytes:
