@@ -32,17 +32,18 @@ def text_beside(folder: Path, *, has_corpora: bool) -> list[str]:
 
     Args:
         folder: The project's folder.
-        has_corpora: Whether `raw` has text. Otherwise files such as .txt and .csv are mentioned as
-            well, if they are in subfolders: the folder itself may have a requirements.txt.
+        has_corpora: Whether `raw` has text.
 
     Returns:
         Paths relative to the project's folder, sorted.
     """
     files = []
     for file in _files_outside_raw(folder):
+        # Files such as .txt and .csv are often no training data, such as requirements.txt. Mention
+        # them only if there is no other text, and if they are in a subfolder.
         is_in_subfolder = file.parent != folder
-        may_be_txt = is_in_subfolder and not has_corpora
-        if _is_meant_as_text(file.name, may_be_txt=may_be_txt):
+        counts_if_txt = is_in_subfolder and not has_corpora
+        if _is_meant_as_text(file.name, may_be_txt=counts_if_txt):
             files.append(file.relative_to(folder).as_posix())
     return sorted(files)
 
@@ -55,6 +56,8 @@ def _files_outside_raw(folder: Path) -> Iterator[Path]:
     Args:
         folder: The project's folder.
     """
+    raw_folder = folder / RAW
+    outputs_folder = folder / _OUTPUTS
     unsearched = [folder]
     n_entries = 0
     while unsearched and n_entries < _MOST_ENTRIES:
@@ -67,14 +70,16 @@ def _files_outside_raw(folder: Path) -> Iterator[Path]:
         n_entries += len(entries)
         for entry in entries:
             path = Path(entry.path)
-            if entry.name.startswith(".") or path == folder / RAW:
+            if entry.name.startswith(".") or path == raw_folder:
                 continue
-            if not entry.is_dir(follow_symlinks=False):
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if not is_folder:
                 yield path
                 continue
-            # Tables below the folder for outputs may be outputs themselves.
-            depth = len(path.relative_to(folder).parts)
-            if depth <= _DEPTH and current != folder / _OUTPUTS:
+            depth = len(path.relative_to(folder).parts)  # 1 for a folder in the project's folder
+            # Files directly in the folder of outputs are no outputs, but those below it may be.
+            is_of_outputs = current == outputs_folder
+            if depth <= _DEPTH and not is_of_outputs:
                 unsearched.append(path)
 
 

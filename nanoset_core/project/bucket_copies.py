@@ -33,17 +33,19 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
     Raises:
         ConfigError: The outputs are not in a bucket.
     """
-    access = project.outputs.access
+    bucket = project.outputs.access
     if project.config.root_place is None:
         raise _not_in_bucket_error(project)
-    # Builds on this machine read copies in this folder, and hold leases on what they work on.
-    local = FileAccess(access.folder)
-    if not remove:
-        return _removable_copies(access, busy_names=leased_names(local))
 
-    # No build may begin to read a copy that is about to be removed: new builds wait for this block.
-    with collecting(local) as busy_names:
-        copies = _removable_copies(access, busy_names)
+    # A build holds leases: small files that name what it works on. Those of builds on this machine
+    # are in the folder of copies; only these builds read the copies.
+    local_folder = FileAccess(bucket.folder)
+    if not remove:
+        return _removable_copies(bucket, busy_names=leased_names(local_folder))
+
+    # New builds wait during this block, so that none begins to read a copy that is being removed.
+    with collecting(local_folder) as busy_names:
+        copies = _removable_copies(bucket, busy_names)
         for path in copies:
             path.unlink(missing_ok=True)
     return copies

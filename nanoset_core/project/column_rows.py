@@ -60,8 +60,19 @@ def column_rows(columns: Sequence[ColumnStatistics]) -> list[ColumnRow]:
         distinct = f"{column.distinct:,}"
         if not column.is_distinct_exact:
             distinct = f"about {column.distinct:,}"
-        distribution = _distribution_cells(column.numbers)
-        rows.append(ColumnRow(column.name, column.type, column.nulls, distinct, *distribution))
+        minimum, low, median, high, maximum = _distribution_cells(column.numbers)
+        row = ColumnRow(
+            column=column.name,
+            type=column.type,
+            nulls=column.nulls,
+            distinct=distinct,
+            minimum=minimum,
+            low=low,
+            median=median,
+            high=high,
+            maximum=maximum,
+        )
+        rows.append(row)
     return rows
 
 
@@ -103,17 +114,18 @@ def value_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[Valu
 
 
 def _histogram_rows(column: ColumnStatistics, bins: Sequence[Bin]) -> list[ValueRow]:
-    """Return a row for each bin of the histogram of a column of numbers.
+    """Return a row for each bin of the histogram of a column of numbers, and for null and NaN.
 
     Args:
         column: The statistics of the column.
-        bins: The bins, such as "0.5 to 1", in ascending order. Nulls and NaN follow.
+        bins: The bins, such as "0.5 to 1", in ascending order.
     """
-    # The row with the most documents has the longest bar.
-    longest = max(column.nulls, column.nans)
+    # Each row has a bar, as long as its share of the documents of the largest row.
+    document_counts = [column.nulls, column.nans]
     for histogram_bin in bins:
         documents, _ = histogram_bin.amounts
-        longest = max(longest, documents)
+        document_counts.append(documents)
+    longest = max(document_counts)
 
     rows: list[ValueRow] = []
     for histogram_bin in bins:
@@ -131,18 +143,20 @@ def _frequent_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[
     """Return a row for each of the most frequent values of a column of texts or booleans.
 
     Args:
-        statistics: All columns of the corpus, whose documents have the longest bar.
+        statistics: All columns of the corpus, with the number of its documents.
         column: The statistics of the column.
 
     Returns:
         The values, most frequent first; then one row for all other values, and one for null.
     """
+    # Bars show shares of the corpus: a value of all documents would have a full bar.
+    full_bar = statistics.documents
     listed = _listed_values(column)
-    rows = [_frequent_row(value, statistics.documents) for value in listed]
+    rows = [_frequent_row(value, full_bar) for value in listed]
     if column.distinct > len(listed):
         rows.append(_other_values_row(statistics, column, listed))
     if column.nulls:
-        rows.append(_value_row("null", column.nulls, column.null_tokens, statistics.documents))
+        rows.append(_value_row("null", column.nulls, column.null_tokens, full_bar))
     return rows
 
 
@@ -190,12 +204,16 @@ def _other_values_row(
     if not column.is_distinct_exact:
         label = f"about {label}"
 
-    # They have all documents that have neither a listed value nor null.
-    documents = statistics.documents - column.nulls
-    documents -= sum(value.documents for value in listed)
-    tokens = statistics.tokens - column.null_tokens
-    tokens -= sum(value.tokens for value in listed)
-    return _value_row(label, documents, tokens, longest=statistics.documents)
+    # Their documents are those of the corpus, without those that have null or a listed value.
+    # This is exact, also if the number of values is an estimate.
+    documents_elsewhere = column.nulls + sum(value.documents for value in listed)
+    tokens_elsewhere = column.null_tokens + sum(value.tokens for value in listed)
+    return _value_row(
+        label,
+        documents=statistics.documents - documents_elsewhere,
+        tokens=statistics.tokens - tokens_elsewhere,
+        longest=statistics.documents,
+    )
 
 
 def _value_row(label: str, documents: int, tokens: int | None, longest: int) -> ValueRow:

@@ -122,11 +122,14 @@ def corpus_columns(
     """
     _check_corpus(project, corpus)
     tokenized = require(project, TOKENIZED, Key(corpus))
-    further_names = built_columns(project, corpus)
+
+    # Some columns exist for every document, such as `file`. Others exist if nanoset.yaml requests
+    # them and they were built since.
+    built = built_columns(project, corpus)
+    unbuilt = _unbuilt_columns(project, corpus, built)
     if names is None:
-        names = [*_ALWAYS_SHOWN, *further_names]
-    unbuilt = _unbuilt_columns(project, corpus, further_names)
-    _check_names(project, names, further_names, unbuilt)
+        names = [*_ALWAYS_SHOWN, *built]
+    _check_names(project, names, built, unbuilt)
     return CorpusColumns(
         corpus,
         documents=tokenized.facts["documents"],
@@ -220,7 +223,7 @@ def _check_corpus(project: Project, name: str) -> None:
 def _check_names(
     project: Project,
     names: Sequence[str],
-    further_names: Collection[str],
+    built: Collection[str],
     unbuilt: Collection[str],
 ) -> None:
     """Check that columns exist.
@@ -228,13 +231,13 @@ def _check_names(
     Args:
         project: The project, whose nanoset.yaml the error names.
         names: The columns that the user requests.
-        further_names: Columns that were built, in addition to those of all documents.
-        unbuilt: Columns of the settings that were not built.
+        built: Columns that were built, in addition to those that every document has.
+        unbuilt: Columns that nanoset.yaml requests, but that have not been built.
 
     Raises:
         ConfigError: A column does not exist, or has not been built.
     """
-    known_names = sorted(DOCUMENT_COLUMNS.union(further_names))
+    existing_names = sorted(DOCUMENT_COLUMNS.union(built))
     for name in names:
         if name in unbuilt:
             raise ConfigError(
@@ -243,14 +246,14 @@ def _check_names(
                 found=name,
                 remedy="run `nanoset build` first",
             )
-        if name not in known_names:
+        if name not in existing_names:
             remedy = "correct the name, or add the column by documents.columns or attributes"
             raise ConfigError(
                 "no such column",
                 where=project.config.file,
                 found=name,
-                expected=f"one of {', '.join(known_names)}",
-                remedy=remedy_for_name(name, known_names, remedy),
+                expected=f"one of {', '.join(existing_names)}",
+                remedy=remedy_for_name(name, existing_names, remedy),
             )
 
 
@@ -303,10 +306,12 @@ class ColumnReading:
         tokens = arrays[TOKENS_COLUMN].to_numpy()
         self._tokens.append(tokens)
         for number, name in enumerate(self._names):
+            values = arrays[name]
+            # The first documents show the type of a column, and so which reader it needs.
             if name not in self._readers:
-                path = self._scratch / str(number)
-                self._readers[name] = _reader_of(arrays[name].type, path, self._n_values)
-            self._readers[name].add(arrays[name], tokens)
+                scratch_file = self._scratch / str(number)  # a name may not be a valid file name
+                self._readers[name] = _reader_of(values.type, scratch_file, self._n_values)
+            self._readers[name].add(values, tokens)
 
     def statistics(self) -> list[ColumnStatistics]:
         """Return the statistics of all columns; none if the corpus has no document."""
@@ -315,17 +320,18 @@ class ColumnReading:
 
 
 def _reader_of(arrow_type: Any, path: Path, n_values: int) -> _ColumnReader:
-    """Return what collects the statistics of a column of a type.
+    """Return what collects the statistics of a column: one for numbers, one for all other types.
 
     Args:
-        arrow_type: The Arrow type, such as int64 or large_string.
+        arrow_type: The Arrow type, such as int64, bool or large_string.
         path: A scratch file, for the values of a column of numbers.
         n_values: How many of the most frequent values to report, of other columns.
     """
     from pyarrow import types
 
     type_name = str(arrow_type).removeprefix("large_")  # DuckDB returns texts as large_string
-    if types.is_integer(arrow_type) or types.is_floating(arrow_type):
+    is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type)
+    if is_number:
         return _NumberReader(type_name, RankedColumn(path))
     return _TextReader(type_name, FrequentValues(n_values))
 
@@ -434,18 +440,22 @@ class _NumberReader:
             tokens: How many tokens each of all documents has, shape (n_documents,).
         """
         faults = self.column.faults()  # (n_documents,) 0 for a number, or NULL, or NAN
-        is_null = faults == NULL
         n_values = int(np.count_nonzero(faults == 0))
+        is_null = faults == NULL
+        null_tokens = int(tokens[is_null].sum(dtype=np.int64))
+        # Minimum, quantiles and so on, if there is a number.
+        numbers = self._numbers(tokens) if n_values else None
+        # The number of distinct values is an estimate if there are many, and may be too high.
+        n_distinct = min(self.distinct.count, n_values)
         return ColumnStatistics(
             name,
             self.type,
             nulls=int(np.count_nonzero(is_null)),
-            null_tokens=int(tokens[is_null].sum(dtype=np.int64)),
+            null_tokens=null_tokens,
             nans=int(np.count_nonzero(faults == NAN)),
-            # An estimated count may exceed the number of values.
-            distinct=min(self.distinct.count, n_values),
+            distinct=n_distinct,
             is_distinct_exact=self.distinct.is_exact,
-            numbers=self._numbers(tokens) if n_values else None,
+            numbers=numbers,
         )
 
     def _numbers(self, tokens: NDArray[np.int32]) -> NumberStatistics:

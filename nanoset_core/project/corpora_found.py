@@ -8,6 +8,7 @@ has the text.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -69,8 +70,8 @@ class FoundCorpus:
     def _file_settings(self) -> dict[str, ExplainedValue]:
         """Return the settings that say which files of its folder the corpus has, if not all.
 
-        For example, the files `valid*` of a folder are a corpus for validation, and all others one
-        for training.
+        For example, the files `valid*` of a folder are a corpus for validation. The corpus of all
+        others has the setting `exclude: [valid*]`.
 
         Returns:
             "files" or "exclude" → a list of name patterns, with a comment for nanoset.yaml.
@@ -82,6 +83,7 @@ class FoundCorpus:
             comment = f"By their names {self.split} data: {corpus_size}."
             values["files"] = ExplainedValue(list(self.choice.files), comment)
         if self.choice.exclude:
+            # The excluded files are not part of this size.
             comment = f"Held out of {self.split} data, which is {corpus_size}."
             values["exclude"] = ExplainedValue(list(self.choice.exclude), comment)
         return values
@@ -99,13 +101,15 @@ def divided(text: RawText) -> list[FoundCorpus]:
         The corpora, each for one split. If no file in the whole raw folder is for training, all
         folders are: then a corpus is a folder.
     """
+    folders = text.corpora  # name → files
     corpora: list[FoundCorpus] = []
-    for folder, contents in text.corpora.items():
-        corpora += _divide_folder(folder, contents, list(text.corpora))
+    for folder, contents in folders.items():
+        # A corpus of some files gets a name of its own, which no folder may have.
+        corpora += _divide_folder(folder, contents, folder_names=list(folders))
     has_training_text = any(corpus.split == "train" for corpus in corpora)
     if has_training_text:
         return corpora
-    return [_whole_folder(folder, contents, "train") for folder, contents in text.corpora.items()]
+    return [_whole_folder(folder, contents, "train") for folder, contents in folders.items()]
 
 
 def _whole_folder(folder: str, contents: Contents, split: SplitName) -> FoundCorpus:
@@ -176,13 +180,11 @@ def _held_out_patterns_by_split(contents: Contents) -> dict[SplitName, list[str]
     Returns:
         For example {"valid": ["valid*"], "test": []}.
     """
-    all_patterns = _held_out_patterns(contents)
-    patterns: dict[SplitName, list[str]] = {}
-    for split in SPLITS[1:]:
-        patterns[split] = [
-            pattern for pattern_split, pattern in all_patterns if pattern_split == split
-        ]
-    return patterns
+    all_patterns = _held_out_patterns(contents)  # such as [("valid", "valid*")]
+    patterns_by_split: dict[SplitName, list[str]] = {}
+    for split in SPLITS[1:]:  # valid and test
+        patterns_by_split[split] = [pattern for name, pattern in all_patterns if name == split]
+    return patterns_by_split
 
 
 def _choices_of_splits(patterns: Mapping[SplitName, Sequence[str]]) -> dict[SplitName, FileChoice]:
@@ -194,8 +196,9 @@ def _choices_of_splits(patterns: Mapping[SplitName, Sequence[str]]) -> dict[Spli
     Returns:
         train, and each split with patterns → the choice of its files.
     """
+    all_patterns = itertools.chain.from_iterable(patterns.values())
     choices: dict[SplitName, FileChoice] = {}
-    choices["train"] = FileChoice(exclude=_patterns_of_others(patterns, "train"))
+    choices["train"] = FileChoice(exclude=tuple(all_patterns))
     for split, split_patterns in patterns.items():
         if split_patterns:
             choices[split] = FileChoice(files=tuple(split_patterns))
@@ -218,8 +221,7 @@ def _held_out_patterns(contents: Contents) -> list[tuple[str, str]]:
 def _held_out_pattern(path: str) -> tuple[str, str] | None:
     """Return the split that a file is for, and the pattern of such names; None if it is for train.
 
-    The name of a .txt file is often the title of its only document: `test.txt` need not be for
-    evaluation. So only the folders of such a file count.
+    A file is for validation or test if its name, or that of a folder, has a word such as `valid`.
 
     Args:
         path: Path of the file below the folder of its corpus, such as "valid.jsonl".
@@ -228,7 +230,9 @@ def _held_out_pattern(path: str) -> tuple[str, str] | None:
         For example ("valid", "valid*").
     """
     if format_of(path) == "txt":
-        folder = path.rpartition("/")[0]
+        # The name of a .txt file is often the title of its only document: `test.txt` need not be
+        # for evaluation. So only its folders count: leave out the name.
+        folder, _, _ = path.rpartition("/")
         return held_out(f"{folder}/")
     return held_out(path)
 

@@ -299,17 +299,18 @@ def _count_documents(
         paths: The files.
 
     Returns:
-        File → its counts. Other files may be included, with incomplete counts.
+        File → its counts. Ignore other files in it: they were in the same shards, and their counts
+        may be incomplete.
     """
     access = version.dataset.access
     shards_folder = access.folder / SHARDS / version.dataset.name
 
     def count_in_shard(digest: str) -> dict[str, DocumentCounts]:
         """Return file → its counts in one shard."""
-        return counts_by_file(access.fetch(shards_folder / digest / DOCUMENTS))
+        table = access.fetch(shards_folder / digest / DOCUMENTS)  # downloaded from a bucket
+        return counts_by_file(table)
 
-    # Read the tables of documents in parallel. A large file may be in several shards: add up its
-    # counts.
+    # Count in several shards in parallel. A large file may be in several shards: add up its counts.
     totals: dict[str, DocumentCounts] = {}
     for counts_in_shard in access.each_copy(count_in_shard, _shards_with(version, paths)):
         for path, counts in counts_in_shard.items():

@@ -43,8 +43,13 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     Returns:
         Kind of output, such as "shards" → bytes; 0 for a kind that is not made.
     """
-    # Several outputs are made from the same corpus: look at the text of each corpus once.
-    text_of = functools.cache(functools.partial(_estimate_text, project))
+
+    @functools.cache  # several outputs are made from the same corpus
+    def text_of(corpus: str) -> TextEstimate:
+        """Return an estimate of the text of a corpus."""
+        return _estimate_text(project, corpus)
+
+    # Only stages with large outputs estimate them. `estimated_as` is the kind of output.
     need = {stage.estimated_as: 0 for stage in stages() if isinstance(stage, Estimated)}
     for node in nodes:
         if isinstance(node.stage, Estimated):
@@ -198,18 +203,23 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
     """Return the outputs of a corpus that are missing, or not made from its current inventory.
 
+    The inventory is a stored list of the corpus's files. The files are not looked at again.
+
     Args:
         project: The project, whose outputs are looked at.
-        corpus: Name of the corpus. Its inventory lists its files; they are not looked at again.
+        corpus: Name of the corpus.
 
     Raises:
         MissingError: The corpus has no inventory.
     """
     inventory = require(project, INVENTORY, Key(corpus))
+    # From the recipe of the inventory follow those of all outputs of the corpus. They are compared
+    # with the recipes by which the stored outputs were made.
     recipe = from_plain(Recipe, inventory.recipe)
     graph = graph_over(project, {corpus: recipe}, [corpus])
-    stale = set()
+    stale_nodes = set()
     for node in graph.nodes():
-        if node.is_of_corpus and node.key.subject == corpus and graph.stale_reasons(node):
-            stale.add(node)
-    return stale
+        is_of_this_corpus = node.is_of_corpus and node.key.subject == corpus
+        if is_of_this_corpus and graph.stale_reasons(node):
+            stale_nodes.add(node)
+    return stale_nodes

@@ -104,13 +104,13 @@ class _ShardFile:
 
 
 def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Yield every shard whose tokens are also in the dataset of its corpus, corpus by corpus.
+    """Yield every shard that may drop its tokens, because a dataset contains them as well.
 
-    A dataset is all shards of its corpus, concatenated. So all tokens are stored twice.
+    The dataset of a corpus is all of its shards, concatenated. So all tokens are stored twice, and
+    the setting `storage.shards: drop` allows to keep only those of the dataset.
 
     Args:
-        project: Its output root is searched. Unless its nanoset.yaml sets `storage.shards: drop`,
-            shards keep their tokens, and nothing is yielded.
+        project: Its output root is searched. Without this setting, nothing is yielded.
     """
     if project.config.storage.shards != "drop":
         return
@@ -179,12 +179,16 @@ def _ranges_of_shards(
         access: Access to the output root.
         dataset: Manifest of the dataset.
         shard_files: The files with the tokens of its shards, in order.
+
+    Yields:
+        Size and sha256 of the shard's tokens, with the file and the position at which the dataset
+        should have them.
     """
-    within = access.name(dataset.folder / _bin_name(dataset))
-    start = 0
+    dataset_bin = access.name(dataset.folder / _bin_name(dataset))
+    position = 0
     for file in shard_files:
-        yield replace(file.recorded, within=within, begin=start)
-        start += file.recorded.size
+        yield replace(file.recorded, within=dataset_bin, begin=position)
+        position += file.recorded.size
 
 
 def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
@@ -255,8 +259,8 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
         if compared.is_equal:
             equal_shards.append(compared)
         else:
-            within = duplicate.in_dataset.within
-            why_not = f"{within} has other bytes for it: run `nanoset verify --deep`"
+            dataset_file = duplicate.in_dataset.within  # such as datasets/web/3f9c…/web.bin
+            why_not = f"{dataset_file} has other bytes for it: run `nanoset verify --deep`"
             yield replace(duplicate, why_not=why_not)
     yield from _drop_if_idle(project.outputs, equal_shards)
 

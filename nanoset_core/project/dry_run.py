@@ -203,14 +203,18 @@ def _planned_rows(
         findings = CorpusFindings(failure=_corpus_failure(survey, row_nodes))
         row = status_row(survey.graph, row_nodes, budget, findings)
 
-        # The outputs of a row are made from each other. If one is blocked, so are all steps.
-        is_blocked = any(node in blocked for node in due_nodes)
-        steps = [] if is_blocked else [label_of(node) for node in due_nodes]
+        # The outputs of a row are made from each other: if one cannot be made, the build fails, and
+        # makes none of them.
+        state = row.state
+        steps = [label_of(node) for node in due_nodes]
+        if any(node in blocked for node in due_nodes):
+            state = "failing"
+            steps = []
         yield PlannedRow(
             kind=row.kind,
             name=row.name,
             part=row.part,
-            state="failing" if is_blocked else row.state,
+            state=state,
             why=row.why or (FORCED,),  # without a reason, the user has asked for a rebuild
             steps=tuple(steps),
         )

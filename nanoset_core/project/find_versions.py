@@ -43,8 +43,8 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
 
     Args:
         project: Its output root has the versions.
-        first: The name of a dataset, whose last two versions are meant; or with `second`, the first
-            digits of the old version's digest.
+        first: The name of a dataset or view, whose last two versions are meant; or with `second`,
+            the first digits of the old version's digest.
         second: The first digits of the new version's digest, or None.
 
     Raises:
@@ -57,8 +57,8 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
     if second is None:
         # Packs such as `web-packs-2048` have the documents of the dataset `web`. Compare those.
         name = project.config.unpacked_name(first)
+        check_corpus_name(name, "CORPUS")  # the argument of the command, for an error
         stage = VIEW if name in project.config.views else DATASET
-        check_corpus_name(name, "CORPUS")
         return _previous_and_current(outputs, stage.layout.folder, name)
 
     old = _version_by_digest(outputs, first)
@@ -112,15 +112,16 @@ def _not_built_error(
         name: The name that the user gave.
         found: What exists instead, as a clause.
     """
-    stored_names = sorted(outputs.access.names(outputs.folder / stage_folder))
-    views = sorted(outputs.access.names(outputs.folder / VIEW.layout.folder))
+    built_names = sorted(outputs.access.names(outputs.folder / stage_folder))
+    built_views = sorted(outputs.access.names(outputs.folder / VIEW.layout.folder))
+    similar_names = [*built_names, *built_views]  # the name may be a misspelt one of these
     remedy = "name one of these, or two digests; or run `nanoset build` first"
     return ConfigError(
         "no such corpus, or it has no dataset yet",
         where=outputs.access.url(outputs.folder / stage_folder / name),
         found=found,
-        expected=one_of(stored_names, "a built corpus; there is none yet"),
-        remedy=remedy_for_name(name, [*stored_names, *views], remedy),
+        expected=one_of(built_names, "a built corpus; there is none yet"),
+        remedy=remedy_for_name(name, similar_names, remedy),
     )
 
 

@@ -251,14 +251,15 @@ def _choose_values(
     # Choose what a nanoset, the samples for a training, is made from, and how long a sample is.
     data = _choose_data(corpora, amounts)
     training_corpora = [corpus.name for corpus in corpora if corpus.split == "train"]
-    tokenization = _default_values(TokenizationSpec, "append_eod")
-    tokenization.update(tokenizer.tokenization)
+
+    # `append_eod` is always written: with its default, unless the tokenizer needs another value.
+    default_tokenization = _default_values(TokenizationSpec, "append_eod")
     return {
         "raw": "raw",
         "root": "data",
         "tokenizer": tokenizer.tokenizer,
         **_document_sections(corpora),
-        "tokenization": tokenization,
+        "tokenization": {**default_tokenization, **tokenizer.tokenization},
         **_output_sections(_nanoset_values(data), training_corpora, data.length),
     }
 
@@ -271,15 +272,17 @@ def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmoun
         amounts: Name of each corpus → how much text it has.
     """
     training = {corpus.name: amounts[corpus.name] for corpus in corpora if corpus.split == "train"}
-    # Samples must not be longer than a corpus. But corpora for validation and tests with hardly any
-    # text do not count: they are left out later.
-    relevant: list[TextAmount] = []
-    for name, amount in amounts.items():
-        if name in training or amount.least_tokens > MIN_LENGTH:
-            relevant.append(amount)
-    longest = longest_length(relevant)
 
-    # If files are named after splits, each split reads its own. Otherwise all text is divided.
+    # Samples must not be longer than a corpus. But a tiny corpus for validation or tests must not
+    # make all samples short: it is left out of the nanoset instead.
+    relevant_amounts: list[TextAmount] = []
+    for name, amount in amounts.items():
+        is_tiny = amount.least_tokens <= MIN_LENGTH
+        if name in training or not is_tiny:
+            relevant_amounts.append(amount)
+    longest = longest_length(relevant_amounts)
+
+    # If some files are named after splits, each split reads its own. Otherwise all text is divided.
     has_files_of_splits = len(training) < len(corpora)
     if has_files_of_splits:
         return _data_per_split(corpora, amounts, longest)

@@ -88,17 +88,22 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
         corpus: The corpus.
         tokenizer: Tokenizes some of the text; without one, the usual bytes of a token are assumed.
 
+    Returns:
+        Documents, likely tokens of the whole corpus, and the tokens that it certainly has: those of
+        the text that was read.
+
     Raises:
         EncodingError: The tokenizer fails on a text.
     """
     folder = raw / corpus.folder
     sample = measure(folder, corpus.contents, corpus.text_key or "text")
-    documents = sample.documents * sample.scale  # those of all files
+    n_documents = sample.documents * sample.scale  # scale: size of all files / size of the sample
     if sample.text_bytes == 0:
-        return TextAmount(documents, tokens=0, least_tokens=0)
-    token_bytes = _measured_token_bytes(sample, tokenizer, folder)
+        return TextAmount(n_documents, tokens=0, least_tokens=0)
+
+    token_bytes = _measured_token_bytes(sample, tokenizer, folder)  # such as 4.2 bytes a token
     return TextAmount(
-        documents,
+        n_documents,
         tokens=_likely_tokens(sample, token_bytes),
         least_tokens=_certain_tokens(sample, token_bytes),
     )
@@ -194,26 +199,27 @@ def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> Leng
         For example 2048 tokens and the split "98,1,1".
     """
     length = _length_with_room(amounts, longest)
-    # Take the first split in the list for which there are enough samples. The last one, "1,0,0",
-    # needs none.
-    n_parts = _n_parts(amounts, length)
-    split = next(split for min_parts, split in _SPLITS if n_parts >= min_parts)
-    return LengthAndSplit(length, split)
+
+    # The shares "98,1,1" are 100 parts, each of which needs some samples; "90,10,0" are only 10.
+    # Take the first split for which there are enough. The last one, "1,0,0", needs no part.
+    n_possible_parts = _n_parts(amounts, length)
+    possible_splits = [split for n_parts, split in _SPLITS if n_parts <= n_possible_parts]
+    return LengthAndSplit(length, possible_splits[0])
 
 
 def _length_with_room(amounts: Sequence[TextAmount], longest: int) -> int:
-    """Return the greatest length of samples at which every corpus can be divided into splits.
+    """Return the greatest length of samples with which every corpus can be cut into enough parts.
 
-    For example, a corpus of 3,000 tokens has 1 sample of 2,048 tokens, but 5 of 512: enough for
-    train and valid.
+    For example, 100,000 tokens are 49 samples of 2,048 tokens, 98 of 1,024, or 195 of 512. The
+    smallest split has 5 parts of 20 samples: so the length is 512.
 
     Args:
         amounts: How much text each corpus has.
         longest: The longest length that is possible, a power of two.
 
     Returns:
-        `longest` or a fraction of it, at least MIN_LENGTH. If even that is too long, there are no
-        splits for evaluation, and `longest` is as good as any other length.
+        `longest` or a fraction of it, at least MIN_LENGTH. If even that is too long, no split is
+        possible, and so no length is better than `longest`.
     """
     length = longest
     while length >= MIN_LENGTH:
@@ -224,10 +230,10 @@ def _length_with_room(amounts: Sequence[TextAmount], longest: int) -> int:
 
 
 def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
-    """Return into how many parts each corpus can be cut so that every part has enough samples.
+    """Return into how many parts each corpus can be cut so that every part has enough text.
 
-    For example, 100,000 tokens are 195 samples of 512 tokens. If a part needs 20 of them, there can
-    be 9.75 parts.
+    A part needs 20 samples and 20 documents. For example, 100,000 tokens in 400 documents are 195
+    samples of 512 tokens: enough for 9.75 parts by the samples, and for 20 by the documents.
 
     Args:
         amounts: How much text each corpus has.
@@ -238,8 +244,9 @@ def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
     """
     n_parts = math.inf
     for amount in amounts:
-        n_samples = amount.tokens / length
-        n_parts = min(n_parts, n_samples / _MIN_EXPECTED, amount.documents / _MIN_EXPECTED)
+        parts_by_samples = amount.tokens / length / _MIN_EXPECTED
+        parts_by_documents = amount.documents / _MIN_EXPECTED
+        n_parts = min(n_parts, parts_by_samples, parts_by_documents)
     return n_parts
 
 

@@ -144,21 +144,21 @@ def _end_keys(file: TokenizerPath, end: EndToken | None) -> dict[str, Any]:
 
 
 def _append_eod_keys(end: EndToken | None) -> dict[str, Any]:
-    """Return the key `append_eod` of `tokenization`, which is written only if it has to be false.
+    """Return the setting that a token is appended to each document, if it has to be written.
 
     Args:
-        end: The token that ends documents. Without one, none can be appended to documents.
+        end: The token that ends documents. Without one, none can be appended.
 
     Returns:
-        {"append_eod": …} with the reason as a comment; empty if the default, true, applies.
+        {"append_eod": False} with a comment for nanoset.yaml; empty if the default, true, applies.
     """
     if end is not None:
         return {}
-    reason = (
+    comment = (
         "The tokenizer names no token that ends documents: name one as tokenizer.eod, and set this "
         "to true."
     )
-    return {"append_eod": ExplainedValue(False, reason)}
+    return {"append_eod": ExplainedValue(False, comment)}
 
 
 def _special_tokens_keys(template: Sequence[str]) -> dict[str, Any]:

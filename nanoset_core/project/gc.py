@@ -362,19 +362,22 @@ def _reason_if_busy(builds_by_name: Mapping[str, str], subject: str) -> str | No
 def _with_dropped_tokens(
     collection: GarbageCollection, dropped: Iterable[DuplicateTokens]
 ) -> GarbageCollection:
-    """Return the report of a collection, with the token files that shards drop or keep.
+    """Add to the report of a collection the shards whose tokens are also in a dataset.
 
     Args:
         collection: What else is removed and left alone.
-        dropped: The shards whose tokens are also in the dataset of their corpus. One with a reason
-            in `why_not` keeps its file.
+        dropped: The shards. Each loses its file of tokens, unless `why_not` has a reason against
+            it.
     """
     token_files: list[Garbage] = []
     kept_files: list[LeftAlone] = []
     for shard in dropped:
         if shard.why_not is not None:
             kept_files.append(LeftAlone(shard.tokens_path, shard.why_not))
-        elif shard.size > 0:  # 0: its file was removed earlier
+            continue
+        # A shard whose file was removed earlier now uses another dataset. That frees no space.
+        has_token_file = shard.size > 0
+        if has_token_file:
             token_files.append(_token_file_of(shard))
     return replace(
         collection,
@@ -462,22 +465,27 @@ def _sweep_store(
 
 
 def _abort_uploads(outputs: OutputRoot, busy_names: Collection[str]) -> GarbageCollection:
-    """Abort uploads to a bucket that were cut short, since they take up space invisibly.
+    """Abort uploads to a bucket that were cut short, since their parts take up space invisibly.
 
     Args:
         outputs: The output root.
         busy_names: Names of corpora, nanosets and so on whose uploads may still be running.
 
     Returns:
-        As `unfinished`, the objects that were uploaded; as `left_alone`, what could not be done.
+        As `unfinished`, the paths that the objects would have had; as `left_alone`, the root if the
+        store does not list its uploads.
     """
-    store = outputs.access.store
+
+    def may_be_aborted(name: str) -> bool:
+        """Return whether no running build uploads the object with this name."""
+        return _is_idle(name, busy_names)
+
     try:
-        names = list(store.abort_uploads(lambda name: _is_idle(name, busy_names)))
+        aborted_names = list(outputs.access.store.abort_uploads(may_be_aborted))
     except StorageError as error:
         why = f"uploads that were cut short cannot be looked for: {error.found}"
         return GarbageCollection(left_alone=(LeftAlone(outputs.folder, why),))
-    return GarbageCollection(unfinished=tuple(outputs.folder / name for name in names))
+    return GarbageCollection(unfinished=tuple(outputs.folder / name for name in aborted_names))
 
 
 def _is_idle(name: str, busy_names: Collection[str]) -> bool:

@@ -287,7 +287,8 @@ class Graph:
 
         recipe = self.recipe(node)
         if recipe is None:
-            # These reasons are not remembered, because the recipe may become known.
+            # It is not known from which files the output should be made. These reasons are not
+            # remembered, since `set_recipe` may say so later.
             return self._reasons_of_unknown_inputs(node)
         reasons = reasons_to_build(self.project_of(node), node, recipe, self.current(node))
         self._reasons[node] = reasons
@@ -334,22 +335,24 @@ class Graph:
         dataset of the corpus `web`. Users know corpora by name, so the search ends there.
 
         Args:
-            node: The output. If it belongs to a corpus, it is yielded itself.
+            node: The output. If it belongs to a corpus, or has no inputs, it is yielded itself.
         """
-        if self.recipe(node) is not None:
+        is_known = self.recipe(node) is not None
+        if is_known:
             return
         inputs = self.inputs(node)
         if node.is_of_corpus or not inputs:
             yield node
             return
-        # A recipe is unknown if that of an input is. Follow such inputs.
+        # A recipe is unknown if that of an input is: continue with the inputs.
         for input_node in inputs.values():
             yield from self._unknown_inputs(input_node)
 
     def forget(self, built_nodes: Iterable[Node]) -> None:
         """Forget what was read about outputs that were built since, and what is made from them.
 
-        They are read again when the graph is next asked about them.
+        Their current versions, and the reasons why they are stale, are read again when they are
+        needed. What they should be made from is remembered, since a build does not change it.
 
         Args:
             built_nodes: The outputs that were built.
@@ -357,9 +360,10 @@ class Graph:
         changed = set(built_nodes)
         if not changed:
             return
-        # These projects have listings of folders from before the build.
-        self._project_by_folder.clear()
-        # Inputs precede what is made from them, so one pass finds indirect outputs as well.
+        self._project_by_folder.clear()  # these have listings of folders from before the build
+
+        # `nodes` has inputs before what is made from them, so one pass finds what is made from
+        # changed outputs directly or indirectly.
         for node in self.nodes():
             inputs = self.inputs(node).values()
             if node in changed or not changed.isdisjoint(inputs):
@@ -545,8 +549,8 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
     inputs = graph.inputs(node)
     for reason in graph.changes(node):
         # If the reason is that an input changed, find out why that one is stale.
-        changed_input = inputs.get(reason.input or "")
         causes: list[str] = []
+        changed_input = None if reason.input is None else inputs.get(reason.input)
         if changed_input is not None and _have_same_subject(changed_input, node):
             causes = list(_root_causes(graph, changed_input))
 
@@ -557,17 +561,19 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
 
 
 def _with_clear_texts(reasons: Iterable[Reason]) -> list[Reason]:
-    """Return reasons with texts that mention no input which users may not know.
+    """Replace the texts of reasons that mention an input which users may not know.
+
+    Users do not see inventories, the lists of raw files: "inventory changed" becomes "files changed
+    since it was built".
 
     Args:
-        reasons: Why an output is stale. Users do not see inventories, for example.
-
-    Returns:
-        The same reasons, with "files changed since it was built" in place of "inventory changed".
+        reasons: Why an output is stale.
     """
     clear_reasons: list[Reason] = []
     for reason in reasons:
-        text = _TEXT_OF_CHANGED_INPUT.get(reason.input or "", reason.text)
+        text = reason.text
+        if reason.input in _TEXT_OF_CHANGED_INPUT:
+            text = _TEXT_OF_CHANGED_INPUT[reason.input]
         clear_reasons.append(Reason(text, reason.input))
     return clear_reasons
 
@@ -587,7 +593,7 @@ def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
         config: The settings of the project, which say what each output is made from.
         nodes: The outputs, in the order of the stages.
     """
-    ordered: dict[Node, None] = {}
+    ordered: dict[Node, None] = {}  # an ordered set of nodes: only the keys count
     for node in _by_kind_and_subject(nodes):
         _add_after_inputs(config, node, ordered)
     return list(ordered)

@@ -63,43 +63,48 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
     """
     folder = output.folder / digest
     try:
-        manifest = read_manifest(folder, listing)
+        manifest = read_manifest(folder, listing)  # None for an unfinished version
     except (FormatError, OSError) as error:
         return LeftAlone(folder, f"its manifest cannot be read: {getattr(error, 'what', error)}")
+
+    # Does anything show that nanoset wrote it, and at this place?
     our_files = _our_files(listing, output, folder, manifest)
     if our_files is None:
         return LeftAlone(folder, "it has no manifest, and no markers of nanoset")
-    reason = _reason_of_place(listing, output, folder, manifest)
+    reason = _reason_of_other_place(listing, output, folder, manifest)
     if reason is not None:
         return LeftAlone(folder, reason)
 
-    # Leave it alone if it contains any other file, which may be somebody's only copy.
+    # Does it contain any other file? That may be somebody's only copy.
     entries = dict(files_below(listing, folder))
     reason = _reason_to_leave_alone(entries, our_files)
     if reason is not None:
         return LeftAlone(folder, reason)
+
     name = f"{output.stage_folder}/{output.name}"
     kind: GarbageKind = "unfinished" if manifest is None else "version"
     size = sum(entry.size for entry in entries.values())
     return Garbage(folder, name, output.subject, kind, size)
 
 
-def _reason_of_place(
+def _reason_of_other_place(
     listing: FileAccess, output: StoredOutput, folder: Path, manifest: Manifest | None
 ) -> str | None:
-    """Return why a folder is not a version that nanoset stored there, or None.
+    """Return why a version may have been written at another place and copied here, or None.
 
-    For example, it was copied from the folder of another output.
+    For example, somebody copied it from the folder of another output.
 
     Args:
         listing: Access to the output root.
         output: The output in whose folder the version is.
         folder: Folder of the version.
-        manifest: Its manifest; None for an unfinished version.
+        manifest: Its manifest, which says where it was written; None for an unfinished version.
     """
-    place = f"{output.stage_folder}/{output.name}/{folder.name}"
-    if manifest is not None and _place_of(manifest) != place:
-        return f"its manifest is that of {_place_of(manifest)}"
+    if manifest is not None:
+        path = f"{output.stage_folder}/{output.name}/{folder.name}"
+        written_path = _place_of(manifest)  # such as datasets/web/3f9c…
+        if path != written_path:
+            return f"its manifest is that of {written_path}"
     if _is_linked(listing, folder):
         return "a symbolic link leads to it"
     return None
@@ -305,12 +310,18 @@ def _foreign_files(folder: Path, files: Mapping[str, Entry]) -> LeftAlone:
 
 
 def _files_in_notes(listing: FileAccess, folder: Path, names: Iterable[str]) -> set[str]:
-    """Return the files in a folder that nanoset wrote: its notes list them.
+    """Return the files in a folder of index files that nanoset certainly wrote.
+
+    Next to index files, nanoset writes notes, JSON files that list them. Their names end in
+    `nanoset.json`.
 
     Args:
         listing: Access to the output root.
-        folder: The folder of index files.
-        names: Names of all files in it. Notes are those that end in `nanoset.json`.
+        folder: The folder.
+        names: Names of all files in it.
+
+    Returns:
+        The files that notes list, and the notes.
     """
     our_files: set[str] = set()
     for name in names:
@@ -346,9 +357,10 @@ def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
     except OSError:
         return set()
     if parsed_note is None:
-        return set()
+        return set()  # it is not JSON
 
-    # A file of another program may be named like a note. Then it lacks what a note has.
+    # Another program's file may have such a name. A note of nanoset maps the files to what they
+    # are, and says what they were made from.
     files = parsed_note.content.get(FILES)
     made_from = parsed_note.content.get("made_from")
     if not isinstance(files, Mapping) or not isinstance(made_from, Mapping):

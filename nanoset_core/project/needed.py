@@ -218,17 +218,18 @@ def _needs_by_manifest(root: OutputRoot, manifest: Manifest) -> _VersionNeeds:
 def _versions_needed_by(root: OutputRoot, manifest: Manifest) -> list[str]:
     """Return the digests of the versions that a version was made from or refers to.
 
-    A set of shards, for example, was made from an inventory of the text, and refers to its shards.
+    For example, the recipe of a set of shards names an inventory of the text as its parent. The
+    shards were made together with the set, which lists, and so refers to, their digests.
 
     Args:
         root: The output root, where files of the version may list what it refers to.
         manifest: Manifest of the version.
     """
-    needs = [str(digest) for digest in manifest.recipe["parents"].values()]
+    digests = [str(digest) for digest in manifest.recipe["parents"].values()]
     stage = stage_of(manifest.stage, manifest.name)
-    if stage is not None:
-        needs += stage.references(root, manifest)
-    return needs
+    if stage is not None:  # None: a stage that this version of nanoset does not have
+        digests += stage.references(root, manifest)
+    return digests
 
 
 def _lister_by_folder() -> dict[str, str]:
@@ -243,7 +244,8 @@ def _lister_by_folder() -> dict[str, str]:
     lister_by_folder: dict[str, str] = {}
     for stage in stages():
         if isinstance(stage, InternalStage):
-            lister_by_folder[stage.layout.folder] = stage.named_by.layout.folder
+            lister = stage.named_by  # its manifests name the versions of the internal stage
+            lister_by_folder[stage.layout.folder] = lister.layout.folder
     return lister_by_folder
 
 
@@ -339,10 +341,10 @@ def _newest_first(written_ns_by_digest: Mapping[str, int]) -> list[str]:
 
 
 def datasets_with_tokens_of(outputs: OutputRoot, shard: Path) -> list[str]:
-    """Return the digests of the datasets whose files a shard needs, since it has no own tokens.
+    """Return the digests of the datasets that contain the tokens of a shard, if it has none itself.
 
-    A shard is the tokens of a part of a corpus. To save space, `nanoset gc` deletes its file, and
-    records which bytes of the corpus's dataset they are.
+    A shard is the tokens of a range of a corpus's text. To save space, `nanoset gc` may delete its
+    file, and record instead which bytes of a dataset's file are the same tokens.
 
     Args:
         outputs: The output root.
@@ -354,8 +356,7 @@ def datasets_with_tokens_of(outputs: OutputRoot, shard: Path) -> list[str]:
     try:
         manifest = outputs.manifest_at(shard)
     except FormatError:
-        # A shard that cannot be read is rebuilt from the raw text.
-        return []
+        return []  # the shard is damaged, and will be rebuilt from the raw text
     if manifest is None:
         return []
 

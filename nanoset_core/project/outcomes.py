@@ -169,6 +169,8 @@ def _with_written_files(
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
     """Add to an outcome how many index files a build needs, and how many of them exist already.
 
+    A trainer finds its samples by index files. Versions of a nanoset share them.
+
     Args:
         project: The project, whose settings decide which files are needed.
         node: The output that is to be built.
@@ -185,7 +187,8 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
     except NanosetError as error:
         return replace(outcome, why=f"{outcome.why}; it cannot be built: {one_line(error)}")
     if planned is None:
-        return outcome
+        return outcome  # this output has no index files, or they cannot be predicted
+
     # A build keeps the files that it needs and that exist, and writes the others.
     kept_files = planned.needed & planned.existing
     return replace(outcome, index_files=len(planned.needed), kept_files=len(kept_files))

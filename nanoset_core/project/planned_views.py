@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,27 +49,26 @@ def planned_views(graph: Graph, due: set[Node]) -> dict[str, PlannedView]:
 
     Returns:
         Name of the view → what it would choose. Views are left out if their corpus or columns are
-        rebuilt first, if the corpus is large or in a bucket, and if a rule has a mistake, which the
-        build reports.
+        rebuilt first, if the corpus is large or in a bucket, and if a rule has a mistake.
     """
     project = graph.project
     if project.outputs.access.takes_requests:
         return {}  # the tables would have to be fetched from the bucket
 
     views: dict[str, PlannedView] = {}
-    for corpus, names in _names_by_corpus(graph, due).items():
+    for corpus, names in _views_from_existing_inputs(graph, due).items():
+        # A mistake, such as a missing table, is left to the build, which reports it.
         with contextlib.suppress(NanosetError):
             views |= _choose_views(project, corpus, names)
     return views
 
 
-def _names_by_corpus(graph: Graph, due: set[Node]) -> Mapping[str, list[str]]:
-    """Return the views of each corpus that a build would make from inputs that exist.
+def _views_from_existing_inputs(graph: Graph, due: set[Node]) -> dict[str, list[str]]:
+    """Return the views that a build would make, without those whose inputs it makes first.
 
     Args:
         graph: The outputs of the project, with what each is made from.
-        due: The outputs that the build would make. A view is left out if one of its inputs is
-            among them.
+        due: The outputs that the build would make.
 
     Returns:
         Name of the corpus → names of its views.
@@ -77,7 +76,10 @@ def _names_by_corpus(graph: Graph, due: set[Node]) -> Mapping[str, list[str]]:
     names_by_corpus: dict[str, list[str]] = {}
     for node in graph.nodes():
         is_due_view = node in due and node.stage is VIEW
-        if is_due_view and not due.intersection(graph.inputs(node).values()):
+        if not is_due_view:
+            continue
+        inputs = graph.inputs(node).values()
+        if due.isdisjoint(inputs):
             name = VIEW.layout.name_of(node.key)
             names_by_corpus.setdefault(node.key.subject, []).append(name)
     return names_by_corpus

@@ -110,7 +110,7 @@ class Project:
     def executor(self) -> Executor | None:
         """The cluster on which tasks run, or None for processes of this machine.
 
-        No output depends on it.
+        The bytes of outputs do not depend on where tasks run.
         """
         spec, chosen_by = chosen_executor(f"{self.config.file}: executor", self.config.executor)
         if spec.kind == "processes":
@@ -118,8 +118,9 @@ class Project:
         from nanoset_core.execution.cluster_executor import ClusterExecutor
 
         cluster = self._cluster(spec, chosen_by)
-        files = tuple(tokenizer_files(self.config.tokenizer_file))
-        return ClusterExecutor(cluster, self.outputs.access, files, self.progress)
+        # Workers may not see this machine's disk: the executor sends them the tokenizer.
+        files_for_workers = tuple(tokenizer_files(self.config.tokenizer_file))
+        return ClusterExecutor(cluster, self.outputs.access, files_for_workers, self.progress)
 
     @property
     def slurm_folder(self) -> Path:
@@ -251,13 +252,12 @@ def holding(
 ) -> Callable[Concatenate[Project, str, _P], _R]:
     """Decorate a function that makes an output, so that it holds a lease while it runs.
 
-    A lease is a small file that tells other machines what is in use. Because of it, `nanoset gc`
-    removes neither the output nor what it is made from. If working copies of files in a bucket are
-    removed meanwhile, the function is called again.
+    A lease is a small file that tells other machines what is in use, so that `nanoset gc` removes
+    neither the output nor what it is made from.
 
     Args:
         function: Its first arguments are a project, and the name of a corpus, a nanoset or a
-            webdataset.
+            webdataset. It may have further ones.
     """
 
     @wraps(function)
@@ -265,6 +265,7 @@ def holding(
         """Call the function while a lease is held."""
         access = project.outputs.access
         with leased(access, names_of(project, name), name):
+            # If local copies of files in a bucket are removed meanwhile, call it again.
             return despite_lost_copies(access, lambda: function(project, name, *args, **kwargs))
 
     return call_with_lease
@@ -289,9 +290,10 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
         try:
             return work()
         except (FileNotFoundError, MissingError) as error:
+            # On a disk, or if the bucket lacks the file as well, another attempt is pointless.
             if not _may_be_lost_copy(access, error):
                 raise
-    return work()  # the last attempt, whose errors are final
+    return work()  # the last attempt: every error is final
 
 
 def _may_be_lost_copy(access: FileAccess, error: FileNotFoundError | MissingError) -> bool:
@@ -317,7 +319,7 @@ def _missing_paths(error: FileNotFoundError | MissingError) -> list[Any]:
 
 
 def names_of(project: Project, name: str) -> set[str]:
-    """Return the names of an output, and of all datasets and corpora that it is made from.
+    """Return the names of an output, of the datasets that it reads, and of their corpora.
 
     For example, "pretrain" gives {"pretrain", "best-web", "web"}, if the nanoset `pretrain` reads
     the view `best-web` of the corpus `web`.
@@ -332,5 +334,6 @@ def names_of(project: Project, name: str) -> set[str]:
         names.update(config.nanosets[name].corpora)
     if name in config.webdatasets:
         names.update(config.webdatasets[name].corpora)
-    corpora = {base_of(config.derived, source) for source in names}
+    # The corpus that a view is selected from; that of a corpus is the corpus itself.
+    corpora = {base_of(config.derived, dataset) for dataset in names}
     return names | corpora

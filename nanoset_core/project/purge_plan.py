@@ -116,12 +116,14 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
         FormatError: A manifest, or a table of documents, cannot be read.
         StorageError: An output is damaged, so that it is not known what it was made from.
     """
-    names = _searched_corpora(project, corpora)
-    documents_by_shard = _find_documents(project, ids, names)
+    searched_corpora = _searched_corpora(project, corpora)
+    documents_by_shard = _find_documents(project, ids, searched_corpora)
 
-    # The documents of current shards, with the numbers of their lines in the raw files.
+    # Some of these shards are old. List the documents of the current ones by corpus, with the
+    # numbers of their lines in the raw files.
     current: dict[str, list[DocumentInShard]] = {}
-    for corpus in dict.fromkeys(shard.corpus for shard in documents_by_shard):
+    affected_corpora = dict.fromkeys(shard.corpus for shard in documents_by_shard)
+    for corpus in affected_corpora:
         current[corpus] = _current_documents(project, corpus, documents_by_shard)
     _check_in_raw_folder(project, current)
 
@@ -201,12 +203,13 @@ def _documents_by_shard(
 
     listed_ids = pa.array(ids, pa.large_string())
 
-    def search(outputs: OutputRoot, folder: Path) -> list[DocumentInShard]:
-        """Return the documents with these ids in the shard that a folder contains."""
-        return _documents_with_ids(outputs.manifest_at(folder), listed_ids)
+    def search(root: OutputRoot, shard_folder: Path) -> list[DocumentInShard]:
+        """Return the documents with these ids in one shard."""
+        return _documents_with_ids(root.manifest_at(shard_folder), listed_ids)
 
     outputs = project.outputs
     digests = sorted(outputs.digests_in(outputs.folder / SHARDS / corpus))
+    # `each_version` calls `search` with the folder of each shard.
     results = outputs.each_version(search, SHARDS, corpus, digests)
     yield from zip(digests, results, strict=True)
 
@@ -219,20 +222,22 @@ def _documents_with_ids(shard: Manifest | None, ids: Any) -> list[DocumentInShar
         ids: The ids, an Arrow array of texts.
 
     Returns:
-        The documents, in the order of the shard. Their lines are counted within pieces of files.
+        The documents, in the order of the shard. If a large file was cut into pieces, their lines
+        are counted from the start of the piece.
     """
     if shard is None:
         return []
+    # Each shard has a table with a row for each document.
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     documents = []
-    for row, values in table.with_ids(ids):
+    for row_number, row in table.with_ids(ids):
         document = DocumentInShard(
-            row=row,
-            file=values["file"],
-            line=values["line"],
-            offset=values["byte_offset"],
-            id=values["id"],
-            tokens=values["tokens"],
+            row=row_number,
+            file=row["file"],
+            line=row["line"],
+            offset=row["byte_offset"],
+            id=row["id"],
+            tokens=row["tokens"],
         )
         documents.append(document)
     return documents
@@ -246,18 +251,20 @@ def _current_documents(
     Args:
         project: Its output root has the shards.
         corpus: Name of the corpus.
-        documents: Shard → its documents to be erased. Their lines are counted within pieces:
-            stretches of a large file that were tokenized separately.
+        documents: Shard → its documents to be erased.
 
     Returns:
-        The documents, with lines counted within files, as people need them.
+        The documents, with the numbers of their lines in the raw files.
     """
-    tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
-    if tokenized is None:
+    shard_set = project.outputs.current(TOKENIZED.layout.folder, corpus)
+    if shard_set is None:
         return []
-    line_numbers = LineNumbers.of(tokenized.facts)
+
+    # A shard counts lines from the start of a piece, since a large file is tokenized in pieces.
+    # Line 5 of a piece that begins after 1,000 lines is line 1,005 of the file.
+    line_numbers = LineNumbers.of(shard_set.facts)
     current_documents = []
-    for digest in tokenized.facts[SHARDS]:
+    for digest in shard_set.facts[SHARDS]:
         for document in documents.get(ShardKey(corpus, digest), ()):
             line = line_numbers.in_file(document.file, document.offset, document.line)
             current_documents.append(replace(document, line=line))
@@ -448,21 +455,21 @@ def _made_from(
 def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> bool:
     """Return whether it is still known which shards a dataset was made from.
 
-    The manifest of a dataset names a set of shards: an output of its own, which lists the digests
-    of the shards. If that was deleted, the shards of the dataset are not known.
+    A set of shards, which is an output of its own, lists them, and may have been deleted. The
+    manifest of the dataset does not name it.
 
     Args:
         root: The output root.
         dataset_folder: Folder of a version of a dataset.
-        parents: What `_parents` returned for it: the digests that its manifest names, and, if they
-            are known, those of the shards.
+        parents: What `_parents` returned for it: the digests in its manifest, and that of the set
+            of shards if this still exists.
     """
     digests_in_manifest: set[str] = set()
     manifest = root.manifest_at(dataset_folder)
     if manifest is not None:
         digests_in_manifest.update(manifest.recipe["parents"].values())
-    shard_digests = parents - digests_in_manifest
-    return len(shard_digests) > 0
+    set_of_shards = parents - digests_in_manifest  # its digest, or nothing
+    return len(set_of_shards) > 0
 
 
 def _parents(root: OutputRoot, folder: Path) -> set[str]:
@@ -480,8 +487,11 @@ def _parents(root: OutputRoot, folder: Path) -> set[str]:
     if manifest is None or manifest.stage == SHARDS:
         return set()
     parents = set(manifest.recipe["parents"].values())
+
+    # A recipe does not name everything: a dataset refers to the set of shards that it was joined
+    # from, and the set refers to its shards.
     stage = stage_of(manifest.stage, manifest.name)
-    if stage is not None:
+    if stage is not None:  # None: a stage that this version of nanoset does not have
         parents.update(stage.references(root, manifest))
     return parents
 

@@ -60,14 +60,13 @@ class PurgeReceipt:
             day: Date of the purge.
 
         Returns:
-            The content of the receipt. It includes what earlier purges of the same ids erased.
+            The content of the receipt. It includes what earlier purges of the same ids erased:
+            they share a receipt.
         """
         earlier = self._earlier_record(day)
-        record = replace(
-            earlier,
-            documents=_each_document_once([*earlier.documents, *_documents_of(plan)]),
-            erased={**earlier.erased, **_files_by_path(plan)},
-        )
+        all_documents = _each_document_once([*earlier.documents, *_documents_of(plan)])
+        all_files = {**earlier.erased, **_files_by_path(plan)}
+        record = replace(earlier, documents=all_documents, erased=all_files)
         write_small_file(self._outputs.access, self._unfinished_path, dump(record))
         return record
 
@@ -96,16 +95,16 @@ class PurgeReceipt:
         """Write the final receipt, and remove the unfinished one, after everything was erased.
 
         Args:
-            unfinished: The content of the unfinished receipt. Its field `existing` has the digests
-                of the versions that existed before the purge.
-            plan: What was erased.
+            unfinished: The content of the unfinished receipt.
+            plan: What was erased. It may be more than the unfinished receipt lists.
         """
-        # The purge built new versions without the documents, in place of those that it erased.
+        # The purge built new versions without the documents: those that did not exist before it.
         digests_before = set(unfinished.existing or ())
+        new_versions = _new_versions(self._outputs, digests_before)
         record = replace(
             unfinished,
             erased={**unfinished.erased, **_files_by_path(plan)},
-            made=_new_versions(self._outputs, digests_before),
+            made=new_versions,
             existing=None,  # only an unfinished receipt needs it
         )
         write_small_file(self._outputs.access, self.path, dump(record))

@@ -97,18 +97,19 @@ def _unknown_corpus(
         known: The corpora that the raw folder has.
     """
     folder = config.corpus_folder(mention.corpus)
-    where = f"{config.file}: {mention.key}.{mention.corpus}"
+    where = f"{config.file}: {mention.key}.{mention.corpus}"  # such as nanosets.pretrain.web
     existing = f"{', '.join(known) or 'no corpora'} in {config.raw_folder}"
     remedy = f"put its files ({ACCEPTED}) into {folder}, or take it out of {config.file.name}"
-
-    # If the folder exists, text is missing. Otherwise the name may be misspelt.
     if folder.is_dir():
         return ConfigError(
             "this corpus has no text that could be read", where=where, found=existing, remedy=remedy
         )
+
+    # The name may be misspelt: suggest a similar name of a corpus, or of a view or packs.
+    similar_names = [*known, *config.derived]
     return ConfigError(
         "this corpus is not in the raw folder",
         where=where,
         found=existing,
-        remedy=remedy_for_name(mention.corpus, [*known, *config.derived], remedy),
+        remedy=remedy_for_name(mention.corpus, similar_names, remedy),
     )

@@ -130,7 +130,7 @@ class ExecutorSpec(Section):
         Args:
             where: Place of the section, such as "nanoset.yaml: executor".
         """
-        yield from self._keys_of_other_kinds(where)
+        yield from self._keys_of_other_kinds(where)  # such as `partition`, with the kind `dask`
         yield from _cluster_errors(self, self.cluster_key(where))
         yield from _wait_errors(self.wait, f"{where}.wait")
         if self.kind == "slurm":
@@ -193,10 +193,12 @@ class ExecutorSpec(Section):
                 remedy="write 8GB",
             )
 
-        yield from self._job_script_errors(where)
+        # What is written into the script of a job.
+        yield from self._name_errors(where)
+        yield from self._directive_errors(where)
 
-    def _job_script_errors(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each text that cannot be part of a Slurm job's script.
+    def _name_errors(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each name that must not be written into a Slurm job's script.
 
         A shell runs the script, so that names must not have characters that are special to it.
 
@@ -212,10 +214,17 @@ class ExecutorSpec(Section):
                     expected="letters, digits and . _ - , : @ % + = /",
                     remedy="write the name as `sinfo` or `sacctmgr` shows it",
                 )
+
+    def _directive_errors(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each directive that cannot be a line of a Slurm job's script.
+
+        Args:
+            where: Place of the section.
+        """
         for number, directive in enumerate(self.directives or ()):
-            # One with control characters would not be what people see in the file.
-            has_control_characters = visible(directive) != directive
-            if has_control_characters or not _DIRECTIVE.fullmatch(directive):
+            # `visible` escapes characters that nobody would see in the script.
+            has_invisible_characters = visible(directive) != directive
+            if has_invisible_characters or not _DIRECTIVE.fullmatch(directive):
                 yield ConfigError(
                     "this cannot be a line of a job's script",
                     where=f"{where}.directives[{number}]",
@@ -406,7 +415,6 @@ def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
         spec: Settings of the kind `dask`.
         where: The key or environment variable that names the scheduler.
     """
-    # The scheduler may be named by a file. It contains the address, and is checked when it is read.
     if spec.scheduler_file is not None:
         if spec.address is not None:
             yield ConfigError(
@@ -416,8 +424,9 @@ def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
                 expected="one of them",
                 remedy="remove the other one",
             )
-        return
+        return  # the file contains the address, and is checked when it is read
 
+    # Without a file, there must be an address. A missing one is shown as None.
     is_address = spec.address is not None and _DASK_ADDRESS.fullmatch(spec.address) is not None
     if not is_address:
         yield ConfigError(

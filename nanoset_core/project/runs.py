@@ -97,8 +97,8 @@ def divide_into_runs(
 ) -> list[list[Step]]:
     """Return the runs that can start now, with their steps in the order of the pipeline.
 
-    The runs contain each step that has to run, that the caller accepts, and whose inputs will exist
-    by then: they are up to date, or are made earlier in the same run.
+    A step makes one output. The runs contain each step that has to run, that the caller accepts,
+    and whose inputs will exist: they are up to date now, or are made earlier in the same run.
 
     Args:
         state: The steps, and which of them have to run.
@@ -119,11 +119,12 @@ def divide_into_runs(
             continue
 
         run = run_key(step)
-        inputs_exist = all(
-            state.is_fresh(parent) or _is_made_before(parent, run, run_by_node, runs_in_sequence)
-            for parent in step.needs
+        inputs_will_exist = all(
+            state.is_fresh(input_node)
+            or _is_made_before(input_node, run, run_by_node, runs_in_sequence)
+            for input_node in step.needs
         )
-        if inputs_exist and accepts(step):
+        if inputs_will_exist and accepts(step):
             steps_by_run.setdefault(run, []).append(step)
             run_by_node[node] = run
     return list(steps_by_run.values())

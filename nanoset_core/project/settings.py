@@ -332,22 +332,24 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     if value is None:
         return None, [_empty_config_error(file)]
 
-    # Check each value on its own: its type, its range, its choices.
+    # 1. Check each value on its own: its type, its range, its choices.
     parsed, errors = parse_or_errors(WrittenConfig, value, "", file)
     if errors:
         return None, errors
+
+    # 2. Add the views and nanosets that shorthands stand for.
     expanded = _expand_nanosets(parsed, file)
     if expanded.errors:
         return None, expanded.errors
     written = replace(parsed, file=file, nanosets=expanded.nanosets, views=expanded.views)
 
-    # Check values together. The rules are about what nanoset.yaml says, so they come before phases
-    # and `packing` are resolved to nanosets and packs.
+    # 3. Check values together, such as whether a nanoset names a view that does not exist.
     errors = _distinct(rule_errors(WrittenConfig, written, file))
     if errors:
         return None, errors
 
-    # Resolve phases and `packing`, and check the packs that `packing` adds.
+    # 4. Resolve the other shorthands, which these rules are still about. One of them, the key
+    #    `packing` of a nanoset, adds packs: check these as well.
     try:
         config = resolve(written)
     except ConfigError as error:
@@ -355,7 +357,8 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     errors = _errors_of_packs(config)
     if errors:
         return None, errors
-    if config.packed:
+
+    if config.packed:  # the former name of a key, which is still allowed
         warn_of_former_key(file)
     return config, []
 
@@ -409,8 +412,10 @@ def _errors_of_packs(config: ProjectConfig) -> list[ConfigError]:
 def resolve(written: WrittenConfig) -> ProjectConfig:
     """Return the settings that stages use, in which the shorthands of nanoset.yaml are resolved.
 
-    A nanoset with phases becomes a nanoset for each phase. Then each key `packing` becomes packs,
-    which the nanosets and webdatasets name from then on. All other settings stay as they are.
+    - A nanoset with phases becomes a nanoset for each phase.
+    - The key `packing` of a nanoset or webdataset asks for documents that are joined to samples of
+      equal length. Such samples are called packs, and have a section of their own: the key adds an
+      entry there, which the nanoset names from then on.
 
     Args:
         written: The settings of a nanoset.yaml, which follow all rules.
@@ -422,6 +427,7 @@ def resolve(written: WrittenConfig) -> ProjectConfig:
     nanosets = resolve_nanosets(written.nanosets, written.file)
     resolved = resolve_packing(written.file, nanosets, written.webdatasets, written.packs)
 
+    # All other settings stay as they are.
     values = {key.name: getattr(written, key.name) for key in fields(written)}
     values["nanosets"] = resolved.nanosets
     values["webdatasets"] = resolved.webdatasets

@@ -373,15 +373,17 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget)
     Args:
         graph: The project's outputs, with what each should be made from.
         nodes: The outputs of the row, in the order in which they are made.
-        planning: How many bytes may still be read to find out.
+        planning: How many bytes may still be read to find out. What is read is subtracted.
 
     Returns:
         The reason of the first output that cannot be made, such as that a corpus has fewer
         documents than the settings request.
     """
     for node in nodes:
+        if not isinstance(node.stage, Planned):
+            continue  # nothing about it can be found out before the build
         recipe = graph.recipe(node)
-        if recipe is not None and isinstance(node.stage, Planned):
+        if recipe is not None:
             refusal = node.stage.refusal(graph.project, node.key, recipe, planning)
             if refusal is not None:
                 return refusal

@@ -194,7 +194,8 @@ class CorpusSurvey:
             Path of each file → its pieces, or None.
         """
         project = self._graph.project
-        memory = fingerprint_memory(project, project.config.corpus_folder(corpus))
+        folder = project.config.corpus_folder(corpus)
+        memory = fingerprint_memory(project, folder)  # the pieces of all files that were ever read
         return {stat.path: memory.recall(stat) for stat in contents.ordered}
 
     def _read_pieces(self, corpus: str, files: Sequence[FileStat]) -> dict[str, list[Piece]]:

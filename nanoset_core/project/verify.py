@@ -75,11 +75,13 @@ class Target:
         for node in self.nodes:
             report = node.stage.verify(self.project, node.key, deep=deep, run=run)
             reports.append(report)
+            # If an output was never built, neither were those that are made from it.
             if not report.passed and self._is_missing(node):
-                break  # later outputs of the row are missing as well: one error is enough
+                break
 
         if len(reports) == 1:
             return reports[0]
+        # Combine the reports under the name of the row, such as corpora/web.
         row_report = Report(_row_label(self.nodes))
         for report in reports:
             row_report.include(report)
@@ -201,14 +203,15 @@ def _selects_nothing(pattern: str, all_targets: Sequence[Target]) -> ConfigError
         pattern: The pattern.
         all_targets: All outputs that could have been selected.
     """
-    names = [target.name for target in all_targets]
-    subjects = [name.partition("/")[0] for name in names]
+    names = [target.name for target in all_targets]  # such as pretrain/train
+    subjects = [name.partition("/")[0] for name in names]  # such as pretrain, which also selects
     remedy = "name one of these, or a pattern that some of them match, such as pre*"
     return ConfigError(
         "this selects nothing",
         where="--select",
         found=repr(pattern),
         expected=f"corpora, nanosets or webdatasets: {', '.join(names)}",
+        # If a name is similar: did you mean it?
         remedy=remedy_for_name(pattern, [*subjects, *names], remedy),
     )
 
@@ -218,14 +221,15 @@ def verify_output(project: Project, name: str, deep: bool = False) -> Report:
 
     Args:
         project: The project, whose nanoset.yaml must request the outputs.
-        name: The name, such as web, web/columns or pretrain/train.
+        name: The exact name, such as web, web/columns or pretrain/train.
         deep: Whether to read every byte.
 
     Raises:
         ConfigError: nanoset.yaml requests no such outputs.
     """
-    # The name may also be a pattern that selects other rows, such as `web` for `web/columns`.
-    (target,) = [target for target in targets(project, [name]) if target.name == name]
+    # As a pattern, the name may also select other rows: `web` selects `web` and `web/columns`.
+    selected = targets(project, [name])
+    (target,) = [target for target in selected if target.name == name]
     return target.verify(deep=deep)
 
 
@@ -249,13 +253,15 @@ def verify_project(
         ConfigError: A pattern selects nothing.
     """
     if not select:
-        unread = verify_raw_folder(project)
-        if unread.findings:
-            yield unread
-    # Show addresses in a bucket instead of paths of local copies.
+        report_on_raw_folder = verify_raw_folder(project)
+        if report_on_raw_folder.findings:
+            yield report_on_raw_folder
+
+    # For outputs in a bucket, show its address in place of the folder with local copies.
     access = project.outputs.access
+    address = access.url(access.folder)
     for report in _reports(project, targets(project, select), deep=deep):
-        yield report.with_places(access.folder, access.url(access.folder))
+        yield report.with_places(access.folder, address)
 
 
 def _reports(project: Project, chosen: Sequence[Target], *, deep: bool) -> Iterator[Report]:

@@ -133,18 +133,16 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     before = _documents_of(project, old, by_number=is_same_dataset)
     after = _documents_of(project, new, by_number=is_same_dataset)
 
-    # Compare how many copies and tokens of each document the versions have. For that, give it the
-    # same number in both.
+    # Number the documents of both versions together, and compare how many copies and tokens of each
+    # they have. For example, [1, 0, -2] copies were added of the documents 0, 1 and 2: one copy was
+    # gained, and two were lost.
     numbers_before, numbers_after = _common_numbers(before.keys, after.keys)
     copies_added = _increases(numbers_before, before.copies, numbers_after, after.copies)
     tokens_added = _increases(numbers_before, before.tokens, numbers_after, after.tokens)
-    return ViewDiff(
-        old=old,
-        new=new,
-        settings=setting_differences(_settings(old), _settings(new)),
-        gained=_changes(project, after, numbers_after, copies_added, tokens_added, show),
-        lost=_changes(project, before, numbers_before, -copies_added, -tokens_added, show),
-    )
+    gained = _changes(project, after, numbers_after, copies_added, tokens_added, show)
+    lost = _changes(project, before, numbers_before, -copies_added, -tokens_added, show)
+    settings = setting_differences(_settings(old), _settings(new))
+    return ViewDiff(old=old, new=new, settings=settings, gained=gained, lost=lost)
 
 
 def _changes(
@@ -302,8 +300,6 @@ def _document_lengths(sequences: MMapIndexedDataset) -> NDArray[np.int64]:
 def _document_hashes(project: Project, corpus: str, dataset: Manifest) -> NDArray[np.uint64]:
     """Return a hash of the id of each document of a corpus, shape (n_documents,).
 
-    A document without an id has a hash of its file and line instead.
-
     Args:
         project: Its output root has the corpus.
         corpus: Name of the corpus.
@@ -311,5 +307,5 @@ def _document_hashes(project: Project, corpus: str, dataset: Manifest) -> NDArra
     """
     chunks = [np.empty(0, np.uint64)]
     for values in document_values(project, corpus, dataset, identifying=["id"]):
-        chunks.append(values.hashes())
+        chunks.append(values.hashes())  # of file and line for a document without an id
     return np.concatenate(chunks)

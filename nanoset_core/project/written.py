@@ -210,7 +210,8 @@ class WrittenConfig(Section):
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each contradiction between several sections of the file.
 
-        Mistakes within one section are found by the class of the section, and not looked for here.
+        For example, a nanoset names a view that no section describes. Mistakes within one section
+        are found by the class of the section, and not looked for here.
 
         Args:
             where: The nanoset.yaml; its path is also `file`.
@@ -226,12 +227,12 @@ class WrittenConfig(Section):
                 self.file, name, webdataset, self.tokenizer, self.tokenization
             )
 
-        # What datasets need of those that they are made from, or that they name.
+        # Datasets that sections are made from, or name.
         yield from view_errors(self.file, self.views, self.corpora)
         yield from self.broken_pack_rules()
         yield from contamination_errors(self.file, self.contamination, self.views)
         yield from reader_errors(self.file, self.nanosets, self.exports)
-        yield from pbin_errors(self.file, self.pbin, self.packed)
+        yield from pbin_errors(self.file, self.pbin, self.packed)  # `packed`: its former name
 
         # Names, which all sections share in Dagster.
         yield from self._name_errors()
@@ -279,7 +280,8 @@ class WrittenConfig(Section):
 
         Args:
             raw_folder: The raw folder.
-            root_folder: Folder of the outputs on this machine, also if `root` is in a bucket.
+            root_folder: Folder of the outputs; for outputs in a bucket, the folder on this machine
+                with copies of them.
         """
         is_in_bucket = is_remote(self.root)
         if self._is_root_inside_raw(raw_folder, root_folder):
