@@ -173,10 +173,10 @@ class BuildRuns:
             made_elsewhere = self._made_elsewhere(steps)
             for run in runs:
                 inputs = chain.from_iterable(step.needs for step in run)
-                input_labels = {label_of(node) for node in inputs}
-                # Labels of outputs that failed, or were skipped since one that they need failed.
-                unavailable = self.report.given_up
-                if unavailable.isdisjoint(input_labels):
+                input_labels = {label_of(node) for node in inputs}  # such as "raw_jsonl [web]"
+                # Outputs that failed in an earlier run, or were skipped because of that.
+                unavailable_labels = self.report.given_up
+                if unavailable_labels.isdisjoint(input_labels):
                     self._execute_run(run, made_elsewhere)
                 else:
                     self.report.skip([step.node for step in run])

@@ -83,17 +83,15 @@ def _evaluate(
 
     # Leave out the corpora that an active run works on: the next tick looks at them again.
     candidates = _candidates(context.instance, project_defs, new_ids)
-    # Leave out those without text for good: another sensor, over the raw folder, waits for them.
+    handled_ids |= {corpus: new_ids[corpus] for corpus in candidates.corpora}
+    # Leave out those without text: another sensor, over the raw folder, waits for it.
     project = project_defs.load()
     with_text = _corpora_with_text(project, candidates.corpora)
-    for corpus in candidates.corpora:
-        handled_ids[corpus] = new_ids[corpus]
 
-    # Request a run for each corpus with text. It has to be a partition for this.
-    register(context.instance, project_defs.names, with_text.corpora, project.config)
-    requests: list[dg.RunRequest] = []
-    for corpus in with_text.corpora:
-        requests.append(_run_request(project_defs.names, corpus, new_ids[corpus]))
+    # Request a run for each of the others. A corpus has to be a partition for this.
+    names = project_defs.names
+    register(context.instance, names, with_text.corpora, project.config)
+    requests = [_run_request(names, corpus, new_ids[corpus]) for corpus in with_text.corpora]
     notes = [*candidates.notes, *with_text.notes]
     return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled_ids))
 

@@ -105,7 +105,26 @@ def _tick_result(
     _log_warnings(context, text, reload_notes(project_defs.config, project.config))
     sweep(project)  # removes temporary files of killed processes
     register(context.instance, names, text.corpora, project.config)  # as partitions
+    return _requests_or_reason(project_defs, project, text, active_runs, tick_time)
 
+
+def _requests_or_reason(
+    project_defs: ProjectDefs,
+    project: Project,
+    text: RawText,
+    active_runs: ActiveRuns,
+    tick_time: str,
+) -> list[dg.RunRequest] | dg.SkipReason:
+    """Compare text and outputs, and return the runs to request, or why there are none.
+
+    Args:
+        project_defs: The names of the project, and the settings that Dagster has loaded.
+        project: The project with the current nanoset.yaml.
+        text: The corpora of the raw folder and their files.
+        active_runs: The runs that were active before the raw folder was read.
+        tick_time: When the tick was due, such as `2026-01-31T03:00`; a part of the run keys.
+    """
+    names = project_defs.names
     # Corpora with files that were never read: request all of their assets.
     survey = _survey(project, text)
     corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
@@ -113,7 +132,7 @@ def _tick_result(
 
     # The other corpora: request the outputs that are missing or stale and whose inputs are ready.
     graph = graph_over(project, survey.recipes)
-    state = load_graph_state(graph, context.instance, names, active_runs)
+    state = load_graph_state(graph, active_runs.instance, names, active_runs)
     due = _due_runs(project_defs, state, active_runs)
     requests += _output_requests(names, tick_time, due)
     if requests:
