@@ -127,18 +127,18 @@ def find_in(
     if document.corpus is not None:
         _check_corpus(document.corpus, corpora, name)
 
-    # Find the document in the datasets. A path such as web/a.jsonl may mean the file a.jsonl of the
-    # corpus web. If that does not exist, it means a file web/a.jsonl within a corpus.
+    # A path such as web/a.jsonl may mean the file a.jsonl of the corpus web. If that does not
+    # exist, it means a file web/a.jsonl within a corpus.
     names_in_corpora = _within_corpora(context.config, corpora, document)
-    matches = _look_up_all(datasets, names_in_corpora, context)
-    if not matches:
-        matches = _look_up_all(datasets, [document], context)
-    if not matches:
-        remedy = _explain_absence(context, datasets, [*names_in_corpora, document])
-        raise _no_document_error(corpora, document, remedy)
+    for possible_names in (names_in_corpora, [document]):
+        matches: list[_FoundDocument] = []
+        for possible_name in possible_names:
+            matches += _look_up(datasets, possible_name, context)
+        if matches:
+            return [searched.places(match.dataset_number, match.origin) for match in matches]
 
-    # Find the samples that contain it.
-    return [searched.places(match.dataset_number, match.origin) for match in matches]
+    remedy = _explain_absence(context, datasets, [*names_in_corpora, document])
+    raise _no_document_error(corpora, document, remedy)
 
 
 def _no_document_error(corpora: Sequence[str], document: DocumentName, remedy: str) -> MissingError:
@@ -305,22 +305,6 @@ def _path_below_raw(config: ProjectConfig, file: str) -> str | None:
         if file.startswith(f"{parent}/"):
             return file[len(parent) + 1 :]
     return None
-
-
-def _look_up_all(
-    datasets: Sequence[Dataset], documents: Sequence[DocumentName], context: InspectionContext
-) -> list[_FoundDocument]:
-    """Return the documents of some datasets that have one of several names.
-
-    Args:
-        datasets: The datasets to search.
-        documents: The names: ids, files with lines, or numbers.
-        context: The opened outputs, and the settings of the project if they are known.
-    """
-    found: list[_FoundDocument] = []
-    for document in documents:
-        found += _look_up(datasets, document, context)
-    return found
 
 
 def _look_up(
