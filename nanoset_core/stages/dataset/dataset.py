@@ -488,7 +488,14 @@ class CorpusDataset(Dataset):
 
 
 def corpus_of(manifest: Manifest) -> str:
-    """Return the name of the corpus that contains the documents of a dataset."""
+    """Return the name of the corpus that contains the documents of a dataset.
+
+    Args:
+        manifest: Manifest of the dataset of a corpus or view, or of a packed dataset.
+
+    Returns:
+        The name that the manifest records; for the dataset of a corpus, its own name.
+    """
     return str(manifest.facts.get("corpus", manifest.name))
 
 

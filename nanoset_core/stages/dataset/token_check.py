@@ -244,7 +244,14 @@ class StoredArray:
         return np.frombuffer(data, self.dtype)
 
     def byte(self, number: int) -> int:
-        """Return the byte of the file at which a number of the array begins."""
+        """Return the byte of the file at which a number of the array begins.
+
+        Args:
+            number: Index of the number, from 0 on.
+
+        Returns:
+            2,048 for number 1,024 of an array of uint16 that begins with the file.
+        """
         return self.begin + number * self.dtype.itemsize
 
 

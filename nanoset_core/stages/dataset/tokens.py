@@ -60,7 +60,14 @@ def readable_prefix(dataset: Manifest) -> str:
 
 
 def has_room_for_tokens(*datasets: Manifest) -> bool:
-    """Return whether the tokens of datasets take at most a quarter of `storage.scratch_mib`."""
+    """Return whether the tokens of datasets take at most a quarter of `storage.scratch_mib`.
+
+    Args:
+        *datasets: Manifest of each dataset.
+
+    Returns:
+        Whether copies of all of them may be kept on this machine at the same time.
+    """
     size = sum(dataset.files[bin_name(dataset)].size for dataset in datasets)
     return all(dataset.access.has_room_to_keep(size) for dataset in datasets)
 
@@ -69,6 +76,9 @@ def fetch_tokens(dataset: Manifest) -> None:
     """Download the tokens of a dataset if there is room for them.
 
     It saves requests if all tokens are about to be read, and will be read again later.
+
+    Args:
+        dataset: Manifest of the dataset. If it is on this machine, nothing is done.
     """
     if has_room_for_tokens(dataset):
         dataset.path(bin_name(dataset))

@@ -37,7 +37,14 @@ class LinkedFormat(ExportFormat):
     """Endings of the files of an export; the first one is that of the tokens."""
 
     def files(self, name: str) -> list[str]:
-        """Return the names of the files of an export, with the file of tokens first."""
+        """Return the names of the files of an export, with the file of tokens first.
+
+        Args:
+            name: Name of the export's files, without the ending.
+
+        Returns:
+            For datatrove, "web" gives `["web.ds", "web.ds.index", "web.ds.metadata"]`.
+        """
         return [f"{name}{ending}" for ending in self.endings]
 
     @abstractmethod

@@ -10,7 +10,15 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def export_summary(manifest: Manifest) -> Summary:
-    """Return the counts and size of an export, its format, and how it got its tokens."""
+    """Return the counts and size of an export, its format, and how it got its tokens.
+
+    Args:
+        manifest: Manifest of the export: its files, and facts such as the number of tokens.
+
+    Returns:
+        What `nanoset status` shows. Tokens that are a link to those of the dataset do not count in
+        the size.
+    """
     facts = manifest.facts
     figures = counted(manifest, "documents", "tokens")
     if facts["made_by"] not in (WRITTEN, JOINED):

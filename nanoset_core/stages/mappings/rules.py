@@ -417,6 +417,10 @@ def _window_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error for splits and phases, which a trainer with windows does not have.
 
     Such a trainer divides each file into samples of equal length.
+
+    Args:
+        where: The key of the nanoset.
+        nanoset: The settings. `preset` names the trainer.
     """
     for key in ("split", "phases"):
         if getattr(nanoset, key):
@@ -511,6 +515,9 @@ def _split_text_errors(nanoset: NanosetSpec) -> Sequence[ConfigError]:
 
     The text is checked as it is written. `nanoset.shares` has no spaces, so that the faulty text
     "98 1 1" would be the number 9811.
+
+    Args:
+        nanoset: The settings. `split` is not used if each split has a blend of its own.
     """
     is_used = nanoset.split is not None and nanoset.shares is not None
     if not is_used:

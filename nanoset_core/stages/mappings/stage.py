@@ -156,7 +156,19 @@ class MappingsStage(_SplitStage, Planned):
         return None
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the versions that record how far the continued run has read, if there is one."""
+        """Return the versions that record how far the continued run has read, if there is one.
+
+        Args:
+            outputs: The output root.
+            manifest: Manifest of index mappings. It names the handoff that started the run.
+
+        Returns:
+            Digests of the handoff and of its splits, which must be kept; nothing if no run is
+            continued.
+
+        Raises:
+            MissingError: The handoff, or one of its splits, was deleted.
+        """
         handoff = manifest.recipe["options"].get("after", {}).get("handoff")
         if handoff is None:
             return []

@@ -47,7 +47,16 @@ class RowSupplier(ABC):
 
     @abstractmethod
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
-        """Return the rows of a run of shards."""
+        """Return the rows of a run of shards.
+
+        Args:
+            plan: Says which context (sample) goes into which shard (tar).
+            shards: Numbers of neighbouring shards, at least one.
+
+        Returns:
+            The contexts of the rows, in the order of the shards, and a function that writes the
+            tokens of some of them into an array.
+        """
 
     def release(self) -> None:
         """Remove the files of a run after it was written."""

@@ -91,14 +91,26 @@ class PlanStage(Planned, Advising):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return a message if two corpora of the webdataset contain the same file, or else None."""
+        """Return a message if two corpora of the webdataset contain the same file, or else None.
+
+        Args:
+            project: Its inventories, which list the files of each corpus, are compared.
+            key: Its `subject` is the name of the webdataset.
+            recipe: Not used.
+            reading: Not used, since little is read.
+        """
         from nanoset_core.stages.inventory.shared_files import check_webdataset_files
 
         errors = raised(check_webdataset_files, project, key.subject)
         return one_line(errors[0]) if errors else None
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterator[str]:
-        """Yield warnings on views whose order is lost, and on the engine that writes the tars."""
+        """Yield warnings on views whose order is lost, and on the engine that writes the tars.
+
+        Args:
+            config: The settings of the project.
+            key: Its `subject` is the name of the webdataset.
+        """
         spec = config.webdatasets[key.subject]
         shuffled = "its contexts are shuffled into the tars"
         yield from reordering_warnings(config.views, spec.names, shuffled)
@@ -248,7 +260,14 @@ class WebdatasetStage(Resumable):
         return webdataset_summary(manifest)
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return the digest of the webdataset of a plan, some of whose tars may exist already."""
+        """Return the digest of the webdataset of a plan, some of whose tars may exist already.
+
+        Args:
+            manifest: Manifest of an output of the project.
+
+        Returns:
+            The digest; None if the output is no plan of a webdataset.
+        """
         if manifest.stage != PLANS:
             return None
         return webdataset_recipe(manifest.name, manifest.digest).digest
