@@ -57,16 +57,17 @@ class ColumnWriter:
             array: An Arrow array. All arrays with a value have the same type. An array of nulls may
                 have the type of nulls instead.
         """
-        # The first array with a value decides whether the column has numbers or texts, and how
-        # the rows before it are stored, which have no value.
+        # The first value decides whether this is a column of numbers or of texts.
         has_values = array.null_count < len(array)
         if has_values and not self.kind:
             self._choose_kind(str(array.type))
 
-        # Store which rows have a value, and then the values.
+        # Store which rows have a value.
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
         self._valid_file.write(is_valid.astype(np.uint8))
-        if self._ends_file is not None:  # a column of texts, for which the end of each is stored
+
+        # Store the values. As long as no row has one, `_choose_kind` fills in the rows later.
+        if self._ends_file is not None:  # only a column of texts has this file
             self._append_texts(self._ends_file, array)
         elif self.kind:
             self._append_numbers(array)
@@ -122,18 +123,21 @@ class ColumnWriter:
         import pyarrow as pa
 
         # Arrow stores texts in the same way: their bytes, concatenated, and the offsets between
-        # them.
+        # them, such as 0 3 8 for "art" and "music".
         texts = array.cast(pa.large_string())
         offsets = _offsets_of(texts)  # (n_rows + 1,)
         start = int(offsets[0])
         stop = int(offsets[-1])
 
-        # In the files, the texts follow those that were appended before.
-        ends: NDArray[np.int64] = offsets[1:] + (self._text_bytes - start)  # (n_rows,)
+        # Append the bytes to the file of values.
+        _, _, text_bytes = texts.buffers()  # the others have the nulls and the offsets
+        if text_bytes is not None:  # None if all texts are empty
+            self._values_file.write(memoryview(text_bytes)[start:stop])
+
+        # There, they follow the texts that were appended before. If these have 10 bytes, "art" and
+        # "music" end at 13 and 18.
+        ends: NDArray[np.int64] = offsets[1:] - start + self._text_bytes  # (n_rows,)
         ends_file.write(ends.data)
-        data = texts.buffers()[2]
-        if data is not None:  # None if all texts are empty
-            self._values_file.write(memoryview(data)[start:stop])
         self._text_bytes += stop - start
 
 

@@ -39,13 +39,14 @@ def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> d
     columns_of_text = set(config.documents_of(corpus).columns)
     uses_text = any(column in columns_of_text for column in used)
     uses_attributes = any(column not in columns_of_text for column in used)
+    has_attributes = corpus in config.attributes  # nanoset.yaml names tables for the corpus
 
-    # An input of an output has the name of its stage, such as "columns".
+    # The folder of a stage has its name: "columns" or "attributes".
     key = Key(corpus)
     nodes = {}
     if uses_text:
         nodes[COLUMNS.layout.folder] = Node(COLUMNS, key)
-    if uses_attributes and corpus in config.attributes:
+    if uses_attributes and has_attributes:
         nodes[ATTRIBUTES.layout.folder] = Node(ATTRIBUTES, key)
     return nodes
 
@@ -108,15 +109,17 @@ def columns_of(
 
     types: dict[str, Any] = {}  # name of the column → its Arrow type
     tables = []
-    # Up to two outputs have such columns: first values of the raw text, then joined attributes.
+    # Up to two outputs have such columns: values of the raw text, and joined attributes.
     for node in column_nodes(project.config, corpus, used).values():
-        stage = cast(AlignedStage, node.stage)  # its tables have a row for each document of a shard
+        stage = cast(AlignedStage, node.stage)  # both stages make a table for each shard
         manifest = require(project, stage, node.key)
         _check_belongs_to(manifest, tokenized)
+
+        # If both have a column of the same name, that of the raw text, which is first, is used.
         for column in manifest.facts["columns"]:
-            # If both have a column of this name, the raw text takes precedence.
             types.setdefault(column["name"], type_of(column["kind"]))
-        tables.append(TablesOfOutput(stage.tables_folder, corpus, manifest.facts[SHARDS]))
+        digests_of_tables = manifest.facts[SHARDS]
+        tables.append(TablesOfOutput(stage.tables_folder, corpus, digests_of_tables))
     if not tables:
         return None
     return AlignedColumns(pa.schema(types), project.outputs, tuple(tables))

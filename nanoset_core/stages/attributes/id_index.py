@@ -60,8 +60,9 @@ class IdIndex:
             folder: The folder to which `build_index` has written them.
             n_ids: Number of distinct ids, as `build_index` has returned it.
         """
+        # The first three files have an entry for each row with an id. If some ids are in several
+        # rows, only the first `n_ids` entries are used. `is_matched` has just these.
         return IdIndex(
-            # Their files are longer if ids are repeated.
             hashes=map_array(folder / "hashes", np.uint64)[:n_ids],
             rows=map_array(folder / "rows", np.int64)[:n_ids],
             is_repeated=map_array(folder / "is_repeated", np.uint8)[:n_ids],
@@ -86,20 +87,24 @@ def build_index(
     Returns:
         The number of distinct ids.
     """
-    # The index is sorted by hash. Memory may not hold all rows, so divide them by the first bits of
-    # their hashes into parts of about a million rows, 2 ** _PART_BITS, which are sorted one by one.
+    # Memory may not hold all rows. So divide them by the first bits of their hashes into parts of
+    # about a million rows, 2 ** _PART_BITS. For 5 million rows, that is by 3 bits into 8 parts.
     part_bits = max(1, len(id_hashes).bit_length() - _PART_BITS)
     rows_per_part = _count_parts(is_valid, id_hashes, part_bits)  # (n_parts,)
     bounds = np.concatenate([[0], np.cumsum(rows_per_part)])  # (n_parts + 1,) first row of each
 
-    # Create the files of the index.
+    # Create the files of the index, with room for an entry for each row.
     n_rows_with_id = int(bounds[-1])
     hashes = create_array(folder / "hashes", np.uint64, n_rows_with_id)
     rows = create_array(folder / "rows", np.int64, n_rows_with_id)
     is_repeated = create_array(folder / "is_repeated", np.uint8, n_rows_with_id)
 
+    # Sort the parts one by one, which sorts the whole index, since parts are in order of hashes.
+    # This keeps one entry for each distinct id.
     _divide_into_parts(hashes, rows, bounds[:-1], is_valid, id_hashes, part_bits)
     n_ids = _sort_parts(hashes, rows, is_repeated, bounds, ids)
+
+    # A lookup of an id sets its mark in this file.
     create_array(folder / "is_matched", np.uint8, n_ids)
     return n_ids
 
@@ -182,15 +187,18 @@ def _divide_into_parts(
         id_hashes: Hash of the id of each row, shape (n_rows,).
         part_bits: How many first bits of a hash are the number of its part.
     """
-    next_positions = starts.copy()  # (n_parts,) where the next row of each part is written
+    # The arrays may be larger than the memory, so read some rows at a time. The comments have the
+    # values of the example.
+    next_positions = starts.copy()  # where the next row of each part is written: [0, 1]
     for chunk_rows in _chunks_of_rows_with_id(is_valid):
         chunk_hashes = id_hashes[chunk_rows]
-        parts = _part_of(chunk_hashes, part_bits)
-        by_part = np.argsort(parts, kind="stable")
-        rows_per_part = np.bincount(parts, minlength=len(starts))  # (n_parts,)
+        parts = _part_of(chunk_hashes, part_bits)  # [1, 0, 1, 1]
+        by_part = np.argsort(parts, kind="stable")  # [1, 0, 2, 3]
 
-        # The rows of each part go to consecutive positions, after those of earlier chunks.
-        positions = positions_in(next_positions, rows_per_part)  # (n_chunk_rows,)
+        # The rows of a part go to consecutive positions: from 0 on for part 0, and from 1 on for
+        # part 1.
+        rows_per_part = np.bincount(parts, minlength=len(starts))  # [1, 3]
+        positions = positions_in(next_positions, rows_per_part)  # [0, 1, 2, 3]
         hashes[positions] = chunk_hashes[by_part]
         rows[positions] = chunk_rows[by_part]
         next_positions += rows_per_part
@@ -248,17 +256,19 @@ def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) ->
     hashes = hashes[by_hash]
     rows = rows[by_hash]
 
-    # A row with a hash of its own is the only one with its id. The other rows have equal ids, or
-    # different ids that happen to have the same hash: read these.
-    is_shared = _equals_neighbour(hashes)
-    is_first = ~is_shared
+    # A row whose hash no other row has is the only one with its id.
+    has_shared_hash = _equals_neighbour(hashes)
+    is_first = ~has_shared_hash  # whether a row is the first one with its id
     is_repeated = np.zeros(len(hashes), np.bool_)
-    shared = np.flatnonzero(is_shared)  # (n_shared,)
-    if len(shared):
-        distinct = _distinct(ids.take(pa.array(rows[shared])))
-        first_of_each_id = shared[distinct.first_indices]
+
+    # Rows with a common hash have equal ids, or different ids that happen to have the same hash.
+    # Read these ids, and find the first row of each.
+    shared_indices = np.flatnonzero(has_shared_hash)  # (n_shared,) indices in `rows`
+    if len(shared_indices):
+        distinct_ids = _distinct(ids.take(pa.array(rows[shared_indices])))
+        first_of_each_id = shared_indices[distinct_ids.first_indices]
         is_first[first_of_each_id] = True
-        is_repeated[first_of_each_id] = distinct.counts > 1
+        is_repeated[first_of_each_id] = distinct_ids.counts > 1
     return _SortedPart(hashes[is_first], rows[is_first], is_repeated[is_first])
 
 

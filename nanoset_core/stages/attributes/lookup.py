@@ -198,9 +198,8 @@ class OpenLookup:
         """Return the entry of each id in the index.
 
         The index has an entry for each distinct id of the tables, sorted by the hashes of the ids.
-        Different ids can have the same hash: then their entries follow each other.
-
-        So the entry of an id is searched from the first one with its hash on.
+        Different ids can have the same hash. If a and c do, their entries follow each other, so the
+        search for c tries the entry of a first, and then its own.
 
         Args:
             ids: An Arrow array of strings, shape (n_ids,); may contain nulls.
@@ -209,15 +208,17 @@ class OpenLookup:
             Number of the entry, or -1 if the index does not have the id; int64, shape (n_ids,).
         """
         hashes = hashing.hash_texts(ids)  # (n_ids,)
-        candidates = self._first_candidates(hashes)  # (n_ids,) entries that may be those of the ids
+        candidates = self._first_candidates(hashes)  # (n_ids,) the entry to try next
         entries = np.full(len(ids), -1, np.int64)
+
+        # Try the candidates of all ids together, until each id is found or given up.
         pending = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))  # indices of ids
         while len(pending):
             # Give up ids whose candidate is beyond the end of the index, or has another hash.
             pending = pending[candidates[pending] < len(self._index.hashes)]
             pending = pending[self._index.hashes[candidates[pending]] == hashes[pending]]
 
-            # If the candidate has the same id, it is the entry.
+            # If the table has the same id in the row of the candidate, it is the entry.
             is_match = self._have_ids(candidates[pending], ids.take(pending))
             matched = pending[is_match]
             entries[matched] = candidates[matched]
@@ -228,16 +229,17 @@ class OpenLookup:
         return entries
 
     def _first_candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the first entry of the index that can be that of each hash.
+        """Return at which entry of the index, which is sorted by hash, to look for each hash first.
 
-        It is the first one whose hash is not smaller. For example, in an index with the hashes 3, 3
-        and 9, the first entry of 3 is 0, that of 5 is 2, and that of 12 is 3, after the last.
+        For example, if the entries have the hashes 3, 3 and 9, hash 3 is looked for from entry 0
+        on, and hash 9 from entry 2 on. The index does not have the hashes 5 and 12: these get the
+        entry that they would precede, which is 2, and 3 for the end.
 
         Args:
             hashes: Shape (n,), in any order.
 
         Returns:
-            int64, shape (n,): numbers of entries, or that after the last entry.
+            Numbers of entries; int64, shape (n,).
         """
         # Searching in the order of the hashes reads the files of the index from start to end.
         by_hash = np.argsort(hashes)

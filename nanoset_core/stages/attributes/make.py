@@ -120,14 +120,16 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
     """
     spec = attributes_spec(project.config, corpus)
     named_files = given_files(project, spec.files, files_setting(corpus))
-    table_files = [file for file in named_files.stats if not _is_mark(file.path)]
-    tables = AttributeTables(named_files.folder, table_files, _new_schema(project.config, corpus))
+    # Spark writes other files next to its tables, such as _SUCCESS.
+    table_files = [file for file in named_files.stats if not _is_hidden(file.path)]
+    schema = _new_schema(project.config, corpus)
+    tables = AttributeTables(named_files.folder, table_files, schema)
 
-    # Reading the files also tells the schema the names of the columns, and counts values that are
-    # not UTF-8.
     work = project.progress.work(STAGE, corpus, sum(file.size for file in table_files))
     lookup = tables.read(folder, work.advance)
-    return ReadAttributes(lookup, names=tables.schema.names, n_escaped=tables.n_escaped)
+
+    # Now the schema has the columns of the first file, and `tables` has counted broken values.
+    return ReadAttributes(lookup, names=schema.names, n_escaped=tables.n_escaped)
 
 
 def _new_schema(config: ProjectConfig, corpus: str) -> AttributeSchema:
@@ -147,8 +149,8 @@ def _new_schema(config: ProjectConfig, corpus: str) -> AttributeSchema:
     )
 
 
-def _is_mark(path: str) -> bool:
-    """Return whether a file is no table, but a mark that Spark writes next to its tables.
+def _is_hidden(path: str) -> bool:
+    """Return whether a file is no table, but one that Spark writes next to its tables.
 
     Args:
         path: Path of the file, such as "scores/_SUCCESS" or "scores/._SUCCESS.crc".
@@ -207,14 +209,16 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
     shards = current_shards(project, tokenized)
 
     # Prepare a folder for scratch files, and remove those that killed processes left behind.
-    folder = project.outputs.folder / STAGE
+    folder = project.outputs.folder / STAGE  # <root>/attributes
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     with claim_scratch(folder / "joining") as scratch:
         attributes = read_attributes(project, corpus, scratch)
 
-        # The recipe names the content of the files: it must still be that of what was read.
-        if attributes_recipe(project, corpus, tokenized.digest).digest != recipe.digest:
+        # A recipe contains a digest of the files. So if a file was changed in the meantime, the
+        # recipe is not the same any more.
+        recipe_after_reading = attributes_recipe(project, corpus, tokenized.digest)
+        if recipe_after_reading.digest != recipe.digest:
             raise SourceChangedError(
                 "a table of attributes changed while it was read",
                 where=attributes_spec(project.config, corpus).files,
@@ -242,7 +246,8 @@ def _join_to_shards(
     Returns:
         Manifest of the result, which is current.
     """
-    # (n_shards,) Each is created as soon as the ids of a shard's documents were looked up.
+    # Looking an id up marks it in the lookup, so that ids of no document can be counted. For each
+    # shard, an empty file is created as soon as the ids of its documents were looked up.
     markers = [scratch / f"matched-{number}" for number in range(len(shards))]
 
     def fill_of(shard: int) -> Fill:
@@ -260,9 +265,8 @@ def _join_to_shards(
     # Workers on other machines could not read the files of the lookup, so no executor is used.
     shard_tables = make_tables(project, tables, PROGRESS_NAME, executor=None)
 
-    # Filling a table marks the ids of its documents as matched, and unmarked ids are counted as
-    # those of no document. So mark the ids of the tables that this build did not fill: they
-    # existed, or another build has made them in the meantime.
+    # Tables of some shards existed, or another build has made them in the meantime. The ids of
+    # their documents are not marked yet.
     markers_by_shard = zip(shards, markers, strict=True)
     unmarked_shards = [shard for shard, marker in markers_by_shard if not marker.exists()]
     _mark_matched_ids(project, unmarked_shards, attributes.lookup)
@@ -282,14 +286,15 @@ def _facts_of(
         attributes: The attribute tables.
         facts_by_shard: Facts of the table that was made for each shard.
     """
-    # The first id of the corpus without a row; "" for shards in which all ids have one.
+    # Find the first document of the corpus whose id is in no row. "" says that a shard has none.
     missing_ids = [facts.get(FIRST_MISSING, "") for facts in facts_by_shard]
     first_missing_id = next(filter(None, missing_ids), "")
     facts = {
-        UNMATCHED: attributes.lookup.count_unmatched(),
+        UNMATCHED: attributes.lookup.count_unmatched(),  # ids of rows that no document has
         ROWS: attributes.lookup.n_rows,
         FIRST_MISSING: first_missing_id,
     }
+    # Values with bytes that are not UTF-8, which were escaped. Most tables have none.
     if attributes.n_escaped:
         facts[ESCAPED] = attributes.n_escaped
     return facts
@@ -298,15 +303,16 @@ def _facts_of(
 def fill_and_mark(
     table: ColumnTable, documents: DocumentRows, lookup: Lookup, marker: Path
 ) -> Mapping[str, Any]:
-    """Fill the table of a shard as `fill_by_id` does, and leave a mark that this was done.
+    """Fill the table of a shard with attributes, and create a file that says that this was done.
+
+    Tables are filled in other processes. This file tells the process that started them for which
+    shards the lookup knows all ids of documents.
 
     Args:
         table: Receives a row for each document.
         documents: The documents of the shard.
-        lookup: The rows of the attribute tables.
-        marker: An empty file that is created. It says that the documents of this shard were looked
-            up, which marks their ids in `lookup`; ids without a mark are reported as those of no
-            document.
+        lookup: The rows of the attribute tables. It remembers which ids were looked up.
+        marker: Path of the empty file.
 
     Returns:
         What `fill_by_id` returns: counts of documents without a row, for example.
@@ -348,9 +354,9 @@ class _MatchCounts:
     """Counts of documents whose id is in no row of the attribute tables, or in several rows."""
 
     n_missing: int = 0
-    """Documents without a row."""
+    """Documents without a row, with those that have no id."""
     n_without_id: int = 0
-    """Documents without an id, which have no row either."""
+    """Documents without an id, so that they cannot have a row."""
     n_duplicates: int = 0
     """Documents whose id is in several rows."""
     first_missing_id: str = ""
@@ -360,12 +366,13 @@ class _MatchCounts:
         """Count how many of some documents have no row, no id, or several rows.
 
         Args:
-            ids: Their ids, an Arrow array of strings, shape (n_documents,).
+            ids: Their ids, an Arrow array of strings, shape (n_documents,); null for a document
+                without an id, which also counts as one without a row.
             matches: The rows of these ids.
         """
         import pyarrow as pa
 
-        is_missing = matches.rows < 0  # (n_documents,)
+        is_missing = matches.rows < 0  # (n_documents,) the number of a missing row is -1
         self.n_missing += int(np.count_nonzero(is_missing))
         self.n_without_id += ids.null_count
         self.n_duplicates += int(np.count_nonzero(matches.is_repeated))

@@ -69,14 +69,19 @@ class AttributeSchema:
         kind_by_name = {column.name: _kind_of(column.type) for column in schema}
         names_to_read = list(kind_by_name) if self.columns is None else self.columns
 
-        # The first file decides which columns there are. Other files must have the same ones.
+        # The first file adds its columns to `_types`. Other files must have the same columns.
+        is_first_file = not self._types
         names_of_first_file = list(self._types)
         for name in dict.fromkeys([self.id, *names_to_read, *names_of_first_file]):
             self._check_occurs_once(path, name, occurrences)
-            self._check_name(path, name, kind_by_name[name])
-            if names_of_first_file and name not in names_of_first_file:
+            kind = kind_by_name[name]
+            if name == self.id:
+                self._check_type_of_ids(path, kind)
+            else:
+                self._check_name(path, name)
+            if not is_first_file and name not in names_of_first_file:
                 raise self._new_column(path, name)
-            self._compare_or_add_type(path, name, kind_by_name[name])
+            self._compare_or_add_type(path, name, kind)
 
     def _check_occurs_once(self, path: Location, name: str, occurrences: Counter[str]) -> None:
         """Check that a file has exactly one column of a name.
@@ -109,27 +114,35 @@ class AttributeSchema:
             expected=f"the columns of {first_file}: {', '.join(self._types)}",
         )
 
-    def _check_name(self, path: Location, name: str, kind: str | None) -> None:
-        """Check the type of the id column, or the name of another column.
+    def _check_type_of_ids(self, path: Location, kind: str | None) -> None:
+        """Check that ids are texts or integers, which can be compared with ids of documents.
 
         Args:
             path: Path of the file, for messages.
-            name: Name of the column.
-            kind: Kind of its values, or None if it has none.
+            kind: Kind of the ids, such as "int64", or None if the column has no value.
 
         Raises:
-            InputError: Values of the id column are neither texts nor integers.
-            ConfigError: Documents have a column of this name already.
+            InputError: They are neither.
         """
-        is_id = name == self.id
-        if is_id and kind not in (None, "int64", "uint64", "string"):
+        if kind not in (None, "int64", "uint64", "string"):
             raise InputError(
                 "ids are texts or whole numbers",
                 where=path,
-                found=f"{name!r} of {kind}",
+                found=f"{self.id!r} of {kind}",
                 remedy=f"correct {self.setting}.id, or write the ids as text",
             )
-        if not is_id and (not name or name in self.reserved):
+
+    def _check_name(self, path: Location, name: str) -> None:
+        """Check that a column has a name that documents do not have already, such as `text`.
+
+        Args:
+            path: Path of the file, for messages.
+            name: Name of the column, which is not that of the ids.
+
+        Raises:
+            ConfigError: Documents have a column of this name already, or the name is empty.
+        """
+        if not name or name in self.reserved:
             raise ConfigError(
                 "documents have a column of this name already",
                 where=path,

@@ -86,7 +86,7 @@ class AttributesStage(AlignedStage, Planned):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why attribute tables cannot be joined to the documents of a corpus, if known.
+        """Return why a build cannot join attribute tables to documents, without reading tables.
 
         Args:
             project: The project.
@@ -95,7 +95,7 @@ class AttributesStage(AlignedStage, Planned):
             reading: Limit for stages that read files to find a reason; not used here.
 
         Returns:
-            The reason, or None.
+            The reason, or None if no reason is known.
         """
         try:
             _check_tables_exist(project, key.subject)
@@ -103,9 +103,10 @@ class AttributesStage(AlignedStage, Planned):
         except NanosetError as error:
             return one_line(error)
         if existing is None:
-            return None
+            return None  # only reading the tables can show what is wrong with them
 
-        # A result may violate a policy that was made stricter after it was joined.
+        # The tables were joined before. Perhaps their counts violate a policy that was made
+        # stricter since then, such as `on_missing: fail`.
         return _first_violation(project.config, existing)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:

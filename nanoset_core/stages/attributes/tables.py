@@ -67,7 +67,7 @@ class _RowBuffer:
         self.n_rows += len(rows.ids)
         self.n_bytes += rows.size_bytes
 
-    def empty(self) -> _Rows:
+    def take_all(self) -> _Rows:
         """Remove all rows, and return them together; there must be some."""
         rows = _concatenate(self.parts)
         self.parts = []
@@ -127,12 +127,13 @@ class AttributeTables:
             for rows in self._read_file(file):
                 buffer.append(rows)
                 if buffer.is_full:
-                    yield buffer.empty()
+                    yield buffer.take_all()
             on_read(file.size)
-
         if buffer.parts:
-            yield buffer.empty()
-        elif not self.schema.is_known:
+            yield buffer.take_all()
+
+        # Reading a file makes its columns known, even if it has no rows.
+        if not self.schema.is_known:
             raise InputError(
                 "there is no table",
                 where=self.schema.setting,
@@ -152,17 +153,21 @@ class AttributeTables:
         """
         path = self.folder / file.path
 
-        def choose(schema: Any) -> list[str]:
+        def check_columns(schema: Any) -> list[str]:
             """Check the columns of the file, and return those that are read.
 
             Args:
                 schema: The columns, as a pyarrow.Schema.
+
+            Raises:
+                ConfigError: A column is missing, or has a name that documents have already.
             """
             self.schema.check(path, schema)
             return [self.schema.id, *self.schema.names]
 
+        # Read the columns that `check_columns` returns, and convert some rows at a time.
         try:
-            yield from read_table(path, choose, self._convert, file.size)
+            yield from read_table(path, check_columns, self._convert, file.size)
         except FaultError as error:
             raise FormatError(
                 "a table of attributes cannot be read",
@@ -195,28 +200,38 @@ class AttributeTables:
 def _to_kept_type(array: Any) -> Any:
     """Convert an Arrow array to one of the types that are kept, and shorten very long texts.
 
-    For example, integers of 16 bits become such of 64 bits.
-
-    Texts of more than MOST_BYTES are left out, and counted, when the rows are joined to documents.
-    So a shortened text must still be too long.
+    For example, integers of 16 bits become such of 64 bits, and lists become JSON texts.
 
     Args:
         array: Values of a column.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     array = plain_array(array)
     if pa.types.is_uint64(array.type):
         return array  # such as hashes, which an int64 does not hold
 
-    array = narrowed(array)
+    array = narrowed(array)  # to integers of 64 bits, floats, booleans or texts
     if array.type == pa.string():
-        longest_bytes = pc.max(pc.binary_length(array)).as_py() or 0  # None without texts
-        if longest_bytes > MOST_BYTES:
-            # A character has at least one byte, so MOST_BYTES + 1 characters are too many.
-            return pc.utf8_slice_codeunits(array, 0, MOST_BYTES + 1)
+        return _shorten_very_long(array)
     return array
+
+
+def _shorten_very_long(texts: Any) -> Any:
+    """Cut texts of more than MOST_BYTES, which saves memory.
+
+    Such texts are left out, and counted, when the rows are joined to documents. To be recognised
+    then, they stay longer than MOST_BYTES: they keep MOST_BYTES + 1 characters of a byte or more.
+
+    Args:
+        texts: An Arrow array of strings.
+    """
+    import pyarrow.compute as pc
+
+    longest_bytes = pc.max(pc.binary_length(texts)).as_py() or 0  # None without texts
+    if longest_bytes <= MOST_BYTES:
+        return texts
+    return pc.utf8_slice_codeunits(texts, 0, MOST_BYTES + 1)
 
 
 def _to_id_texts(array: Any) -> Any:
