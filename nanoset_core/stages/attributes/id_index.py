@@ -87,9 +87,8 @@ def build_index(
     Returns:
         The number of distinct ids.
     """
-    # Memory may not hold all rows. So divide them by the first bits of their hashes into parts of
-    # about a million rows, 2 ** _PART_BITS. For 5 million rows, that is by 3 bits into 8 parts.
-    part_bits = max(1, len(id_hashes).bit_length() - _PART_BITS)
+    # Memory may not hold all rows. So divide them by the first bits of their hashes into parts.
+    part_bits = _n_part_bits(n_rows=len(id_hashes))
     rows_per_part = _count_parts(is_valid, id_hashes, part_bits)  # (n_parts,)
     bounds = np.concatenate([[0], np.cumsum(rows_per_part)])  # (n_parts + 1,) first row of each
 
@@ -107,6 +106,15 @@ def build_index(
     # A lookup of an id sets its mark in this file.
     create_array(folder / "is_matched", np.uint8, n_ids)
     return n_ids
+
+
+def _n_part_bits(n_rows: int) -> int:
+    """Return by how many bits of a hash rows are divided into parts of about a million rows.
+
+    Args:
+        n_rows: Number of rows. 5 million rows are divided by 3 bits, into 8 parts.
+    """
+    return max(1, n_rows.bit_length() - _PART_BITS)
 
 
 def _sort_parts(

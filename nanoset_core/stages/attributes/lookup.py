@@ -214,17 +214,17 @@ class OpenLookup:
         # Try the candidates of all ids together, until each id is found or given up.
         pending = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))  # indices of ids
         while len(pending):
-            # Give up ids whose candidate is beyond the end of the index, or has another hash.
-            pending = pending[candidates[pending] < len(self._index.hashes)]
-            pending = pending[self._index.hashes[candidates[pending]] == hashes[pending]]
+            # Give up ids whose candidate has another hash: no entry has their hash any more.
+            has_hash = self._have_hashes(candidates[pending], hashes[pending])
+            pending = pending[has_hash]
 
-            # If the table has the same id in the row of the candidate, it is the entry.
-            is_match = self._have_ids(candidates[pending], ids.take(pending))
-            matched = pending[is_match]
-            entries[matched] = candidates[matched]
+            # If the candidate is the entry of the same id, the id is found.
+            has_id = self._have_ids(candidates[pending], ids.take(pending))
+            found = pending[has_id]
+            entries[found] = candidates[found]
 
             # Otherwise, another id has the same hash: try the next entry.
-            pending = pending[~is_match]
+            pending = pending[~has_id]
             candidates[pending] += 1
         return entries
 
@@ -246,6 +246,20 @@ class OpenLookup:
         candidates = np.empty(len(hashes), np.int64)
         candidates[by_hash] = np.searchsorted(self._index.hashes, hashes[by_hash])
         return candidates
+
+    def _have_hashes(
+        self, entries: NDArray[np.int64], hashes: NDArray[np.uint64]
+    ) -> NDArray[np.bool_]:
+        """Return whether each of some entries of the index exists, and has a certain hash.
+
+        Args:
+            entries: Numbers of entries, shape (n,); perhaps the number after the last one.
+            hashes: The hash for each entry, shape (n,).
+        """
+        exists = entries < len(self._index.hashes)
+        have_hashes = np.zeros(len(entries), np.bool_)
+        have_hashes[exists] = self._index.hashes[entries[exists]] == hashes[exists]
+        return have_hashes
 
     def _have_ids(self, entries: NDArray[np.int64], ids: Any) -> NDArray[np.bool_]:
         """Return whether each of some entries of the index is that of a certain id.

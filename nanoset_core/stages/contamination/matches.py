@@ -167,13 +167,7 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
         The summary. With 300 documents that contain the same licence, and 2 documents that contain
         a question: contaminated=2, boilerplate_texts=1, boilerplate_documents=300.
     """
-    # A document has at most one row for a text, so the rows of a text count its documents.
-    n_documents_by_text = Counter(_text_of(row) for row in rows)
-    boilerplate = {
-        text: n_documents
-        for text, n_documents in n_documents_by_text.items()
-        if n_documents >= BOILERPLATE_DOCUMENTS
-    }
+    boilerplate = _count_boilerplate(rows)
     rows_of_most_common = []
     if boilerplate:
         most_common_text = max(boilerplate, key=boilerplate.__getitem__)  # the first, of equals
@@ -192,6 +186,23 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
         most_common=_first_match(rows_of_most_common),
         most_common_documents=len(rows_of_most_common),
     )
+
+
+def _count_boilerplate(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], int]:
+    """Return the texts that very many documents contain, with the number of these documents.
+
+    Args:
+        rows: The rows of the table of matches. A document has at most one row for a text.
+
+    Returns:
+        File and line of the text → documents, such as `{("quiz.jsonl", 3): 300}`.
+    """
+    n_documents_by_text = Counter(_text_of(row) for row in rows)
+    boilerplate = {}
+    for text, n_documents in n_documents_by_text.items():
+        if n_documents >= BOILERPLATE_DOCUMENTS:
+            boilerplate[text] = n_documents
+    return boilerplate
 
 
 def _first_match(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

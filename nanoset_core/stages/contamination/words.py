@@ -277,16 +277,13 @@ class WordVocabulary:
         n_further_pieces = np.array([len(p) - 1 for p in pieces_by_token], np.int64)
         first_further_piece = len(tokens) + running_sums(n_further_pieces)[:-1]
 
-        # Concatenate the letters of all pieces. Those of piece k end at stops[k].
-        lengths = np.array([len(piece.letters) for piece in pieces], np.int64)
-        data = np.frombuffer(b"".join(piece.letters for piece in pieces), np.uint8)
-        stops = np.cumsum(lengths)
+        letters = _concatenate_letters(pieces)
         return WordVocabulary(
             begins_word=np.array([piece.begins_word for piece in pieces], np.bool_),
-            hashes=_piece_hashes(data, stops, lengths),
-            lengths=lengths.astype(np.uint8),  # modulo 256; see `words`
-            stops=stops,
-            data=data,
+            hashes=_piece_hashes(letters),
+            lengths=letters.lengths.astype(np.uint8),  # modulo 256; see `words`
+            stops=letters.stops,
+            data=letters.data,
             first_further_piece=first_further_piece,
             n_further_pieces=n_further_pieces,
             has_further_pieces=n_further_pieces > 0,
@@ -532,9 +529,29 @@ def running_sums(values: NDArray[_Number]) -> NDArray[_Number]:
     return sums
 
 
-def _piece_hashes(
-    data: NDArray[np.uint8], stops: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.uint64]:
+class _PieceLetters(NamedTuple):
+    """The letters of all pieces of a vocabulary."""
+
+    data: NDArray[np.uint8]
+    """The UTF-8 bytes of all pieces, concatenated; shape (n_bytes,)."""
+    stops: NDArray[np.int64]
+    """Index in `data` of the byte after each piece; shape (n_pieces,)."""
+    lengths: NDArray[np.int64]
+    """Number of bytes of each piece; shape (n_pieces,)."""
+
+
+def _concatenate_letters(pieces: Sequence[WordPiece]) -> _PieceLetters:
+    """Return the letters of pieces as arrays: "the" and "ing" become "theing", with ends 3 and 6.
+
+    Args:
+        pieces: The pieces, in the order of their numbers.
+    """
+    lengths = np.array([len(piece.letters) for piece in pieces], np.int64)
+    data = np.frombuffer(b"".join(piece.letters for piece in pieces), np.uint8)
+    return _PieceLetters(data, stops=np.cumsum(lengths), lengths=lengths)
+
+
+def _piece_hashes(letters: _PieceLetters) -> NDArray[np.uint64]:
     """Return the hash of the letters of each piece, a polynomial in its bytes.
 
     The hash of a piece with the bytes b[0], b[1], … is, modulo 2**64 and with exponents modulo 256,
@@ -542,21 +559,20 @@ def _piece_hashes(
         BYTE_HASHES[b[0]] * FACTOR**0 + BYTE_HASHES[b[1]] * FACTOR**1 + …
 
     Args:
-        data: The bytes of all pieces, concatenated; shape (n_bytes,).
-        stops: Index in `data` of the byte after each piece; shape (n_pieces,).
-        lengths: Number of bytes of each piece; shape (n_pieces,).
+        letters: The bytes of all pieces.
 
     Returns:
         uint64, shape (n_pieces,); 0 for a piece without bytes.
     """
     # Number the bytes of each piece from 0: 0 1 2 0 1 for pieces of 3 and 2 bytes.
+    lengths = letters.lengths
     positions = positions_in(starts=np.zeros_like(lengths), lengths=lengths)  # (n_bytes,)
 
     # What each byte adds to the hash of its piece; the products wrap around, as intended.
     factors = _FACTOR_POWERS[positions % 256]  # entry k of this table is FACTOR**k
-    terms = _BYTE_HASHES[data] * factors
+    terms = _BYTE_HASHES[letters.data] * factors
 
     # Sum over the bytes of each piece: sums[k] is the sum of the terms before byte k.
     sums = running_sums(terms)  # (n_bytes + 1,)
-    hashes: NDArray[np.uint64] = sums[stops] - sums[stops - lengths]
+    hashes: NDArray[np.uint64] = sums[letters.stops] - sums[letters.stops - lengths]
     return hashes

@@ -139,12 +139,16 @@ class PacksDataset(Dataset):
         # Pair each span with all pieces of its pack, as the table of pieces lists them.
         table_rows = open_pieces(self.manifest).of_packs(pack_of_span)
         pairs = _pair_with_pieces(pack_of_span, table_rows)
-        span_of_pair = pairs.indices  # (n_pairs,)
 
-        # Keep the pairs whose ranges [begin, stop) of tokens overlap.
-        begins_before_end = pairs.pieces.begins < span_stops[span_of_pair]
-        stops_after_start = pairs.pieces.stops > span_starts[span_of_pair]
-        pairs = pairs.select(begins_before_end & stops_after_start)
+        # Keep the pairs in which the piece has tokens in the span.
+        pairs = pairs.select(
+            _overlap(
+                pairs.pieces.begins,
+                pairs.pieces.stops,
+                span_starts[pairs.indices],
+                span_stops[pairs.indices],
+            )
+        )
 
         # List the pieces of these pairs by span.
         pieces_by_span: list[list[DocumentPiece]] = [[] for _ in spans]
@@ -206,6 +210,25 @@ def _pair_with_pieces(packs: NDArray[np.int64], table_rows: PieceRows) -> _PackP
     indices = np.repeat(np.arange(len(packs)), pieces_per_pack)  # (n_pairs,)
     rows = positions_in(first_rows, pieces_per_pack)  # (n_pairs,)
     return _PackPairs(indices, table_rows.select(rows))
+
+
+def _overlap(
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    other_starts: NDArray[np.int64],
+    other_stops: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Return whether each range [start, stop) has a number in common with another range.
+
+    For example, 0 to 100 overlaps 50 to 120, but not 100 to 500, since the stop is not included.
+
+    Args:
+        starts: Start of each range, shape (n,).
+        stops: Stop of each range, shape (n,).
+        other_starts: Start of the range with which each is compared, shape (n,).
+        other_stops: Stop of the range with which each is compared, shape (n,).
+    """
+    return (starts < other_stops) & (other_starts < stops)
 
 
 def _document_pieces(rows: PieceRows) -> list[DocumentPiece]:

@@ -295,8 +295,25 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     if existing is not None:
         return existing
 
+    manifest = _planned_manifest(project, task)
+
+    # The reader would look for the lengths of the packs in their .idx, which does not exist yet.
+    # All are equal, such as [2048, 2048, 2048], so they are stored as one number.
+    pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), manifest.facts["packs"])
+    path_without_ending = str(manifest.folder / task.prefix)
+    reader.suppose(path_without_ending, pack_lengths)
+    return manifest
+
+
+def _planned_manifest(project: Project, task: _PackTask) -> Manifest:
+    """Return the manifest of packs that are not built yet: without files, and with planned counts.
+
+    Args:
+        project: The project. Its outputs say in which folder the packs will be.
+        task: Which documents are packed, and how.
+    """
     facts = _planned_facts(task)
-    manifest = Manifest(
+    return Manifest(
         folder=project.outputs.place(task.recipe),
         recipe=to_plain(task.recipe),
         digest=task.recipe.digest,
@@ -304,13 +321,6 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
         files={},
         access=project.outputs.access,
     )
-
-    # The reader would look for the lengths of the packs in their .idx, which does not exist yet.
-    # All are equal, such as [2048, 2048, 2048], so they are stored as one number.
-    pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), facts["packs"])
-    path_without_ending = str(manifest.folder / task.prefix)
-    reader.suppose(path_without_ending, pack_lengths)
-    return manifest
 
 
 def _planned_facts(task: _PackTask) -> dict[str, Any]:
