@@ -69,17 +69,19 @@ class AttributeSchema:
         kind_by_name = {column.name: _kind_of(column.type) for column in schema}
         names_to_read = list(kind_by_name) if self.columns is None else self.columns
 
-        # The first file adds its columns to `_types`. Other files must have the same columns.
-        is_first_file = not self._types
-        names_of_first_file = list(self._types)
-        for name in dict.fromkeys([self.id, *names_to_read, *names_of_first_file]):
+        # The first file decides which columns there are. Other files must have the same ones.
+        names_of_first_file = list(self._types)  # none, if this is the first file
+        names_to_check = dict.fromkeys([self.id, *names_to_read, *names_of_first_file])
+        for name in names_to_check:
             self._check_occurs_once(path, name, occurrences)
             kind = kind_by_name[name]
             if name == self.id:
                 self._check_type_of_ids(path, kind)
             else:
                 self._check_name(path, name)
-            if not is_first_file and name not in names_of_first_file:
+
+            # Compare the column with that of the first file, or remember it if this is the first.
+            if names_of_first_file and name not in names_of_first_file:
                 raise self._new_column(path, name)
             self._compare_or_add_type(path, name, kind)
 

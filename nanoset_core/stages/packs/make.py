@@ -203,8 +203,8 @@ class PackWriter:
         document_tokens = document_lengths(
             self.dataset.sequence_lengths, self.dataset.document_indices
         )
-        # The plan says how many packs there are. Pieces of documents are counted below, since the
-        # setting `tail: carry` cuts more documents than are planned.
+        # The plan says how many packs there are. It does not say how many pieces `tail: carry` will
+        # cut documents into, so pieces are counted below.
         planned = plan_counts(document_tokens, self.rules)
         self.counts = replace(planned.counts, pieces=0)
 
@@ -216,8 +216,6 @@ class PackWriter:
                 first_pack += batch.n_packs
                 self.counts.pieces += len(batch.pieces.documents)
                 self._count_carried(batch.pieces, document_tokens)
-
-                # The tokens of a batch may need much memory.
                 for block in self._blocks_of(batch):
                     yield block.tobytes()
                     work.advance(block.nbytes)

@@ -549,28 +549,47 @@ def _webdataset_errors(
     named_packs = [name for name in spec.names if name in packs]
     has_packs = spec.packing is not None or bool(named_packs)
 
-    # The preset tokshuf cuts each file of the raw text into contexts by itself.
     if has_packs and spec.preset == "tokshuf":
-        yield ConfigError(
-            "the preset tokshuf cuts each file on its own, and packs have no files",
-            where=f"{where}.preset",
-            found="tokshuf",
-            remedy="remove `packing`, or the preset",
-        )
-    # If a corpus of 25 tokens precedes packs of 10 tokens, the third context has the last 5 tokens
-    # of the corpus and half of the first pack.
+        yield _tokshuf_error(where)
     if _carries_into_packs(spec, packs):
-        yield ConfigError(
-            "with tail: carry, contexts start in the previous corpus, which would shift them "
-            "against the packs after it",
-            where=f"{where}.tail",
-            found=named_packs,
-            remedy="set tail to drop, or give all corpora packs",
-        )
+        yield _carry_error(where, named_packs)
 
     # Contexts must have the length of the packs.
     for name in named_packs:
         yield from _length_errors(name, spec.row_tokens, packs, where)
+
+
+def _tokshuf_error(where: str) -> ConfigError:
+    """Return the error for packs with the preset tokshuf, which cuts each raw file on its own.
+
+    Args:
+        where: Key of the webdataset.
+    """
+    return ConfigError(
+        "the preset tokshuf cuts each file on its own, and packs have no files",
+        where=f"{where}.preset",
+        found="tokshuf",
+        remedy="remove `packing`, or the preset",
+    )
+
+
+def _carry_error(where: str, named_packs: list[str]) -> ConfigError:
+    """Return the error for `tail: carry`, by which contexts would begin in the middle of packs.
+
+    For example, if a corpus of 25 tokens precedes packs of 10 tokens, the third context has the
+    last 5 tokens of the corpus, and the first half of a pack.
+
+    Args:
+        where: Key of the webdataset.
+        named_packs: Names of its packs.
+    """
+    return ConfigError(
+        "with tail: carry, contexts start in the previous corpus, which would shift them "
+        "against the packs after it",
+        where=f"{where}.tail",
+        found=named_packs,
+        remedy="set tail to drop, or give all corpora packs",
+    )
 
 
 def _carries_into_packs(spec: WebdatasetSpec, packs: Mapping[str, PacksSpec]) -> bool:
