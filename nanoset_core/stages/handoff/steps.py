@@ -563,14 +563,6 @@ class Dealer:
     def deal(self, step: TrainingStep, base: int) -> DealtSamples:
         """Return the samples of a step, with the rank and the micro-batch that each goes to.
 
-        A step consists of rounds: one micro-batch of every rank. With 2 ranks and micro-batches of
-        2 samples, a step of 8 samples has two rounds, and deals the samples to these ranks:
-
-            sample         0  1  2  3  4  5  6  7
-            micro-batch    0  0  0  0  1  1  1  1
-            rank           0  0  1  1  0  0  1  1
-            rank           0  1  0  1  0  1  0  1    if the loader is interleaved
-
         Args:
             step: The step, with its number of ranks and the sizes of its batches.
             base: Number of samples of the run before the first one of this dataset.
@@ -584,13 +576,9 @@ class Dealer:
                 a cyclic loader requires.
         """
         # All arrays have the shape (batch_size,): one entry for each sample of the step.
-        numbers = np.arange(step.batch_size)  # within the step: the first line of the table
-        round_size = step.micro_batch_size * step.n_ranks
-        micro_batches = numbers // round_size
-        if self.kind == "interleaved":
-            ranks = numbers % step.n_ranks
-        else:
-            ranks = numbers % round_size // step.micro_batch_size
+        numbers = np.arange(step.batch_size)  # 0, 1, 2, … within the step
+        ranks = self._ranks(step, numbers)
+        micro_batches = numbers // (step.micro_batch_size * step.n_ranks)
 
         # Which samples of the dataset these are, in the order in which the trainer reads them.
         positions = step.first_sample - base + numbers
@@ -603,6 +591,27 @@ class Dealer:
         else:
             samples = self._samples_at(step, positions)
         return DealtSamples(samples, ranks, micro_batches)
+
+    def _ranks(self, step: TrainingStep, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rank that each sample of a step goes to.
+
+        With 2 ranks and micro-batches of 2 samples, these are, for the samples of a step:
+
+            number          0  1  2  3  4  5  6  7
+            rank            0  0  1  1  0  0  1  1
+            interleaved     0  1  0  1  0  1  0  1
+
+        Args:
+            step: The step, with its number of ranks and the size of a micro-batch.
+            numbers: Numbers of the samples within the step, from 0, shape (batch_size,).
+
+        Returns:
+            int64, shape (batch_size,).
+        """
+        if self.kind == "interleaved":  # a sample for each rank in turn
+            return numbers % step.n_ranks
+        micro_batches = numbers // step.micro_batch_size  # one for each rank in turn
+        return micro_batches % step.n_ranks
 
     def _samples_at(self, step: TrainingStep, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the samples at some positions in the order in which the trainer reads them.
