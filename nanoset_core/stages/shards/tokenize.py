@@ -56,13 +56,13 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
     _show_notices(project)
-    made = _make_shards_without_erased(project, corpus, inventory)
+    result = _make_shards_without_erased(project, corpus, inventory)
 
     # The sums include what was lost: lines that are no documents, and files that could not be read
     # to their end.
-    losses = sum_losses(made.shards, inventory.pieces)
+    losses = sum_losses(result.shards, inventory.pieces)
     _check_text(project, corpus, losses)
-    facts = _facts_of_set(made.shards, losses, inventory)
+    facts = _facts_of_set(result.shards, losses, inventory)
 
     def write(_folder: Path) -> Written:
         """Write no files: the set consists of its manifest alone, which has these facts."""
@@ -70,7 +70,7 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
 
     # Store the manifest under the digest of its recipe, and replace the current set by it.
     parents = {"inventory": inventory_manifest.digest}
-    recipe = set_recipe(project, corpus, parents, made.options)
+    recipe = set_recipe(project, corpus, parents, result.options)
     manifest = project.outputs.commit(recipe, write)
     return project.outputs.make_current(manifest)
 
@@ -197,8 +197,8 @@ def _make_shards(project: Project, corpus: str, inventory: Inventory) -> MadeSha
         text_bytes=sum(source.size for source in ranges),
         look_first=not project.rebuild,
     )
-    made = job.run()
-    return MadeShards(made.shards, options=made.options | purged.recipe_options(erased))
+    result = job.run()
+    return MadeShards(result.shards, options=result.options | purged.recipe_options(erased))
 
 
 @dataclass(frozen=True, slots=True)
