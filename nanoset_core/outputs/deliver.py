@@ -179,8 +179,8 @@ class Delivery:
     def find_finished(self, *, overwrite: bool) -> Mapping[str, Any] | None:
         """Return the receipt if the same call has made this output before, or None if not.
 
-        The receipt is a file next to the output that says what made it. Unlike `find`, this does
-        not check that no file is also an input, which is slow for many inputs.
+        The receipt is a file next to the output that says what made it. This is `find` without its
+        check of the inputs, which is slow if there are many.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
@@ -336,10 +336,7 @@ class Delivery:
 
 
 def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> None:
-    """Put the files of a draft in their places, and write their receipt last.
-
-    A draft is a temporary folder with the finished files of an output. The receipt is a file next
-    to the output that says what made it.
+    """Put finished files in their places, and write their receipt, which says what made them.
 
     Args:
         draft: The finished files, in a temporary folder.

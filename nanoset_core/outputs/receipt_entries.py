@@ -27,8 +27,7 @@ def entry_of(
         name: Name of the file.
         size: Bytes that were put in place, or None if not known.
         sha256: Checksum of the file as hex, or None if it was not hashed.
-        has_etag_or_time: Whether to add the ETag of an object in a bucket, or the time of change of
-            a local file without a checksum.
+        has_etag_or_time: Whether to add the file's ETag, or its time of change if it is local.
 
     Returns:
         `bytes`, and some of `sha256`, `etag` and `mtime_ns`.

@@ -271,12 +271,12 @@ def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) ->
 
     # Rows with a common hash have equal ids, or different ids that happen to have the same hash.
     # Read these ids, and find the first row of each.
-    shared_indices = np.flatnonzero(has_shared_hash)  # (n_shared,) indices in `rows`
-    if len(shared_indices):
-        distinct_ids = _distinct(ids.take(pa.array(rows[shared_indices])))
-        first_of_each_id = shared_indices[distinct_ids.first_indices]
-        is_first[first_of_each_id] = True
-        is_repeated[first_of_each_id] = distinct_ids.counts > 1
+    indices = np.flatnonzero(has_shared_hash)  # (n_shared,) indices in `rows`
+    if len(indices):
+        distinct_ids = _distinct(ids.take(pa.array(rows[indices])))
+        indices_of_first = indices[distinct_ids.first_indices]  # (n_distinct,)
+        is_first[indices_of_first] = True
+        is_repeated[indices_of_first] = distinct_ids.counts > 1
     return _SortedPart(hashes[is_first], rows[is_first], is_repeated[is_first])
 
 

@@ -267,9 +267,7 @@ def _join_to_shards(
 
     # Tables of some shards existed, or another build has made them in the meantime. The ids of
     # their documents are not marked yet.
-    markers_by_shard = zip(shards, markers, strict=True)
-    unmarked_shards = [shard for shard, marker in markers_by_shard if not marker.exists()]
-    _mark_matched_ids(project, unmarked_shards, attributes.lookup)
+    _mark_ids_of_other_shards(project, shards, markers, attributes.lookup)
 
     further_facts = _facts_of(attributes, shard_tables.results)
     return publish(project, tables, shard_tables.results, further_facts)
@@ -403,15 +401,22 @@ class _MarkingTask:
     """The rows of the attribute tables, whose index has the marks."""
 
 
-def _mark_matched_ids(project: Project, shards: Sequence[Manifest], lookup: Lookup) -> None:
-    """Mark the ids of the documents of some shards as matched, in worker processes.
+def _mark_ids_of_other_shards(
+    project: Project, shards: Sequence[Manifest], markers: Sequence[Path], lookup: Lookup
+) -> None:
+    """Mark the ids of the documents of shards whose tables this build has not filled.
+
+    This runs in worker processes.
 
     Args:
         project: The project.
-        shards: The shards.
+        shards: All shards of the corpus.
+        markers: For each shard, a file that exists if the ids of its documents are marked.
         lookup: The rows of the attribute tables, whose index has the marks.
     """
-    tasks = (_MarkingTask(project.outputs, shard, lookup) for shard in shards)
+    markers_by_shard = zip(shards, markers, strict=True)
+    unmarked_shards = [shard for shard, marker in markers_by_shard if not marker.exists()]
+    tasks = (_MarkingTask(project.outputs, shard, lookup) for shard in unmarked_shards)
     for _ in run_tasks(_mark_ids_of_shard, tasks, project.config.workers):
         pass  # a task has no result: its marks are in a file that all processes share
 

@@ -397,21 +397,21 @@ class WordVocabulary:
         word_bounds: NDArray[np.int64],
         bytes_before_piece: NDArray[np.uint8],
     ) -> NDArray[np.uint64]:
-        """Return what each piece adds to the hash of its word, modulo 2**64; shape (n_pieces,).
+        """Return what each piece adds to the hash of its word: uint64, shape (n_pieces,).
 
         If the piece comes after k bytes of the word, that is the hash of the piece multiplied by
         FACTOR**k. So "playing" has the hash hash("play") + hash("ing") * FACTOR**4.
 
         Args:
-            piece_ids: Number of each piece of the documents, shape (n_pieces,). The comments below
-                have the example of the pieces "play", "ing" and "but".
+            piece_ids: Number of each piece of the documents, shape (n_pieces,).
             word_bounds: Index of each word's first piece, and at the end n_pieces; shape
-                (n_words + 1,): [0, 2, 3].
-            bytes_before_piece: Bytes of the documents before each piece, and at the end all bytes;
-                shape (n_pieces + 1,): [0, 4, 7, 10]. Counts are modulo 256, as uint8.
+                (n_words + 1,).
+            bytes_before_piece: Bytes of the documents before each piece, and at the end all bytes,
+                modulo 256; shape (n_pieces + 1,).
         """
-        # Count from the start of the piece's word: [0, 4, 7] minus [0, 0, 7] is [0, 4, 0]. If the
-        # counts have wrapped around at 256, the difference does so, too, and is right modulo 256.
+        # For the pieces "play", "ing" and "but", the bounds of words are [0, 2, 3], and there are
+        # [0, 4, 7] bytes before each piece. Subtract the bytes before its word, [0, 0, 7], to get
+        # [0, 4, 0]. Differences of numbers modulo 256 are right modulo 256.
         pieces_per_word = np.diff(word_bounds)  # [2, 1]
         bytes_before_word = np.repeat(bytes_before_piece[word_bounds[:-1]], pieces_per_word)
         exponents = bytes_before_piece[:-1] - bytes_before_word  # (n_pieces,) uint8

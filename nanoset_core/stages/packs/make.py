@@ -158,10 +158,6 @@ def _cut_if_concatenated(histogram: LengthHistogram, length: int) -> dict[str, i
 def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Iterator[FilledPacks]:
     """Decide which documents, or pieces of long documents, are in each pack.
 
-    For example, packs of 10 tokens are filled with documents of 6 and 2, of 7, and of 9 tokens, so
-    there is room for 2, 3 and 1 more. With `tail: pad`, padding fills the room. With `tail: carry`,
-    documents are cut instead: the packs are 6 + 2 + 2, 5 + 5 and 4.
-
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
         plan: Which lengths are combined in packs, as `plan_counts` returns it for these documents.
@@ -170,7 +166,11 @@ def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Itera
     Yields:
         All packs in their order, some at a time, each with its pieces of documents.
     """
+    # For example, packs of 10 tokens have documents of 6 + 2, of 7, and of 9 tokens. There is room
+    # for 2, 3 and 1 tokens more, which will be padding.
     batches = assign(lengths, rules.pieces, plan, rules.seed)
+
+    # With `tail: carry`, documents are cut to fill the room: the packs are 6 + 2 + 2, 5 + 5 and 4.
     if rules.tail == "carry":
         batches = carry_room(batches, rules.pieces.length)
     return batches
