@@ -183,7 +183,7 @@ def _pieces_by_sample(
         The pieces of documents in each sample, in order.
     """
     spans_by_sample = [_without_empty(sample.spans) for sample in samples]
-    offsets_by_sample = [_offsets_in_sample(spans) for spans in spans_by_sample]
+    offsets_by_sample = [offsets_in_sample(spans) for spans in spans_by_sample]
 
     # Look up the spans of all samples together, which is faster than one sample at a time.
     pieces_by_span = piece_origins(
@@ -275,7 +275,7 @@ def _without_empty(spans: NDArray[np.int64]) -> NDArray[np.int64]:
     return spans[has_tokens]
 
 
-def _offsets_in_sample(spans: NDArray[np.int64]) -> NDArray[np.int64]:
+def offsets_in_sample(spans: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return where each span of one sample begins in it, if the first one begins at token 0.
 
     For example, spans of 3, 2 and 4 tokens begin at the tokens 0, 3 and 5 of the sample.
@@ -295,7 +295,7 @@ def piece_origins(
     context: InspectionContext,
     dataset: Dataset,
     spans: NDArray[np.int64],
-    offsets: NDArray[np.int64] | int = 0,
+    offsets: NDArray[np.int64] | None = None,
 ) -> list[tuple[PieceOrigin, ...]]:
     """Return the documents that some spans, parts of a dataset's sequences, come from.
 
@@ -303,14 +303,14 @@ def piece_origins(
         context: The project or output root; without settings, no raw text is read.
         dataset: The dataset that has the sequences.
         spans: Sequence, first token in it and stop, shape (n_spans, 3). No span is empty.
-        offsets: Position in its sample at which each span begins, shape (n_spans,); or that of the
-            first span alone, if all spans are of one sample.
+        offsets: Position in its sample at which each span begins, shape (n_spans,). By default,
+            the spans together are one sample.
 
     Returns:
         The documents of each span: several if the sequence was packed from several.
     """
-    if isinstance(offsets, int):
-        offsets = offsets + _offsets_in_sample(spans)
+    if offsets is None:
+        offsets = offsets_in_sample(spans)
 
     # Download the tokens, and look up the documents, of all spans together, which is faster than
     # one by one.

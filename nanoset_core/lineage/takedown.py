@@ -48,8 +48,8 @@ class Holding:
     no samples.
     """
     steps: tuple[int, int] | None = None
-    """The first and last step of training that reads these samples; None if the nanoset has no
-    `schedule`, from which the steps are computed.
+    """The first and last step of training that reads these samples, from 0; None if the nanoset has
+    no `schedule`, from which the steps are computed.
     """
 
 

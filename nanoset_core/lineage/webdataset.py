@@ -28,7 +28,12 @@ from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, one
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream, token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
-from nanoset_core.lineage.explain import PieceOrigin, n_tokens, piece_origins
+from nanoset_core.lineage.explain import (
+    PieceOrigin,
+    n_tokens,
+    offsets_in_sample,
+    piece_origins,
+)
 from nanoset_core.lineage.positions import Appearance, DocumentPlaces, covered_tokens, unseen
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
@@ -676,8 +681,9 @@ def _pieces_of_context(
 
         # They may be in several sequences of the dataset, and a sequence has one document, or
         # several if it was packed.
-        sequence_parts = _sequence_parts(dataset.sequences, stream, span.start, span.stop)
-        for documents in piece_origins(inspection, dataset, sequence_parts, position):
+        parts = _sequence_parts(dataset.sequences, stream, span.start, span.stop)
+        offsets = position + offsets_in_sample(parts)  # where each part is in the context
+        for documents in piece_origins(inspection, dataset, parts, offsets):
             pieces += documents
         position += span.n_tokens
     return pieces
