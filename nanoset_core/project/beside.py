@@ -56,31 +56,43 @@ def _files_outside_raw(folder: Path) -> Iterator[Path]:
     Args:
         folder: The project's folder.
     """
-    raw_folder = folder / RAW
-    outputs_folder = folder / _OUTPUTS
     unsearched = [folder]
     n_entries = 0
     while unsearched and n_entries < _MOST_ENTRIES:
-        current = unsearched.pop()
-        try:
-            entries = list(os.scandir(current))
-        except OSError:
-            # A folder that cannot be read is another user's, and not meant for this project.
-            continue
+        entries = _entries_of(unsearched.pop())
         n_entries += len(entries)
         for entry in entries:
-            path = Path(entry.path)
-            if entry.name.startswith(".") or path == raw_folder:
+            if entry.name.startswith("."):
                 continue
+            path = Path(entry.path)
             is_folder = entry.is_dir(follow_symlinks=False)
             if not is_folder:
                 yield path
-                continue
-            depth = len(path.relative_to(folder).parts)  # 1 for a folder in the project's folder
-            # Files directly in the folder of outputs are no outputs, but those below it may be.
-            is_of_outputs = current == outputs_folder
-            if depth <= _DEPTH and not is_of_outputs:
+            elif _is_searched(path, folder):
                 unsearched.append(path)
+
+
+def _entries_of(folder: Path) -> list[os.DirEntry[str]]:
+    """Return the files and folders in a folder; none if it is another user's and not readable."""
+    try:
+        return list(os.scandir(folder))
+    except OSError:
+        return []
+
+
+def _is_searched(path: Path, project_folder: Path) -> bool:
+    """Return whether a folder may contain text that the user put at the wrong place.
+
+    Args:
+        path: The folder, in the project's folder or below it.
+        project_folder: The project's folder.
+    """
+    # Raw text is at the right place. The folder of outputs itself is searched, but the folders in
+    # it contain outputs.
+    is_raw = path == project_folder / RAW
+    has_outputs = path.parent == project_folder / _OUTPUTS
+    depth = len(path.relative_to(project_folder).parts)  # 1 for a folder in the project's folder
+    return depth <= _DEPTH and not is_raw and not has_outputs
 
 
 def _is_meant_as_text(name: str, *, may_be_txt: bool) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -336,6 +336,41 @@ def _reader_of(arrow_type: Any, path: Path, n_values: int) -> _ColumnReader:
     return _TextReader(type_name, FrequentValues(n_values))
 
 
+class _TextCounts(NamedTuple):
+    """How often the texts of some documents occur."""
+
+    texts: Any
+    """The distinct texts, an Arrow array of n_texts."""
+    documents: NDArray[np.int64]
+    """Documents with each text, and at last those with null, shape (n_texts + 1,)."""
+    tokens: NDArray[np.int64]
+    """How many tokens these documents have together, shape (n_texts + 1,)."""
+
+
+def _count_texts(array: Any, tokens: NDArray[np.int32]) -> _TextCounts:
+    """Count the documents and tokens of each distinct value.
+
+    For example, documents with 9, 5, 7 and 3 tokens have the values "en", null, "de" and "en": the
+    texts ["en", "de"] have [2, 1] documents and [12, 7] tokens, and null has 1 and 5.
+
+    Args:
+        array: The values, an Arrow array of texts or booleans, of n_documents.
+        tokens: How many tokens each document has, shape (n_documents,).
+    """
+    import pyarrow as pa
+
+    encoded = array.cast(pa.large_string()).dictionary_encode()
+    texts = encoded.dictionary
+    # (n_documents,) index of each document's text; null has the next index: [0, 2, 1, 0]
+    null_index = len(texts)
+    indices = encoded.indices.fill_null(null_index).to_numpy(zero_copy_only=False)
+    return _TextCounts(
+        texts,
+        documents=np.bincount(indices, minlength=null_index + 1),
+        tokens=np.bincount(indices, tokens, null_index + 1).astype(np.int64),
+    )
+
+
 @dataclass(slots=True)
 class _TextReader:
     """Collects the statistics of a column of texts or booleans."""
@@ -354,31 +389,20 @@ class _TextReader:
             array: The values, an Arrow array of n_documents.
             tokens: How many tokens each document has, shape (n_documents,).
         """
-        import pyarrow as pa
-
-        # For example, the values "en", null, "de", "en" have the distinct texts ["en", "de"] and
-        # the indices [0, 2, 1, 0]: nulls get the index after the last text.
-        encoded = array.cast(pa.large_string()).dictionary_encode()
-        texts = encoded.dictionary
-        null_index = len(texts)
-        # (n_documents,) index of each document's value
-        indices = encoded.indices.fill_null(null_index).to_numpy(zero_copy_only=False)
-        # (n_texts + 1,) documents and tokens of each text, and at last of nulls: here [2, 1, 1]
-        documents = np.bincount(indices, minlength=null_index + 1)
-        token_sums = np.bincount(indices, tokens, null_index + 1).astype(np.int64)
+        counts = _count_texts(array, tokens)
         self.n_documents += len(array)
-        self.nulls += int(documents[null_index])
-        self.null_tokens += int(token_sums[null_index])
+        self.nulls += int(counts.documents[-1])
+        self.null_tokens += int(counts.tokens[-1])
 
         # Two sketches remember texts by their hashes, so that memory is bounded: one estimates how
         # many distinct texts there are, the other finds the most frequent ones.
-        hashes = hash_texts(texts)
+        hashes = hash_texts(counts.texts)
         self.distinct.add(hashes)
         self.frequent.add(
             hashes,
-            documents[:null_index],
-            token_sums[:null_index],
-            text_of=lambda index: str(texts[index].as_py()),
+            counts.documents[:-1],
+            counts.tokens[:-1],
+            text_of=lambda index: str(counts.texts[index].as_py()),
         )
 
     def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:

@@ -389,13 +389,15 @@ def _data_per_split(
 
     # A blend says which corpora a split reads, and in which shares.
     blends: dict[SplitName, Any] = {}
+    empty_splits: list[SplitName] = []
     tokens: dict[SplitName, float] = {}
     for split, amount_by_corpus in amounts_by_split.items():
+        tokens[split] = sum(amount.tokens for amount in amount_by_corpus.values())
         if amount_by_corpus:
             blends[split] = _blend_value(amount_by_corpus)
-        tokens[split] = sum(amount.tokens for amount in amount_by_corpus.values())
+        else:
+            empty_splits.append(split)
 
-    empty_splits = [split for split in SPLITS if split not in blends]
     reasons = _reasons_for_splits(corpora, too_small, is_test_shared, empty_splits)
     explained_blends = ExplainedValue(blends, " ".join(reasons))
     return _NanosetData({"blend_per_split": explained_blends}, tokens, length)

@@ -72,16 +72,14 @@ def find_needed(
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
     """
     # Start with the versions that stay for their own sake.
-    lister_by_folder = _lister_by_folder()  # such as "shards" → folder of the sets of shards
     digests: list[str] = []
     for output in outputs:
         if output.current is not None:
             digests.append(output.current)
-        digests += _kept_versions(listing, output, policy, lister_by_folder)
+        digests += _kept_versions(listing, output, policy)
 
     # Then follow what these need.
-    internal_folders = lister_by_folder.keys()
-    search = _NeedSearch(OutputRoot(listing), outputs, internal_folders, dropping)
+    search = _NeedSearch(OutputRoot(listing), outputs, dropping)
     return search.all_needed_by(digests)
 
 
@@ -89,22 +87,17 @@ class _NeedSearch:
     """Follows what versions need to the versions that need nothing more."""
 
     def __init__(
-        self,
-        root: OutputRoot,
-        outputs: Iterable[StoredOutput],
-        internal_folders: Collection[str],
-        dropping: Collection[str],
+        self, root: OutputRoot, outputs: Iterable[StoredOutput], dropping: Collection[str]
     ) -> None:
         """Prepare a search.
 
         Args:
             root: The output root.
             outputs: All outputs below the root, with the digests of their versions.
-            internal_folders: Folders of the internal stages, such as that of shards.
             dropping: Digests of shards that do not need a dataset for their tokens.
         """
         self._root = root
-        self._internal_folders = internal_folders
+        self._internal_folders = _lister_by_folder().keys()  # such as that of shards
         self._dropping = dropping
         self._output_by_digest: dict[str, StoredOutput] = {}
         for output in outputs:
@@ -268,23 +261,19 @@ def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
                 yield digest
 
 
-def _kept_versions(
-    listing: FileAccess, output: StoredOutput, policy: Policy, lister_by_folder: Mapping[str, str]
-) -> Iterator[str]:
+def _kept_versions(listing: FileAccess, output: StoredOutput, policy: Policy) -> Iterator[str]:
     """Yield the old complete versions of an output that the user's policy keeps.
 
     Args:
         listing: Access to the root.
         output: The output.
         policy: How many old versions are kept, and of which age.
-        lister_by_folder: Folder of each internal stage, such as that of shards → folder of the
-            stage that lists its versions.
 
     Yields:
         Their digests. One that is kept for two reasons comes twice.
     """
     # Keep versions because of their age.
-    current_since_ns = _current_since_ns(listing, output, lister_by_folder)
+    current_since_ns = _current_since_ns(listing, output)
     written_ns_by_digest = _old_complete_versions(listing, output)
     for digest, written_ns in written_ns_by_digest.items():
         if policy.keeps(written_ns, current_since_ns):
@@ -292,26 +281,24 @@ def _kept_versions(
 
     # Keep a number of versions, the newest ones. This makes no sense for shards, of which a corpus
     # uses many at the same time.
-    is_internal = output.stage_folder in lister_by_folder
+    is_internal = output.stage_folder in _lister_by_folder()
     if not is_internal:
         yield from _newest_first(written_ns_by_digest)[: policy.keep]
 
 
-def _current_since_ns(
-    listing: FileAccess, output: StoredOutput, lister_by_folder: Mapping[str, str]
-) -> int:
+def _current_since_ns(listing: FileAccess, output: StoredOutput) -> int:
     """Return since when the current version of an output is current, in ns since 1970.
 
     A small file, `current.json`, names the current version, and was written at that time.
 
     Args:
         listing: Access to the root.
-        output: The output. No version of the shards of a corpus, for example, is current: they are
-            used since the set of shards that lists them is current.
-        lister_by_folder: Folder of each such stage, as of shards → folder of the stage that lists
-            its versions.
+        output: The output.
     """
-    folder_with_pointer = lister_by_folder.get(output.stage_folder, output.stage_folder)
+    # Shards have no such file, since many are used at the same time. They are used since the set of
+    # shards that lists them is current: take the time of that set.
+    lister_folder = _lister_by_folder().get(output.stage_folder)
+    folder_with_pointer = lister_folder or output.stage_folder
     pointer = listing.folder.joinpath(folder_with_pointer, output.name, CURRENT)
     return listing.written_ns(pointer)
 

@@ -380,10 +380,10 @@ def _empty_config_error(file: Path) -> ConfigError:
 def _expand_nanosets(parsed: WrittenConfig, file: Path) -> ExpandedNanosets:
     """Replace two shorthands of nanosets by the views and nanosets that they stand for.
 
-    1. A blend may divide a corpus by a column, such as `lang`. It stands for a view for each value
-       of the column: the documents with this value.
-    2. A nanoset may have `scales`, such as 10 % and 1 %. Each stands for a smaller nanoset, with
-       views of its own.
+    1. The mixture of a nanoset may divide a corpus by a column, such as `lang`. That stands for a
+       view for each value of the column: the documents with this value.
+    2. A nanoset may have `scales`, such as 0.1 and 0.01. Each stands for a smaller nanoset, which
+       reads views with this share of the documents.
 
     Args:
         parsed: The settings, each of which is valid on its own.
@@ -413,9 +413,9 @@ def resolve(written: WrittenConfig) -> ProjectConfig:
     """Return the settings that stages use, in which the shorthands of nanoset.yaml are resolved.
 
     - A nanoset with phases becomes a nanoset for each phase.
-    - The key `packing` of a nanoset or webdataset asks for documents that are joined to samples of
-      equal length. Such samples are called packs, and have a section of their own: the key adds an
-      entry there, which the nanoset names from then on.
+    - The key `packing` of a nanoset or webdataset asks for samples of whole documents, in place of
+      stretches of one long text. Such samples are packs, which have a section of their own: the
+      key adds an entry there, which the nanoset reads in place of its corpus.
 
     Args:
         written: The settings of a nanoset.yaml, which follow all rules.
