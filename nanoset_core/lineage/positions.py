@@ -149,19 +149,19 @@ def covered_tokens(ranges: Sequence[tuple[int, int]]) -> int:
     return total
 
 
-def unseen(seen: int, tokens: int) -> str:
+def unseen(n_unseen: int, n_tokens: int) -> str:
     """Return a clause that says how many tokens of a document training never sees.
 
     Args:
-        seen: How many of its tokens are in samples.
-        tokens: How many tokens it has.
+        n_unseen: How many of its tokens are in no sample.
+        n_tokens: How many tokens it has.
 
     Returns:
         The clause, such as `never seen` or `7 of its 90 tokens are never seen`.
     """
-    if seen == 0:
+    if n_unseen == n_tokens:
         return "never seen"
-    return f"{tokens - seen:,} of its {tokens:,} tokens are never seen"
+    return f"{n_unseen:,} of its {n_tokens:,} tokens are never seen"
 
 
 class _PieceCounts(NamedTuple):
@@ -322,12 +322,8 @@ class Split(NamedTuple):
             return f"never seen in {split}: it has no tokens"
         if counts.unseen == 0:
             return None
-
-        # This sentence is about one piece. Tokens of the document that are in other pieces count as
-        # seen: if some are not, a sentence about their piece says so.
-        n_seen = counts.document_tokens - counts.unseen
-        why = self._why_unseen(nanoset, piece, counts)
-        return f"{unseen(n_seen, counts.document_tokens)} in {split}, because {why}"
+        clause = unseen(counts.unseen, counts.document_tokens)
+        return f"{clause} in {split}, because {self._why_unseen(nanoset, piece, counts)}"
 
     def _why_unseen(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
         """Return why some tokens of a piece of a document are in no sample, to end a sentence.

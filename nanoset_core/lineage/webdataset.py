@@ -378,7 +378,8 @@ class Tars:
         why = self._why_unseen(source, counts)
         if why is None:
             return None
-        return f"{unseen(seen=counts.written, tokens=counts.document)}, because {why}"
+        n_unseen = counts.document - counts.written
+        return f"{unseen(n_unseen, counts.document)}, because {why}"
 
     def _why_unseen(self, source: int, counts: _TokenCounts) -> str | None:
         """Return why some tokens of a document are in no tar, or None if all are.
