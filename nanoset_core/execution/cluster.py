@@ -80,8 +80,9 @@ class ClusterClient(ABC):
 
         Args:
             handle: The task.
-            keep_waiting: Called again and again if the result has yet to arrive. It returns for
-                how many seconds to wait, or raises an error if that makes no sense any more.
+            keep_waiting: Called whenever the result has not arrived in time. It returns how many
+                seconds to wait next, such as 5.0. To stop the waiting, for example since the
+                cluster is lost, it raises an error, which this method passes on.
 
         Raises:
             KilledWorkersError: Several workers died of the task.

@@ -16,7 +16,7 @@ The sum of the amounts grows with the level, in straight lines between the level
 reaches a bound:
 
     level    0    1.5    4     100
-    sum      4    8.5    11    107
+    sum      4    8.5    11    203
 
 The last of these whose sum does not exceed the total is 1.5. From there on, only the first amount
 grows, so it gets what the others leave: 10 - 3 - 4 = 3.
@@ -72,8 +72,15 @@ def divide_within_bounds(
 def _last_bound_level(shares: Sequence[_Share], total: float) -> float:
     """Return the last level at which an amount reaches a bound and the sum is at most the total.
 
-    For example, amounts reach a bound at the levels 0, 1.5, 4 and 100, and then their sums are 4,
-    8.5, 11 and 107. For a total of 10, the level is 1.5.
+    An amount is `level * weight`, kept between its floor and its cap. For a total of 10:
+
+        weight, floor, cap    reaches bounds at    level 0   1.5    4      100
+        1       0      100    0 and 100                  0   1.5    4      100
+        2       0      3      0 and 1.5                  0   3      3      3
+        1       4      100    4 and 100                  4   4      4      100
+        sum                                              4   8.5    11     203
+
+    The result is 1.5, since 8.5 is the last sum that is at most 10.
 
     Args:
         shares: Weight and bounds of each amount.
@@ -81,13 +88,13 @@ def _last_bound_level(shares: Sequence[_Share], total: float) -> float:
     """
 
     def sum_at(level: float) -> float:
-        """Return the sum of the amounts at a level."""
+        """Return the sum of the amounts at a level, which grows with the level."""
         return plain_sum(share.amount(level) for share in shares)
 
     bound_levels = {share.floor_level for share in shares}
     bound_levels.update(share.cap_level for share in shares)
     levels = sorted(bound_levels)
-    # The sum grows with the level, so a binary search counts the levels that are not too high.
+    # A binary search: how many of the levels have a sum of at most the total?
     n_within_total = bisect_right(levels, total, key=sum_at)
     return levels[max(n_within_total - 1, 0)]  # rounding can put the total below all sums
 

@@ -277,7 +277,8 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
     """Return the largest share of a split that a dataset may have without being read too often.
 
     For example, a dataset has 400 samples and may be read once. Of a split of 1,000 samples, its
-    share may be slightly less than 0.4, since trainers build a few samples more than they need.
+    share may be slightly less than 0.4, since trainers build a few samples more than they need. How
+    many more is rounded, so the share is found by trial, with bisection.
 
     Args:
         member: Plan of the dataset.
@@ -291,21 +292,21 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
     Raises:
         InputError: Earlier phases of the run have read it as often as it may be.
     """
-    # Samples of the dataset that may be read, without those that the run has already taken.
+    # How many samples this phase may build: those of the limit that no earlier phase has read.
     samples_allowed = most_samples(member.tokens, limit, config) - member.taken_before
     if samples_allowed <= 0:
         raise _read_already_error(member)
     consumed_samples = _consumed(config, member.split)
 
-    def fits(units: int) -> bool:
-        """Return whether a share of this many units of 2**-40 keeps the limit."""
-        # The caller divides all shares by their sum, which may round this one up a little. So try a
-        # share that is half a unit larger.
-        slightly_larger_share = (units + 0.5) / _SHARE_UNITS
-        n_built = _samples_built(size, slightly_larger_share, config, consumed_samples)
+    def is_allowed(share_in_units: int) -> bool:
+        """Return whether the trainer builds few enough samples with a share, in units of 2**-40."""
+        # Try half a unit more: the caller divides all shares by their sum, which may round up.
+        share = (share_in_units + 0.5) / _SHARE_UNITS
+        n_built = _samples_built(size, share, config, consumed_samples)
         return n_built <= samples_allowed
 
-    return largest_that_fits(_SHARE_UNITS, fits) / _SHARE_UNITS
+    max_share_in_units = largest_that_fits(_SHARE_UNITS, is_allowed)
+    return max_share_in_units / _SHARE_UNITS
 
 
 def _read_already_error(member: MemberPlan) -> InputError:

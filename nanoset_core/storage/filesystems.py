@@ -627,15 +627,23 @@ def _fetched(system: Any, path: str, begin: int, end: int, *, may_send_whole_fil
 def _range_of_web_file(system: Any, path: str, begin: int, end: int) -> bytes:
     """Read a range of a file of a web server with one request, unless it sends the whole file.
 
-    The arguments are those of `_fetched`.
+    Args:
+        system: fsspec's file system.
+        path: Path of the file in it.
+        begin: Position of the first byte.
+        end: Position after the last byte.
 
     Raises:
         Exception: The server has sent the whole file. The error depends on the file system.
     """
-    # fsspec's `cat_file` would accept the whole file, and `file.read` would request small blocks.
-    # The method behind `file.read`, which has no public name, does neither. With the size of the
-    # file, it need not ask for it. `end` is enough, since no byte after it is read.
-    with system.open(path, "rb", block_size=end - begin, cache_type="none", size=end) as file:
+    # Without a size, fsspec would first ask the server for it. `end` will do, since no byte after
+    # it is read.
+    claimed_size = end
+    with system.open(
+        path, "rb", block_size=end - begin, cache_type="none", size=claimed_size
+    ) as file:
+        # fsspec has no public method for this: `cat_file` would download a whole file if the server
+        # sends one, and `file.read` would request the range in small blocks.
         return bytes(file._fetch_range(begin, end))
 
 

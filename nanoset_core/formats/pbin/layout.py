@@ -595,7 +595,8 @@ class _IndexScan:
         token_bytes = self._file.token_bytes
         has_wrong_length = (lengths < 0) | (lengths > self._file.data_bytes)
         splits_a_token = (lengths % token_bytes != 0) | (offsets % token_bytes != 0)
-        # The limit of offsets is wide: a wrong merge may have made them negative.
+        # Offsets may be negative here: a merge of files that forgot their headers makes them too
+        # small, and `document_entries` corrects that.
         has_wrong_offset = (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
         is_wrong = has_wrong_length | splits_a_token | has_wrong_offset  # (n_documents,)
         if is_wrong.any():

@@ -52,10 +52,14 @@ class _Places(NamedTuple):
         return _Places(self.files[start:stop], self.positions[start:stop])
 
     def codes(self, first_file: int) -> NDArray[np.int64]:
-        """Return a number for each document that encodes its file and its position in the file.
+        """Return one number for each document, so that two places can be compared at once.
+
+        It consists of the number of the file, in the upper bits, and the position in the file. For
+        example, position 95 of file 7 is 95 if file 7 is the first one, and that of file 8 is
+        2**43 + 95.
 
         Args:
-            first_file: Number of the first file of the documents, which gets the upper bits 0.
+            first_file: Number of the file that is counted as 0, so that few bits are enough.
         """
         # There are not so many files in practice. If there were, the last ones would share a code.
         file_codes = np.minimum(self.files - first_file, _MAX_FILES - 1)  # (n_documents,)
@@ -109,27 +113,38 @@ def values_by_row_group(
     Raises:
         FormatError: The text does not contain the document of a row.
     """
-    # Read the text once, part by part. Each row group takes its documents from it; the next group
-    # takes them from what remains after those.
-    groups = map(_RowGroupValues, _places_of_row_groups(documents, files))
-    group = next(groups, None)
-    for text_part in _parts_of(batches):
-        remaining = text_part
-        while group is not None and remaining.places.n_documents:
-            last_taken = group.take_values_of(remaining)
-            if not group.is_complete:
-                break  # its other documents are in the next parts of the text
-            yield group.values
-            remaining = remaining.after(last_taken)
-            group = next(groups, None)
+    text_parts = _parts_of(batches)
+    text_part = next(text_parts, None)  # the documents that follow those taken so far
+    for places_of_rows in _places_of_row_groups(documents, files):
+        group = _RowGroupValues(places_of_rows)
+        while not group.is_complete:
+            if text_part is None:
+                raise _missing_document_error(documents, group.n_taken)
+            last_taken = group.take_values_of(text_part)
+            if group.is_complete:
+                text_part = text_part.after(last_taken)  # the next row group begins there
+            else:
+                text_part = next(text_parts, None)
+        yield group.values
 
-    if group is not None:
-        raise FormatError(
-            "the text does not contain all documents of a shard",
-            where=documents.path,
-            found=f"no document for row {group.n_taken} of a row group",
-            remedy="run `nanoset build --force`",
-        )
+    # Documents after the last row have none, but the whole text must be readable.
+    for _ in text_parts:
+        pass
+
+
+def _missing_document_error(documents: DocumentRows, row: int) -> FormatError:
+    """Return the error for a row of a shard's table whose document is not in the text.
+
+    Args:
+        documents: The table.
+        row: Number of the row in its row group.
+    """
+    return FormatError(
+        "the text does not contain all documents of a shard",
+        where=documents.path,
+        found=f"no document for row {row} of a row group",
+        remedy="run `nanoset build --force`",
+    )
 
 
 class _RowGroupValues:
@@ -159,7 +174,7 @@ class _RowGroupValues:
         a:0, a:95 and a:200, the values of the first and the third are taken.
 
         Args:
-            documents: The next documents of the text, at least one.
+            documents: The next documents of the text.
 
         Returns:
             Index of the last document that the group has, or -1 if it has none of them.
@@ -183,11 +198,15 @@ def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.in
     are 0 and 2.
 
     Args:
-        places: Where the documents come from; at least one.
+        places: Where the documents come from.
         others: The other places.
     """
+    if places.n_documents == 0:
+        return np.empty(0, np.int64)
+    # Compare one number instead of two, the file and the position in it: a:0 is 0, b:0 is 2**43.
     first_file = int(places.files[0])
-    is_common = np.isin(places.codes(first_file), others.codes(first_file))
+    codes = places.codes(first_file)  # (n_documents,)
+    is_common = np.isin(codes, others.codes(first_file))
     return np.flatnonzero(is_common)
 
 

@@ -32,7 +32,7 @@ _MISSING = "missing"
 
 
 def make_evaluation(project: Project, section: str) -> Manifest:
-    """Index the texts of a section's evaluation files, unless that was done before.
+    """Index the texts of a section's evaluation files, unless such an index exists.
 
     The index says where each run of a few words, such as "how tired are they", occurs in the texts,
     so that documents with the same run are found.
@@ -50,6 +50,7 @@ def make_evaluation(project: Project, section: str) -> Manifest:
         InputError: A file contains no text at the section's keys.
         FormatError: A file cannot be read.
     """
+    # The recipe is everything that the index depends on; its digest names the index.
     recipe = Recipe(
         stage=EVALUATION_LAYOUT.folder,
         name=section,
@@ -58,11 +59,13 @@ def make_evaluation(project: Project, section: str) -> Manifest:
         options=evaluation_options(project, section),
     )
 
-    def write(folder: Path) -> Written:
-        """Write the index to the folder of its version."""
-        return Written(_write_evaluation(project, section, folder))
+    def write_index(folder: Path) -> Written:
+        """Write the files of the index to an empty folder, and return its facts."""
+        facts = _write_evaluation(project, section, folder)
+        return Written(facts)
 
-    return project.outputs.commit(recipe, write)
+    # This calls `write_index`, unless an index with the same recipe exists.
+    return project.outputs.commit(recipe, write_index)
 
 
 def evaluation_options(project: Project, section: str) -> dict[str, Any]:

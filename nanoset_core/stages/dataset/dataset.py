@@ -377,16 +377,17 @@ class Dataset(ABC):
         return first_row + n_before_start, first_row + n_before_stop
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
-        """Return the pieces of a document: its tokens in each sequence that has some of them.
+        """Return which tokens of which sequences a document consists of.
 
-        Unless the dataset is packed, a document consists of whole sequences, and each of them is a
-        piece. An empty document may have a sequence, and so a piece, without tokens.
+        For example, a document of two sequences with 5 and 3 tokens has two pieces: its tokens 0 to
+        4, and 5 to 7. An empty document may have a sequence, and so a piece, without tokens.
 
         Args:
             document: Number of the document in `unpacked`.
         """
-        # (n_documents + 1,) first sequence of each document, and the end
-        first_sequences = self.layout.document_indices
+        # Here, each sequence has tokens of one document only. Packed datasets, in which a sequence
+        # has several documents, override this method.
+        first_sequences = self.layout.document_indices  # (n_documents + 1,) the last is the end
         first_sequence = int(first_sequences[document])
         stop_sequence = int(first_sequences[document + 1])
 
@@ -422,19 +423,22 @@ class Dataset(ABC):
         return [[piece] for piece in self._whole_sequences(spans[:, 0])]
 
     def _whole_sequences(self, sequences: NDArray[np.int64]) -> Iterator[DocumentPiece]:
-        """Yield each of some sequences as a piece of the document that it belongs to.
+        """Yield, for each of some sequences, which part of which document it contains.
+
+        A document is stored in one or more sequences. For example, sequences 0, 1 and 2 have 5, 3
+        and 4 tokens, and document 1 consists of the sequences 1 and 2. Then sequence 2 has those 4
+        tokens of document 1 that follow its `first` 3 tokens.
 
         Args:
             sequences: Numbers of the sequences, shape (n_sequences,).
         """
-        # A sequence belongs to the last document whose first sequence is not after it. Documents
-        # and sequences are numbered as in this dataset.
-        first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
+        # Documents start at the sequences [0, 1]: sequence 2 is in document 1, the last of those
+        # that do not start after it.
+        first_sequences = self.layout.document_indices  # (n_documents + 1,) [0, 1, 3]
         documents = last_not_greater(first_sequences, sequences)  # (n_sequences,)
         lengths = self.layout.sequence_lengths[sequences]  # (n_sequences,)
 
-        # How many tokens of the document come before the sequence: the distance in the .bin from
-        # the first sequence of the document.
+        # Sequence 2 starts at token 8 of the .bin, and document 1 at token 5: 3 tokens precede it.
         document_starts = self._token_starts(first_sequences[documents])
         tokens_before = self._token_starts(sequences) - document_starts  # (n_sequences,)
         rows = zip(

@@ -535,12 +535,13 @@ class TokenCheck:
 
         Args:
             report: Report to add to.
-            changed_bytes: A clause for each range whose bytes have changed.
+            changed_bytes: For each changed range, how its bytes differ; at least one.
         """
+        first_change = changed_bytes[0]
         report.error(
             "a file has other bytes than when it was written",
             where=self.tokens.url,
-            found=changed_bytes[0] + _and_more(len(changed_bytes)),
+            found=first_change + _and_more(len(changed_bytes)),  # such as "…, and 2 more"
             expected="the digests of the pieces that it was joined from",
             remedy="delete the manifest.json next to it, and run `nanoset build`",
         )

@@ -206,22 +206,21 @@ def _nanoset_of_phase(
 def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> ResolvedNanoset:
     """Return settings with the number of samples that each split needs for the trainer's schedule.
 
-    The schedule has the numbers of iterations, the samples of an iteration, and how often the
-    trainer evaluates.
+    For example, 1,000 iterations with 8 samples each need 8,000 samples of train.
 
     Args:
-        nanoset: The settings. Without a schedule, they are returned as they are.
-        iterations: Training steps of the phase that the settings are of; None for those of the
-            whole run.
+        nanoset: The settings. If they have no `schedule`, they are returned as they are.
+        iterations: Number of iterations; None for that of the schedule.
     """
     if nanoset.schedule is None:
         return nanoset
 
-    # Request nothing of splits without data, and of those that this trainer always reads once.
-    preset = get_preset(nanoset.preset)
+    trainer = get_preset(nanoset.preset)
     sample_counts: dict[SplitName, int] = {}
     for split, n_samples in nanoset.schedule.samples(iterations).items():
-        if _has_data(nanoset, split) and preset.takes_samples(split):
+        # Some trainers always read valid and test once, and take no number of samples for them.
+        is_requested = trainer.takes_samples(split)
+        if is_requested and _has_data(nanoset, split):
             sample_counts[split] = n_samples
     return replace(nanoset, samples=FrozenDict(sample_counts))
 

@@ -410,25 +410,26 @@ def _lead_nowhere(
     """Return which entries of a blend name a dataset or a sample that does not exist.
 
     A blend mixes datasets. Each of its entries is a sample for training: the number of a dataset,
-    and the number of a sample in it.
+    and the number of a sample in it. If there are two datasets with 10 and 20 samples, the entry
+    (1, 19) exists, and (0, 10) and (2, 0) do not.
 
     Args:
         plan: The plan of the split, with its datasets.
         datasets: Number of the dataset of each entry, shape (n_entries,).
         samples: Number of the sample in this dataset, shape (n_entries,).
     """
-    is_wrong = (datasets < 0) | (datasets >= len(plan.members)) | (samples < 0)
+    is_unknown_dataset = (datasets < 0) | (datasets >= len(plan.members))
+    is_wrong = is_unknown_dataset | (samples < 0)
 
-    # Some trainers start a dataset again when its samples are used up: no number is too large.
-    starts_again = get_preset(plan.preset).wraps == "read"
-    if starts_again:
+    # Trainers with the rule "read" start a dataset again when its samples are used up: there, no
+    # number of a sample is too large.
+    if get_preset(plan.preset).wraps == "read":
         return is_wrong
 
-    # Compare with the number of samples of the dataset. If that does not exist, the entry is wrong
-    # anyway, and dataset 0 takes its place.
-    n_samples = np.array([member.samples_given for member in plan.members])  # (n_datasets,)
-    existing_datasets = np.where(is_wrong, 0, datasets)
-    return is_wrong | (samples >= n_samples[existing_datasets])
+    samples_of_dataset = np.array([member.samples_given for member in plan.members])
+    # Look up dataset 0 in place of unknown ones, whose entries are wrong anyway.
+    known_datasets = np.where(is_unknown_dataset, 0, datasets)
+    return is_wrong | (samples >= samples_of_dataset[known_datasets])
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:

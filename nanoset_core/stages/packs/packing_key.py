@@ -376,6 +376,9 @@ class _PackReader:
 def _resolve_webdataset(spec: WebdatasetSpec, names: _PackNames, where: str) -> WebdatasetSpec:
     """Return a webdataset with packs in place of corpora, if it has the key `packing`.
 
+    Packs are samples of full length, into which the documents of a corpus are packed. For example,
+    `corpora: {web: 0.8, code: 0.2}` becomes `{web-packs-2048: 0.8, code-packs-2048: 0.2}`.
+
     Args:
         spec: The webdataset's section of nanoset.yaml.
         names: The packs of the project, to which those of the webdataset are added.
@@ -387,11 +390,11 @@ def _resolve_webdataset(spec: WebdatasetSpec, names: _PackNames, where: str) -> 
     if spec.packing is None:
         return spec
     # This also adds the packs to those of the project.
-    packs = names.of_corpora(spec.names, spec.packing, spec.row_tokens, where)
-    if isinstance(spec.corpora, Mapping):  # such as {"web": 0.8, "code": 0.2}
+    pack_names = names.of_corpora(spec.names, spec.packing, spec.row_tokens, where)
+    if isinstance(spec.corpora, Mapping):  # name of a corpus → weight
         weights = spec.corpora.values()
-        return replace(spec, corpora=FrozenDict(zip(packs, weights, strict=True)))
-    return replace(spec, corpora=packs)
+        return replace(spec, corpora=FrozenDict(zip(pack_names, weights, strict=True)))
+    return replace(spec, corpora=pack_names)
 
 
 def pack_errors(

@@ -180,8 +180,8 @@ class _CandidateFiles:
         """Describe the scratch files of a view, which are created when they are written.
 
         Args:
-            rule: The rule of the view.
-            path: The beginning of the paths of all files.
+            rule: The steps by which the view chooses documents, such as a filter and a budget.
+            path: What the paths of all files begin with: `/tmp/view-0` → `/tmp/view-0-hashes`.
         """
         return _CandidateFiles(
             hashes=ScratchArray(Path(f"{path}-hashes"), np.uint64),

@@ -68,11 +68,10 @@ class Ranking:
     """Whether the lowest values are taken first."""
 
     def is_eligible(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range may be taken.
+        """Return which documents of a range may be taken: those with a value of the column.
 
-        Candidates are the documents among which a view chooses. They may be taken if they have a
-        value other than NaN, and a copy: earlier steps of the view leave out a candidate by giving
-        it 0 copies.
+        Documents without a value, or with NaN, are never taken, and neither are those that earlier
+        steps of the view have left out.
 
         Args:
             chunk: The range, as indices among the candidates.
@@ -80,8 +79,10 @@ class Ranking:
         Returns:
             bool, shape (n_candidates_in_range,).
         """
+        has_value = self.faults[chunk] == 0  # otherwise, the fault is NULL or NAN
+        # Earlier steps leave out a document by setting its number of copies to 0.
         has_copies = self.candidates.copy_counts[chunk] > 0
-        is_eligible: NDArray[np.bool_] = has_copies & (self.faults[chunk] == 0)
+        is_eligible: NDArray[np.bool_] = has_value & has_copies
         return is_eligible
 
     def rank_keys(self, chunk: slice) -> NDArray[np.uint64]:
@@ -136,14 +137,15 @@ class TopEnd:
     """How many documents or tokens are taken."""
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range are taken, since they are before this end.
+        """Return which documents of a range are taken: those before the first that does not fit.
 
-        Candidates are taken in the order of their values, and those with equal values by hash. For
-        example, the best are the highest values, and the end is the value 4 with the hash 35:
+        Documents are taken from the best value on. Those with equal values are taken from the
+        smallest hash of their ids on, an order that does not change when documents are appended.
+        For example, if the first that does not fit has the value 4 and the hash 35:
 
             value    5       4       4     2
             hash     70      17      35    52
-            taken    True    True    no    no
+            taken    True    True    False False
 
         Args:
             chunk: The range, as indices among the candidates.
@@ -171,9 +173,10 @@ class TopEnd:
         return budget_hashes(self.ranking.candidates.hashes[chunk][rows])
 
     def is_at(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which candidates of a range are the first that do not fit.
+        """Return which documents of a range are the first that do not fit into the budget.
 
-        There can be several, with equal ids and values: these are taken together or not at all.
+        They are known by their value and the hash of their id. Documents in which both are equal
+        are taken together or not at all, so there can be several.
 
         Args:
             chunk: The range, as indices among the candidates.
@@ -181,10 +184,12 @@ class TopEnd:
         Returns:
             bool, shape (n_candidates_in_range,).
         """
-        is_at_end: NDArray[np.bool_] = self.ranking.rank_keys(chunk) == self.cut_key
-        tied = np.flatnonzero(is_at_end)  # the candidates with the value of the end
-        is_at_end[tied] = self._hashes(chunk, tied) == self.hash_limit
-        return is_at_end & self.ranking.is_eligible(chunk)
+        # Each value of the column is a number here: `cut_key` is that of the first misfit.
+        has_same_value = self.ranking.rank_keys(chunk) == self.cut_key
+        tied = np.flatnonzero(has_same_value)
+        is_first_misfit = np.zeros(len(has_same_value), np.bool_)
+        is_first_misfit[tied] = self._hashes(chunk, tied) == self.hash_limit
+        return is_first_misfit & self.ranking.is_eligible(chunk)
 
 
 @dataclass(frozen=True, slots=True)
